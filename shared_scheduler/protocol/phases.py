@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The states of a MessageWindow and what moves it from one to another, as data.
+
+The window runs on this table, the documentation draws its picture from it, and a pair that is not in
+it cannot happen.
+
+States
+======
+NEW         nothing was ever heard of the node
+IN_ORDER    everything that is known to exist has been applied
+UNVERIFIED  our copy may have missed something: the channel was away, or the node was silent
+GAP         a message is missing; later ones are held
+DIFFERS     the digest of our copy is not the agent's: a snapshot is needed, our copy may be used
+LOST        no copy that may be used (a new epoch, or a gap that nobody filled): a snapshot is needed
+SILENT      the agent said goodbye, or nothing for too long
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class Phase(StrEnum):
+    """The states, described at the top of this module."""
+
+    NEW = "new"
+    IN_ORDER = "in_order"
+    UNVERIFIED = "unverified"
+    GAP = "gap"
+    DIFFERS = "differs"
+    LOST = "lost"
+    SILENT = "silent"
+
+
+class Freshness(StrEnum):
+    """What the phases mean to a policy that chooses hosts."""
+
+    NEW = "new"
+    FRESH = "fresh"
+    SUSPECT = "suspect"  # may be chosen, and always waits for its verdict
+    STALE = "stale"  # may not be chosen
+    SILENT = "silent"  # the agent does not speak for the node at present
+
+
+class Cause(StrEnum):
+    """What moves a window from one phase to another."""
+
+    APPLIED_ALL = "applied the next, nothing is missing"
+    APPLIED_SOME = "applied the next, more is missing"
+    AHEAD = "heard of a later sequence"
+    SNAPSHOT_ALL = "snapshot, nothing is missing after it"
+    SNAPSHOT_SOME = "snapshot, a gap after it"
+    NO_STATE = "heard of an epoch without its snapshot"
+    VERIFIED = "digest equal"
+    MISMATCH = "digest differs"
+    HEARD = "heard something old"
+    EXPIRED = "gap not filled in time"
+    SILENCE = "nothing heard for too long"
+    GOODBYE = "goodbye"
+    RECONNECTED = "channel was away"
+    FORGOTTEN = "caller dropped its copy"
+
+
+def _transitions() -> dict[tuple[Phase, Cause], Phase]:
+    p, c = Phase, Cause
+    table = {
+        (p.NEW, c.RECONNECTED): p.NEW,
+        (p.NEW, c.FORGOTTEN): p.NEW,
+        (p.IN_ORDER, c.APPLIED_ALL): p.IN_ORDER,
+        (p.IN_ORDER, c.AHEAD): p.GAP,
+        (p.IN_ORDER, c.VERIFIED): p.IN_ORDER,
+        (p.IN_ORDER, c.MISMATCH): p.DIFFERS,
+        (p.IN_ORDER, c.HEARD): p.IN_ORDER,
+        (p.IN_ORDER, c.RECONNECTED): p.UNVERIFIED,
+        (p.UNVERIFIED, c.APPLIED_ALL): p.IN_ORDER,
+        (p.UNVERIFIED, c.APPLIED_SOME): p.GAP,
+        (p.UNVERIFIED, c.AHEAD): p.GAP,
+        (p.UNVERIFIED, c.VERIFIED): p.IN_ORDER,
+        (p.UNVERIFIED, c.MISMATCH): p.DIFFERS,
+        (p.UNVERIFIED, c.HEARD): p.UNVERIFIED,
+        (p.UNVERIFIED, c.RECONNECTED): p.UNVERIFIED,
+        (p.GAP, c.APPLIED_ALL): p.IN_ORDER,
+        (p.GAP, c.APPLIED_SOME): p.GAP,
+        (p.GAP, c.AHEAD): p.GAP,
+        (p.GAP, c.HEARD): p.GAP,
+        (p.GAP, c.EXPIRED): p.LOST,
+        (p.GAP, c.RECONNECTED): p.GAP,
+        (p.DIFFERS, c.APPLIED_ALL): p.DIFFERS,
+        (p.DIFFERS, c.AHEAD): p.GAP,
+        (p.DIFFERS, c.VERIFIED): p.IN_ORDER,
+        (p.DIFFERS, c.MISMATCH): p.DIFFERS,
+        (p.DIFFERS, c.HEARD): p.DIFFERS,
+        (p.DIFFERS, c.RECONNECTED): p.DIFFERS,
+        (p.LOST, c.APPLIED_ALL): p.IN_ORDER,
+        (p.LOST, c.APPLIED_SOME): p.LOST,
+        (p.LOST, c.AHEAD): p.LOST,
+        (p.LOST, c.HEARD): p.LOST,
+        (p.LOST, c.RECONNECTED): p.LOST,
+        (p.SILENT, c.APPLIED_ALL): p.IN_ORDER,
+        (p.SILENT, c.APPLIED_SOME): p.GAP,
+        (p.SILENT, c.AHEAD): p.GAP,
+        (p.SILENT, c.VERIFIED): p.IN_ORDER,
+        (p.SILENT, c.MISMATCH): p.DIFFERS,
+        (p.SILENT, c.HEARD): p.UNVERIFIED,
+        (p.SILENT, c.RECONNECTED): p.SILENT,
+        (p.SILENT, c.FORGOTTEN): p.SILENT,
+    }
+    for phase in Phase:  # these do not ask where we come from
+        table[phase, c.SNAPSHOT_ALL] = p.IN_ORDER
+        table[phase, c.NO_STATE] = p.LOST
+        table[phase, c.GOODBYE] = p.SILENT
+        if phase not in (p.NEW, p.SILENT):
+            table[phase, c.SILENCE] = p.SILENT
+        if phase not in (p.NEW, p.IN_ORDER, p.DIFFERS):  # in those nothing is known to be missing
+            table[phase, c.SNAPSHOT_SOME] = p.GAP
+        table.setdefault((phase, c.FORGOTTEN), p.LOST)
+    return table
+
+
+#: (phase, cause) -> phase.  A pair that is not here cannot happen.
+TRANSITIONS: Final[Mapping[tuple[Phase, Cause], Phase]] = _transitions()
+
+FRESHNESS: Final[Mapping[Phase, Freshness]] = {
+    Phase.NEW: Freshness.NEW,
+    Phase.IN_ORDER: Freshness.FRESH,
+    Phase.UNVERIFIED: Freshness.SUSPECT,
+    Phase.GAP: Freshness.SUSPECT,
+    Phase.DIFFERS: Freshness.SUSPECT,
+    Phase.LOST: Freshness.STALE,
+    Phase.SILENT: Freshness.SILENT,
+}
+
+#: A snapshot begins a phase anew even where it stays the same: whatever was asked is answered.
+ANSWERS: Final = frozenset({Cause.SNAPSHOT_ALL, Cause.SNAPSHOT_SOME})
+
+#: Phases in which the window wants something of the agent.
+ASKING: Final = frozenset({Phase.GAP, Phase.DIFFERS, Phase.LOST})

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signed messages: an envelope around the body, judged before anything in it is decoded.
+
+RabbitMQ's users and permissions are the first fence.  Where computes are trusted less than that,
+both sides share a keyring: the primary key signs, all keys are accepted, so that keys are changed
+without a flag day (add the new key everywhere, make it primary everywhere, remove the old one).
+
+=======  ==============================  ====================================================
+mode     sends                           takes
+=======  ==============================  ====================================================
+off      plain bodies                    everything, signatures are not looked at
+warn     signed bodies                   everything, what is not well signed is counted
+enforce  signed bodies                   only what is well signed
+=======  ==============================  ====================================================
+
+A fleet goes from off to enforce by way of warn.  Replay needs no nonce: epoch and sequence are inside
+the signed bytes, and claims have ids.
+
+Envelope: 0xC1 (a byte that msgpack never uses), the envelope version, the length of the key id, the
+key id, 32 bytes of HMAC-SHA256 over all of the envelope but the code itself, the body.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from shared_scheduler.protocol import limits
+from shared_scheduler.protocol.errors import BadSignature, KeyringError
+
+MAGIC = 0xC1
+ENVELOPE_VERSION = 1
+CODE_BYTES = 32
+#: magic, version, length of the key id
+PREFIX_BYTES = 3
+
+
+class Signing(StrEnum):
+    """The modes, described at the top of this module."""
+
+    OFF = "off"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """Key id -> secret, and which of them signs.  The secrets never show in a repr."""
+
+    primary: str
+    _secrets: Mapping[str, bytes]
+
+    def __repr__(self) -> str:
+        return f"Keyring(primary={self.primary!r}, keys={sorted(self._secrets)})"
+
+    def secret(self, key_id: str) -> bytes | None:
+        """The secret of a key, None if it is not accepted."""
+        return self._secrets.get(key_id)
+
+
+def parse_keyring(text: str) -> Keyring:
+    """Lines of ``key-id:hex-secret``, the primary first; empty lines and # comments are skipped.
+
+    Raises KeyringError, which never holds a secret.
+    """
+    secrets: dict[str, bytes] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        entry = line.strip()
+        if entry and not entry.startswith("#"):
+            key_id, secret = _parse_key(entry, f"keyring line {number}")
+            if key_id in secrets:
+                raise KeyringError(f"key {key_id!r} is there twice", f"keyring line {number}")
+            secrets[key_id] = secret
+    if not 1 <= len(secrets) <= limits.KEYS_MAX:
+        raise KeyringError(f"{len(secrets)} keys, 1 to {limits.KEYS_MAX} are needed", "keyring")
+    return Keyring(next(iter(secrets)), MappingProxyType(secrets))
+
+
+def _parse_key(entry: str, where: str) -> tuple[str, bytes]:
+    key_id, _, digits = entry.partition(":")
+    if not 1 <= len(key_id) <= limits.KEY_ID_MAX_CHARS or not key_id.isascii():
+        raise KeyringError(f"a key id has 1 to {limits.KEY_ID_MAX_CHARS} ASCII characters", where)
+    try:
+        secret = bytes.fromhex(digits)
+    except ValueError:
+        raise KeyringError("the secret is not hexadecimal", where) from None
+    if not limits.SECRET_MIN_BYTES <= len(secret) <= limits.SECRET_MAX_BYTES:
+        bounds = f"{limits.SECRET_MIN_BYTES} to {limits.SECRET_MAX_BYTES}"
+        raise KeyringError(f"a secret of {len(secret)} bytes, {bounds} are needed", where)
+    return key_id, secret
+
+
+class Signer:
+    """Puts bodies into envelopes and takes them out again."""
+
+    def __init__(self, mode: Signing = Signing.OFF, keyring: Keyring | None = None) -> None:
+        if mode is not Signing.OFF and keyring is None:
+            raise KeyringError(f"signing is {mode}, but there are no keys")
+        self.mode = mode
+        self._keyring = keyring
+        #: bodies that were taken although they were not well signed (mode warn)
+        self.tolerated = 0
+        #: bodies that were refused
+        self.refused = 0
+
+    def replace(self, mode: Signing, keyring: Keyring | None) -> None:
+        """New keys or a new mode, without losing the counters.  Raises KeyringError."""
+        if mode is not Signing.OFF and keyring is None:
+            raise KeyringError(f"signing is {mode}, but there are no keys")
+        self.mode, self._keyring = mode, keyring
+
+    def seal(self, body: bytes) -> bytes:
+        """What is to be sent for this body."""
+        if self.mode is Signing.OFF or self._keyring is None:
+            return body
+        key_id = self._keyring.primary
+        prefix = bytes((MAGIC, ENVELOPE_VERSION, len(key_id))) + key_id.encode()
+        secret = self._keyring.secret(key_id)
+        assert secret is not None, "the primary key is in the keyring"
+        return prefix + hmac.digest(secret, prefix + body, "sha256") + body
+
+    def open(self, data: bytes) -> bytes:
+        """The body of what was received.  Raises BadSignature in mode enforce."""
+        body, problem = self._judge(data)
+        if not problem or self.mode is Signing.OFF:
+            return body
+        if self.mode is Signing.ENFORCE:
+            self.refused += 1
+            raise BadSignature(problem)
+        self.tolerated += 1
+        return body
+
+    def _judge(self, data: bytes) -> tuple[bytes, str]:
+        """The body, and what is wrong with its signature (empty if nothing)."""
+        if not data or data[0] != MAGIC:
+            return data, "not signed"
+        if len(data) > limits.BODY_MAX_BYTES + PREFIX_BYTES + limits.KEY_ID_MAX_CHARS + CODE_BYTES:
+            return data, "too large to be one of ours"
+        if len(data) < PREFIX_BYTES or data[1] != ENVELOPE_VERSION:
+            return data, "an envelope of another version"
+        code_at = PREFIX_BYTES + data[2]
+        body = data[code_at + CODE_BYTES :]
+        if self.mode is Signing.OFF:
+            return body, ""
+        key_id = data[PREFIX_BYTES:code_at].decode("ascii", "replace")
+        secret = self._keyring.secret(key_id) if self._keyring is not None else None
+        if secret is None:
+            return (
+                body,
+                f"signed with key {key_id[: limits.KEY_ID_MAX_CHARS]!r}, which is not accepted",
+            )
+        code = hmac.digest(secret, data[:code_at] + body, "sha256")
+        if not hmac.compare_digest(code, data[code_at : code_at + CODE_BYTES]):
+            return body, f"the signature with key {key_id!r} is wrong"
+        return body, ""

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said is understood, and nothing else is believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared_scheduler.protocol import limits
+from shared_scheduler.protocol.codec import LAYOUTS, VERSION, decode, encode
+from shared_scheduler.protocol.errors import (
+    MalformedMessage,
+    MessageTooLarge,
+    RemoteProtocolError,
+    UnknownMessageType,
+    UnknownVersion,
+    UnsendableMessage,
+)
+from shared_scheduler.protocol.messages import (
+    Beat,
+    Claim,
+    Consumer,
+    Hello,
+    Increment,
+    Message,
+    Role,
+    Snapshot,
+    Usage,
+    Verdict,
+)
+from tests.unit.protocol.samples import EPOCH, INCREMENT, MESSAGES, NODE, OTHER_NODE, SCHEDULER
+
+
+def row_of(message: Message) -> list[Any]:
+    return list(msgpack.unpackb(encode(message), strict_map_key=False))
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+# --- there and back ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_each_message_comes_back_as_it_was(message: Message) -> None:
+    assert decode(encode(message)) == message
+
+
+def test_there_is_a_layout_and_a_sample_of_every_message() -> None:
+    kinds = set(Message.__args__)
+    assert {layout.message for layout in LAYOUTS.values()} == kinds
+    assert {type(sample) for sample in MESSAGES} == kinds
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=lambda entry: entry.message.__name__)
+def test_positions_on_the_wire_are_the_fields_of_the_dataclass(layout: Any) -> None:
+    names = [field.name for field in dataclasses.fields(layout.message)]
+    assert [field.name for field in layout.fields] == names
+
+
+leaf_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abcxyz.019", min_size=1, max_size=8), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+ids = st.text("abcdef-0123456789", min_size=1, max_size=36)
+consumers = st.builds(
+    Consumer,
+    st.dictionaries(ids, st.dictionaries(ids, st.integers(0, 2**31 - 1), max_size=2), max_size=2),
+    st.booleans(),
+)
+increments = st.builds(
+    Increment,
+    ids,
+    st.integers(1, 2**63 - 1),
+    st.integers(1, 2**63 - 1),
+    st.dictionaries(ids, leaf_values, max_size=4),
+    st.dictionaries(ids, st.none() | consumers, max_size=3),
+    st.dictionaries(ids, st.none() | ids, max_size=3),
+)
+
+
+@given(increments)
+def test_any_increment_comes_back_as_it_was(increment: Increment) -> None:
+    assert decode(encode(increment)) == increment
+
+
+# --- what we refuse to send --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("leaf", "complaint"),
+    [
+        (math.nan, "not a finite number"),
+        (math.inf, "not a finite number"),
+        (2**63, "does not fit 64 bits"),
+        (b"bytes", "cannot hold bytes"),
+        ({1, 2}, "cannot hold set"),
+        ({"size": object()}, "cannot hold object"),
+        ("\ud800", "not Unicode"),
+        ("x" * (limits.LEAF_TEXT_MAX_CHARS + 1), "characters, allowed are"),
+        (nested(limits.LEAF_DEPTH_MAX), "nested deeper"),
+        ([0] * 4097, "4097 entries"),
+        ({4: 1024}, "a text was expected, not int"),
+    ],
+)
+def test_a_leaf_that_nobody_would_accept_is_not_sent(leaf: Any, complaint: str) -> None:
+    with pytest.raises(UnsendableMessage, match=complaint) as error:
+        encode(Increment(NODE, EPOCH, 1, {"cn.bad": leaf}))
+    assert str(error.value).startswith("Increment.leaves: ")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Beat("", EPOCH, 1, "compute-1", 0),
+        Beat("n" * 65, EPOCH, 1, "compute-1", 0),
+        Beat("tab\there", EPOCH, 1, "compute-1", 0),
+        Beat(NODE, 0, 1, "compute-1", 0),
+        Beat(NODE, EPOCH, -1, "compute-1", 0),
+        Beat(NODE, EPOCH, 1, "compute-1", 2**64),
+        Beat(NODE, True, 1, "compute-1", 0),
+        Increment(NODE, EPOCH, 0),
+        Increment(NODE, EPOCH, 1, consumers={"c": Consumer({NODE: {"VCPU": -1}})}),
+        Increment(NODE, EPOCH, 1, consumers={"c": Consumer({NODE: {"VCPU": 2**31}})}),
+        Claim("c", NODE, SCHEDULER, "s", {}, Usage(vcpus=-1)),
+        Verdict("c", NODE, EPOCH, True, news=(dataclasses.replace(INCREMENT, node=OTHER_NODE),)),
+        Verdict("c", NODE, EPOCH, True, news=(INCREMENT,) * 65),
+        Verdict("c", NODE, EPOCH, 1),  # type: ignore[arg-type]
+    ],
+    ids=repr,
+)
+def test_a_field_out_of_range_is_not_sent(message: Message) -> None:
+    with pytest.raises(UnsendableMessage):
+        encode(message)
+
+
+def test_what_is_no_message_is_not_sent() -> None:
+    with pytest.raises(UnsendableMessage, match="dict is no message"):
+        encode({"node": NODE})  # type: ignore[arg-type]
+
+
+def test_a_body_over_the_limit_of_its_type_is_not_sent() -> None:
+    texts = {f"cn.text{i}": "x" * limits.LEAF_TEXT_MAX_CHARS for i in range(5)}
+    with pytest.raises(UnsendableMessage, match="bytes, allowed are 65536"):
+        encode(Increment(NODE, EPOCH, 1, texts))
+
+
+# --- what we refuse to believe -----------------------------------------------------------------
+
+
+def test_another_major_version_is_refused_by_name() -> None:
+    row = row_of(MESSAGES[0])
+    row[0] = VERSION + 1
+    with pytest.raises(
+        UnknownVersion, match="protocol version 2, this release speaks 1; dropped; run"
+    ):
+        decode(msgpack.packb(row))
+
+
+def test_a_type_of_the_future_is_refused_by_name() -> None:
+    with pytest.raises(UnknownMessageType, match="message type 99"):
+        decode(msgpack.packb([VERSION, 99, "whatever"]))
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_fields_that_a_newer_release_appends_are_ignored(message: Message) -> None:
+    row = [*row_of(message), "new", {"in": 1.1}]
+    assert decode(msgpack.packb(row)) == message
+
+
+def test_fields_that_a_newer_release_appends_inside_a_consumer_are_ignored() -> None:
+    row = row_of(Increment(NODE, EPOCH, 1, consumers={"c": Consumer({}, True)}))
+    row[6]["c"].append("new")
+    assert decode(msgpack.packb(row)).consumers == {"c": Consumer({}, True)}  # type: ignore[union-attr]
+
+
+def test_not_even_a_newer_release_appends_without_end() -> None:
+    row = row_of(MESSAGES[0]) + [0] * (limits.EXTRA_FIELDS_MAX + 1)
+    with pytest.raises(MalformedMessage, match="24 fields, 7 to 23 fields were expected"):
+        decode(msgpack.packb(row))
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
+def test_a_message_with_a_field_missing_is_refused(message: Message) -> None:
+    with pytest.raises(MalformedMessage, match="fields were expected"):
+        decode(msgpack.packb(row_of(message)[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "complaint"),
+    [
+        (2, "", "Beat.node: 0 characters"),
+        (2, 7, "Beat.node: a text was expected, not int"),
+        (3, "1", "Beat.epoch: an integer was expected, not str"),
+        (3, True, "Beat.epoch: an integer was expected, not bool"),
+        (3, 0, "Beat.epoch: 0 is not in 1"),
+        (4, -1, "Beat.sequence: -1 is not in 0"),
+        (4, 1.0, "Beat.sequence: an integer was expected, not float"),
+        (5, None, "Beat.host: a text was expected, not nothing"),
+        (5, "h" * 256, "Beat.host: 256 characters"),
+        (6, -1, "Beat.digest: -1 is not in"),
+    ],
+)
+def test_the_error_names_message_field_and_fault(position: int, value: Any, complaint: str) -> None:
+    row = row_of(Beat(NODE, EPOCH, 1, "compute-1", 5))
+    row[position] = value
+    with pytest.raises(MalformedMessage, match=complaint):
+        decode(msgpack.packb(row))
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        {"cn.x": math.nan},
+        {"cn.x": b"bytes"},
+        {"cn.x": 2**63},
+        {"cn.x": nested(9)},
+        {"cn.x": msgpack.Timestamp(1)},
+        {"cn.x": msgpack.ExtType(4, b"code")},
+        {1: 1},
+        {b"cn.x": 1},
+        {"": 1},
+        {"cn.\n": 1},
+        [["cn.x", 1]],
+        None,
+    ],
+    ids=repr,
+)
+def test_leaves_that_nobody_may_send_are_refused(leaves: Any) -> None:
+    body = msgpack.packb([VERSION, 2, NODE, EPOCH, 1, leaves, {}, {}])
+    with pytest.raises(MalformedMessage):
+        decode(body)
+
+
+def test_a_verdict_cannot_speak_for_another_node() -> None:
+    row = row_of(Verdict("c", NODE, EPOCH, True, news=(INCREMENT,)))
+    row[8][0][0] = OTHER_NODE
+    with pytest.raises(MalformedMessage, match="news of another node"):
+        decode(msgpack.packb(row))
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"\x91", b"\xc1\x01", b"{}", b"\xdc\x00", b"\x93\xcc\x01", b"\x92\x01\x04"]
+)
+def test_what_is_not_of_this_protocol_is_refused(junk: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode(junk)
+
+
+def test_bytes_behind_the_message_are_refused() -> None:
+    with pytest.raises(MalformedMessage, match="extra data"):
+        decode(encode(MESSAGES[0]) + b"\x00")
+
+
+# --- size is judged first ----------------------------------------------------------------------
+
+
+def test_a_huge_body_is_refused_by_its_size_alone() -> None:
+    with pytest.raises(MessageTooLarge, match="no message has more than"):
+        decode(b"\xff" * (limits.BODY_MAX_BYTES + 1))
+
+
+def test_each_type_has_its_own_limit() -> None:
+    beat = encode(Beat(NODE, EPOCH, 1, "compute-1", 5))
+    with pytest.raises(MessageTooLarge, match="Beat: 4097 bytes, allowed are 4096"):
+        decode(beat + b"\x00" * (4097 - len(beat)))
+
+
+def test_a_length_that_the_body_does_not_have_allocates_nothing_of_that_size() -> None:
+    # the leaves claim to be a map of 4 billion entries
+    body = msgpack.packb([VERSION, 2, NODE, EPOCH, 1, {}, {}, {}]).replace(
+        b"\x80", b"\xdf\xff\xff\xff\xff", 1
+    )
+    with pytest.raises(MalformedMessage, match="max_map_len"):
+        decode(body)
+
+
+def test_a_tower_of_lists_is_refused() -> None:
+    head = msgpack.packb([VERSION, 2, NODE, EPOCH, 1, 0, {}, {}])[:-3]
+    with pytest.raises(MalformedMessage):
+        decode(head + b"\x91" * 60_000)
+
+
+def test_the_largest_snapshot_that_is_allowed_can_be_sent() -> None:
+    full = {
+        f"{i:036}": Consumer({f"{NODE}": {"VCPU": 64, "MEMORY_MB": 131072, "DISK_GB": 1000}}, True)
+        for i in range(limits.CONSUMERS_PER_NODE_MAX)
+    }
+    snapshot = Snapshot(NODE, EPOCH, 1, "compute-1", {"cn.vcpus": 4}, full, {}, 1)
+    assert decode(encode(snapshot)) == snapshot
+
+
+# --- fuzz --------------------------------------------------------------------------------------
+
+bodies = st.sampled_from([encode(message) for message in MESSAGES])
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    body = bytearray(draw(bodies))
+    for _ in range(draw(st.integers(1, 6))):
+        at = draw(st.integers(0, len(body) - 1)) if body else 0
+        match draw(st.sampled_from(["flip", "cut", "insert", "repeat"])):
+            case "flip" if body:
+                body[at] = draw(st.integers(0, 255))
+            case "cut":
+                del body[at : at + draw(st.integers(1, 9))]
+            case "insert":
+                body[at:at] = draw(st.binary(max_size=9))
+            case "repeat":
+                body[at:at] = body[at : at + 20] * draw(st.integers(1, 50))
+    return bytes(body)
+
+
+def believe_or_refuse(body: bytes) -> None:
+    """Whatever is believed can be said again, and means the same."""
+    try:
+        message = decode(body)
+    except RemoteProtocolError as error:
+        assert "\n" not in str(error) and str(error)
+    else:
+        assert decode(encode(message)) == message
+
+
+@settings(max_examples=1500)
+@given(mutated())
+def test_mutated_bytes_are_understood_or_refused(body: bytes) -> None:
+    believe_or_refuse(body)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=300))
+def test_any_bytes_are_understood_or_refused(body: bytes) -> None:
+    believe_or_refuse(body)
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 9), st.lists(leaf_values, max_size=12))
+def test_any_fields_are_understood_or_refused(number: int, values: list[Any]) -> None:
+    believe_or_refuse(msgpack.packb([VERSION, number, *values]))
+
+
+def test_hello_of_a_scheduler_needs_no_node() -> None:
+    hello = decode(encode(Hello(Role.SCHEDULER, SCHEDULER, 0)))
+    assert isinstance(hello, Hello) and hello.node == ""

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Digest, bucket, jitter, errors."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shared_scheduler.protocol.bucket import TokenBucket, full_jitter_s
+from shared_scheduler.protocol.codec import decode, encode
+from shared_scheduler.protocol.digest import claim_hash, consumer_hash, digest_of, leaf_hash
+from shared_scheduler.protocol.errors import ProtocolError, UnknownVersion
+from shared_scheduler.protocol.messages import Consumer, Snapshot
+from tests.unit.protocol.samples import ALLOCATIONS, LEAVES, NODE, SERVER
+
+# --- digest ------------------------------------------------------------------------------------
+
+
+def test_the_order_of_anything_does_not_matter() -> None:
+    consumers = {
+        SERVER: Consumer({"a": {"VCPU": 1, "DISK_GB": 2}, "b": {}}),
+        "x": Consumer({}, True),
+    }
+    turned = {"x": Consumer({}, True), SERVER: Consumer({"b": {}, "a": {"DISK_GB": 2, "VCPU": 1}})}
+    one = digest_of({"a": {"k": 1, "l": 2}, "b": 2}, consumers, {"p": "x", "q": "y"})
+    two = digest_of({"b": 2, "a": {"l": 2, "k": 1}}, turned, {"q": "y", "p": "x"})
+    assert one == two != 0
+
+
+def test_every_difference_shows() -> None:
+    digests = [
+        digest_of({}, {}, {}),
+        digest_of({"a": 1}, {}, {}),
+        digest_of({"a": True}, {}, {}),
+        digest_of({"a": 1.0}, {}, {}),
+        digest_of({"a": "1"}, {}, {}),
+        digest_of({"b": 1}, {}, {}),
+        digest_of({"a": [1, 2]}, {}, {}),
+        digest_of({"a": [2, 1]}, {}, {}),
+        digest_of({}, {"a": Consumer({})}, {}),
+        digest_of({}, {"a": Consumer({}, True)}, {}),
+        digest_of({}, {"a": Consumer(ALLOCATIONS)}, {}),
+        digest_of({}, {}, {"a": "b"}),
+        digest_of({}, {}, {"b": "a"}),
+    ]
+    assert len(set(digests)) == len(digests)
+
+
+def test_what_is_not_there_counts_nothing() -> None:
+    assert leaf_hash("a", None) == consumer_hash("a", None) == claim_hash("a", None) == 0
+    assert digest_of({"a": None}, {}, {}) == 0
+
+
+def test_both_ends_of_the_wire_compute_the_same() -> None:
+    sent = Snapshot(
+        NODE, 1, 1, "h", LEAVES, {SERVER: Consumer(ALLOCATIONS, True)}, {"c": SERVER}, 0
+    )
+    got = decode(encode(sent))
+    assert isinstance(got, Snapshot)
+    here, there = (digest_of(s.leaves, s.consumers, s.claims) for s in (sent, got))
+    assert here == there
+
+
+def test_the_digest_is_the_same_in_every_release() -> None:
+    # two releases that disagree here would resync each other for ever
+    assert digest_of({"cn.vcpus_used": 4}, {SERVER: Consumer(ALLOCATIONS)}, {"c": SERVER}) == (
+        0x3BC052DBBCD75BBB
+    )
+
+
+# --- bucket ------------------------------------------------------------------------------------
+
+
+def test_a_burst_then_the_rate() -> None:
+    bucket = TokenBucket(rate_per_s=2, burst=3)
+    assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
+    assert bucket.wait_s(0.0) == pytest.approx(0.5)
+    assert not bucket.take(0.4)
+    assert bucket.take(0.5) and not bucket.take(0.5)
+
+
+def test_waiting_as_told_is_enough() -> None:
+    rng = Random(1)
+    bucket, now = TokenBucket(rate_per_s=7, burst=1), 1e6
+    assert bucket.take(now)
+    for _ in range(1000):
+        now += bucket.wait_s(now) + rng.random() * 1e-9
+        assert bucket.take(now)
+
+
+def test_quiet_saves_up_no_more_than_the_burst() -> None:
+    bucket = TokenBucket(rate_per_s=100, burst=5)
+    bucket.take(0.0)
+    assert sum(bucket.take(1e6) for _ in range(100)) == 5
+
+
+def test_a_clock_that_jumps_back_gives_and_takes_nothing() -> None:
+    bucket = TokenBucket(rate_per_s=1, burst=2)
+    assert bucket.take(100.0) and bucket.take(100.0)
+    assert not bucket.take(50.0)
+    assert not bucket.take(50.9)
+    assert bucket.take(51.0)
+
+
+@pytest.mark.parametrize(("rate_per_s", "burst"), [(0, 1), (-1, 1), (1, 0.5)])
+def test_a_bucket_that_could_never_give_is_refused(rate_per_s: float, burst: float) -> None:
+    with pytest.raises(ValueError, match="a bucket needs"):
+        TokenBucket(rate_per_s, burst)
+
+
+def test_full_jitter_doubles_up_to_its_ceiling() -> None:
+    assert [full_jitter_s(1.0, n, 0.5, 6.0) for n in range(6)] == [0.5, 1, 2, 4, 6, 6]
+    assert full_jitter_s(0.0, 3, 0.5, 6.0) == 0
+    assert full_jitter_s(1.0, 10_000, 0.5, 6.0) == 6
+
+
+# --- errors ------------------------------------------------------------------------------------
+
+
+def test_an_error_says_where_what_and_what_to_do_in_one_line() -> None:
+    error = UnknownVersion("protocol version 2, this release speaks 1", "Beat")
+    assert str(error) == (
+        "Beat: protocol version 2, this release speaks 1; "
+        "dropped; run releases with the same protocol version in one cell"
+    )
+    assert str(ProtocolError("odd")) == "odd"
+    assert str(ProtocolError("odd", remedy="look")) == "odd; look"
