@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes what a node's agent (or the databases) said into its row, and derives what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shared_scheduler.protocol.messages import Consumer, Leaf
+from shared_scheduler.state.leaves import PROVIDER
+from shared_scheduler.state.members import Members
+from shared_scheduler.state.overlay import Overlay
+from shared_scheduler.state.pool import POOL_MAX, Pool
+from shared_scheduler.state.row import ROOT, Flat, Row, StoredConsumer, Version, flat
+from shared_scheduler.state.row_columns import RowWriter
+from shared_scheduler.state.touch import Touch, touch_of
+
+#: leaf names seen, so that looking one up is one dictionary access; there are some dozens a node
+TOUCHES_MAX = 65_536
+
+
+
+class BaseWriter:
+    """Writes bases of rows."""
+
+    def __init__(
+        self, writer: RowWriter, overlay: Overlay, members: Members, pool: Pool
+    ) -> None:
+        self._writer = writer
+        self._overlay = overlay
+        self._members = members
+        self._pool = pool
+        self._touches: dict[str, int] = {}
+        #: consumers that take the same are one object
+        self._stored: dict[Flat, StoredConsumer] = {}
+        self._names: dict[str, str] = {}
+
+    def load(
+        self,
+        row: Row,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer],
+        pending: Mapping[str, str],
+        version: Version,
+    ) -> None:
+        """All of it anew.  A leaf that is None is one that is not there."""
+        known, pool = self._names, self._pool
+        row.version = version
+        row.leaves = {
+            known.setdefault(name, name): pool.leaf(name, value)
+            for name, value in leaves.items()
+            if value is not None
+        }
+        for gone in row.consumers.keys() - consumers.keys():
+            self._put_consumer(row, gone, None)
+        for uuid, consumer in consumers.items():
+            self._put_consumer(row, uuid, consumer)
+        row.pending = dict(pending)
+        if row.claims:
+            self._overlay.settle(row)
+        self._writer.static(row)
+        self._writer.providers(row)
+        self._writer.pools(row)
+        self._writer.numbers(row)
+
+    def apply(
+        self,
+        row: Row,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer | None],
+        pending: Mapping[str, str | None],
+        version: Version,
+    ) -> int:
+        """What changed; says which parts of the row that touches."""
+        row.version = version
+        touched = Touch.NOTHING
+        if leaves:
+            touched = self._put_leaves(row, leaves)
+        if consumers:
+            self._put_consumers(row, consumers)
+        if pending:
+            self._put_pending(row, pending)
+        if row.claims:
+            self._overlay.settle(row)
+        if touched:
+            self._derive(row, touched)
+        return touched
+
+    def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
+        touched, own, touches = 0, row.leaves, self._touches
+        for name, value in leaves.items():
+            touch = touches.get(name)
+            if touch is None:
+                touch = self._learn(name)
+            if touch & Touch.PROVIDERS and _put_generation(row, name, value):
+                continue
+            touched |= touch
+            if value is None:
+                own.pop(name, None)
+                touched |= Touch.READY
+            elif touch & _MAY_BE_SHARED:
+                own[name] = self._pool.leaf(name, value)
+            else:
+                own[name] = value
+        return touched
+
+    def _learn(self, name: str) -> int:
+        if len(self._touches) >= TOUCHES_MAX:
+            self._touches.clear()
+            self._names.clear()
+        self._names.setdefault(name, name)
+        touch = self._touches[name] = touch_of(name)
+        return touch
+
+    def _put_consumers(self, row: Row, consumers: Mapping[str, Consumer | None]) -> None:
+        elsewhere = False
+        for uuid, consumer in consumers.items():
+            elsewhere |= self._put_consumer(row, uuid, consumer)
+        if elsewhere:
+            self._writer.elsewhere(row)
+
+    def _put_consumer(self, row: Row, uuid: str, consumer: Consumer | None) -> bool:
+        """Whether it has, or had, a part of another provider than the root."""
+        before = row.consumers.get(uuid)
+        after = None
+        if consumer is not None:
+            key = flat(row.node, consumer)
+            after = self._stored.get(key) or self._store(key)
+        if after is before:
+            return False
+        elsewhere = False
+        if before is not None:
+            elsewhere = self._add(row, before, -1)
+        if after is not None:
+            elsewhere |= self._add(row, after, 1)
+            row.consumers[uuid] = after
+        else:
+            del row.consumers[uuid]
+        self._put_member(row, uuid, before, after)
+        return elsewhere
+
+    def _store(self, key: Flat) -> StoredConsumer:
+        if len(self._stored) >= POOL_MAX:
+            self._stored.clear()
+        return self._stored.setdefault(key, StoredConsumer(*key))
+
+    def _add(self, row: Row, stored: StoredConsumer, sign: int) -> bool:
+        """Count what a consumer takes; whether some of it is of another provider than the root."""
+        elsewhere = False
+        for provider, amounts in stored.rows:
+            is_root = provider == ROOT
+            used = row.used.setdefault(row.node if is_root else provider, {})
+            for rc, amount in amounts:
+                left = used.get(rc, 0) + sign * amount
+                if left:
+                    used[rc] = left
+                else:
+                    used.pop(rc, None)
+                if is_root:
+                    self._writer.room(row, rc, left)
+            elsewhere |= not is_root
+        return elsewhere
+
+    def _put_member(
+        self, row: Row, uuid: str, before: StoredConsumer | None, after: StoredConsumer | None
+    ) -> None:
+        was, now = before is not None and before.member, after is not None and after.member
+        if now and not was:
+            self._members.add(uuid, row.slot)
+        elif was and not now and not row.is_member(uuid):
+            self._members.discard(uuid, row.slot)
+
+    def _put_pending(self, row: Row, pending: Mapping[str, str | None]) -> None:
+        for claim_id, consumer in pending.items():
+            if consumer is None:
+                row.pending.pop(claim_id, None)
+                self._overlay.ended(row, claim_id)
+            else:
+                row.pending[claim_id] = consumer
+
+    def _derive(self, row: Row, touched: int) -> None:
+        if touched & Touch.NUMBERS:
+            self._writer.numbers(row)
+        if touched & Touch.POOLS:
+            self._writer.pools(row)
+        if touched & Touch.PROVIDERS:
+            self._writer.providers(row)
+        if touched & Touch.STATIC:
+            self._writer.static(row)
+
+
+def _put_generation(row: Row, name: str, value: Leaf) -> bool:
+    """Whether only the generation of a provider differs, which each written allocation moves."""
+    before = row.leaves.get(name)
+    if not isinstance(value, dict) or not isinstance(before, dict):
+        return False
+    after: dict[str, Leaf] = before | {"generation": value.get("generation")}
+    if after != value:
+        return False
+    row.leaves[name] = after
+    uuid, generation = name.removeprefix(PROVIDER), after["generation"]
+    number = generation if isinstance(generation, int) else 0
+    row.providers = {**row.providers, uuid: replace(row.providers[uuid], generation=number)}
+    return True
+
+
+_MAY_BE_SHARED = Touch.STATIC | Touch.PROVIDERS

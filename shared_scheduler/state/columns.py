@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns over slots: one value a host, in NumPy arrays that grow by doubling.
+
+A column's ``array`` is replaced when the columns grow: take it afresh for each use.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+#: slots of a new set of columns
+CAPACITY_MIN = 64
+#: names that one word of a bit column holds
+WORD_BITS = 64
+
+
+class Column:
+    """One value a slot; ``fill`` is what a slot without a host holds."""
+
+    __slots__ = ("array", "fill")
+
+    def __init__(self, dtype: npt.DTypeLike, fill: float, capacity: int) -> None:
+        self.fill = fill
+        self.array: Array = np.full(capacity, fill, dtype=dtype)
+
+    def grow(self, capacity: int) -> None:
+        """Keep what is there, fill the rest."""
+        larger: Array = np.full(capacity, self.fill, dtype=self.array.dtype)
+        larger[: len(self.array)] = self.array
+        self.array = larger
+
+
+class ColumnSet:
+    """Columns of the same length."""
+
+    def __init__(self) -> None:
+        self.capacity = CAPACITY_MIN
+        self._columns: list[Column] = []
+
+    def add(self, dtype: npt.DTypeLike, fill: float) -> Column:
+        """One more column."""
+        column = Column(dtype, fill, self.capacity)
+        self._columns.append(column)
+        return column
+
+    def reserve(self, slots: int) -> None:
+        """Make room for ``slots`` of them."""
+        if slots <= self.capacity:
+            return
+        while self.capacity < slots:
+            self.capacity *= 2
+        for column in self._columns:
+            column.grow(self.capacity)
+
+    def clear(self, slot: int) -> None:
+        """Nobody is there any more."""
+        for column in self._columns:
+            column.array[slot] = column.fill
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all columns."""
+        return sum(column.array.nbytes for column in self._columns)
+
+
+class BitColumns:
+    """Sets of names, one a slot, as bits of 64-bit words; words are added as names turn up."""
+
+    def __init__(self, columns: ColumnSet) -> None:
+        self._columns = columns
+        self._words: list[Column] = []
+        self._bit: dict[str, int] = {}
+
+    def put(self, slot: int, names: frozenset[str]) -> None:
+        """The names that this slot has."""
+        for word, bits in enumerate(self._bits_of(names, learn=True)):
+            self._words[word].array[slot] = bits
+
+    def having_all(self, names: frozenset[str], high: int) -> BoolArray:
+        """Which of the first ``high`` slots have every name."""
+        found = np.ones(high, dtype=np.bool_)
+        if not names <= self._bit.keys():
+            return np.zeros(high, dtype=np.bool_)
+        for word, bits in enumerate(self._bits_of(names)):
+            if bits:
+                need = np.uint64(bits)
+                found &= (self._words[word].array[:high] & need) == need
+        return found
+
+    def having_any(self, names: frozenset[str], high: int) -> BoolArray:
+        """Which of the first ``high`` slots have at least one of the names."""
+        found = np.zeros(high, dtype=np.bool_)
+        for word, bits in enumerate(self._bits_of(names)):
+            if bits:
+                found |= (self._words[word].array[:high] & np.uint64(bits)) != 0
+        return found
+
+    def _bits_of(self, names: frozenset[str], learn: bool = False) -> list[int]:
+        if learn:
+            self._learn(names)
+        bits = [0] * len(self._words)
+        for name in names:
+            bit = self._bit.get(name)
+            if bit is not None:
+                bits[bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
+        return bits
+
+    def _learn(self, names: frozenset[str]) -> None:
+        for name in names - self._bit.keys():
+            self._bit[name] = len(self._bit)
+        while len(self._words) * WORD_BITS < len(self._bit):
+            self._words.append(self._columns.add(np.uint64, 0))

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of the host table: what filters and weighers compute on.
+
+===================  =======  =========================================================================
+column               type     value
+===================  =======  =========================================================================
+closed               uint8    0, or why the host is not considered (``row.CLOSED_CODES``)
+up                   bool     its nova-compute service takes servers (Nova's ComputeFilter)
+cell                 int32    number of the cell (``cell_code``)
+changed_at           int64    table generation of the row's last change
+static_at            int64    the same, of the last change in something rare
+free_vcpus           float64  vcpus_total * cpu_allocation_ratio - vcpus_used, not below 0
+free_ram_mb          float64  HostState.free_ram_mb, not below 0
+free_disk_mb         float64  HostState.free_disk_mb, not below 0
+num_io_ops           float64  HostState.num_io_ops
+num_instances        float64  HostState.num_instances
+failed_builds        float64  HostState.failed_builds
+hypervisor_version   float64  HostState.hypervisor_version, 0 for None
+pci_weight           float64  100 - min(free PCI devices, 99)
+===================  =======  =========================================================================
+
+Free numbers are clamped at 0 as Nova's weighers with ``minval = 0`` do.  Resource classes have columns
+of their own (``RoomColumns``), traits and the root provider's aggregates are bit columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from shared_scheduler.state.columns import BitColumns, Column, ColumnSet
+from shared_scheduler.state.row import CLOSED_CODES, CODE_OF_CLOSED, Closed
+
+#: columns of which it is known whether all hosts hold the same value
+TALLIED = ("failed_builds", "hypervisor_version", "pci_weight")
+
+
+class RoomColumns:
+    """One resource class on root providers.
+
+    ``room`` is the largest amount that still fits: min(capacity - used, max_unit); -1 without an
+    inventory.  ``odd_rows`` counts rows whose min_unit or step_size is not 1: only then these
+    columns need a look.  ``elsewhere`` marks rows where other providers of the tree, or sharing
+    ones, have the class too, ``elsewhere_room`` is the largest room among those.
+    """
+
+    def __init__(self, columns: ColumnSet) -> None:
+        self.room = columns.add(np.int64, -1)
+        self.min_unit = columns.add(np.int64, 1)
+        self.step_size = columns.add(np.int64, 1)
+        self.elsewhere = columns.add(np.bool_, 0)
+        self.elsewhere_room = columns.add(np.int64, -1)
+        self.odd_rows = 0
+        self.elsewhere_rows = 0
+
+    def put_units(self, slot: int, min_unit: int, step_size: int) -> None:
+        """The units of the root's inventory; 1 and 1 without one."""
+        mins, steps = self.min_unit.array, self.step_size.array
+        self.odd_rows -= bool(mins[slot] > 1 or steps[slot] != 1)
+        mins[slot], steps[slot] = min_unit, step_size
+        self.odd_rows += bool(min_unit > 1 or step_size != 1)
+
+    def put_elsewhere(self, slot: int, is_there: bool, room: int) -> None:
+        """Whether and how much other providers may give."""
+        self.elsewhere_rows += int(is_there) - int(self.elsewhere.array[slot])
+        self.elsewhere.array[slot] = is_there
+        self.elsewhere_room.array[slot] = room
+
+
+class HostColumns(ColumnSet):
+    """All columns; see the module's head.  ``high`` slots are or were in use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.high = 0
+        self.closed = self.add(np.uint8, CODE_OF_CLOSED[Closed.NO_SLOT])
+        self.up = self.add(np.bool_, 0)
+        self.cell = self.add(np.int32, -1)
+        self.changed_at = self.add(np.int64, 0)
+        self.static_at = self.add(np.int64, 0)
+        self.free_vcpus = self.add(np.float64, 0)
+        self.free_ram_mb = self.add(np.float64, 0)
+        self.free_disk_mb = self.add(np.float64, 0)
+        self.num_io_ops = self.add(np.float64, 0)
+        self.num_instances = self.add(np.float64, 0)
+        self.failed_builds = self.add(np.float64, 0)
+        self.hypervisor_version = self.add(np.float64, 0)
+        self.pci_weight = self.add(np.float64, 0)
+        self.identity = self.add(np.uint64, 0)
+        self.traits = BitColumns(self)
+        self.aggregates = BitColumns(self)
+        self.rooms: dict[str, RoomColumns] = {}
+        #: hosts by code of ``closed``
+        self.closed_counts = [0] * len(CLOSED_CODES)
+        self.down_count = 0
+        self._tallies = {name: Counter[float]() for name in TALLIED}
+        self._cells: dict[str, int] = {}
+
+    def open_slot(self, slot: int, cell: str, identity: int) -> None:
+        """A host moves in."""
+        self.high = max(self.high, slot + 1)
+        self.cell.array[slot] = self.cell_code(cell)
+        self.identity.array[slot] = identity
+        self.closed.array[slot] = CODE_OF_CLOSED[Closed.NO_SERVICE]
+        self.closed_counts[CODE_OF_CLOSED[Closed.NO_SERVICE]] += 1
+        self.down_count += 1
+        for tally in self._tallies.values():
+            tally[0.0] += 1
+
+    def clear(self, slot: int) -> None:
+        """The host moves out."""
+        self.closed_counts[int(self.closed.array[slot])] -= 1
+        self.down_count -= not self.up.array[slot]
+        for name, tally in self._tallies.items():
+            self._count(tally, float(getattr(self, name).array[slot]), -1)
+        for rooms in self.rooms.values():
+            rooms.put_units(slot, 1, 1)
+            rooms.put_elsewhere(slot, False, -1)
+        super().clear(slot)
+
+    def rooms_of(self, resource_class: str) -> RoomColumns:
+        """The columns of a class, made when it first occurs."""
+        found = self.rooms.get(resource_class)
+        if found is None:
+            found = self.rooms[resource_class] = RoomColumns(self)
+        return found
+
+    def cell_code(self, cell: str) -> int:
+        """The number of a cell."""
+        return self._cells.setdefault(cell, len(self._cells))
+
+    def put_closed(self, slot: int, code: int) -> None:
+        """Why it is not considered, 0 if it is."""
+        before = int(self.closed.array[slot])
+        if before != code:
+            self.closed_counts[before] -= 1
+            self.closed_counts[code] += 1
+            self.closed.array[slot] = code
+
+    def put_up(self, slot: int, up: bool) -> None:
+        """Whether its service takes servers."""
+        before = bool(self.up.array[slot])
+        if before != up:
+            self.down_count += 1 if before else -1
+            self.up.array[slot] = up
+
+    def put_tallied(self, name: str, slot: int, value: float) -> None:
+        """Write one of ``TALLIED``."""
+        column: Column = getattr(self, name)
+        before = float(column.array[slot])
+        if before != value:
+            tally = self._tallies[name]
+            self._count(tally, before, -1)
+            tally[value] += 1
+            column.array[slot] = value
+
+    def is_uniform(self, name: str) -> bool:
+        """Whether all hosts are known to hold the same value in this column."""
+        tally = self._tallies.get(name)
+        return tally is not None and len(tally) <= 1
+
+    @staticmethod
+    def _count(tally: Counter[float], value: float, by: int) -> None:
+        tally[value] += by
+        if tally[value] <= 0:
+            del tally[value]

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what follows from a row into the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared_scheduler.state import leaves
+from shared_scheduler.state.host_columns import HostColumns
+from shared_scheduler.state.numbers import DefaultRatios, raw_numbers
+from shared_scheduler.state.pool import Pool
+from shared_scheduler.state.providers import Provider, providers_of
+from shared_scheduler.state.resources import Inventory, used_of
+from shared_scheduler.state.row import (
+    CODE_OF_CLOSED,
+    NO_INVENTORY,
+    Closed,
+    Freshness,
+    RootInventory,
+    Row,
+)
+from shared_scheduler.state.services import ServiceFacts
+
+#: Nova's PCI weigher looks no further (nova/scheduler/weights/pci.py)
+PCI_DEVICES_MAX = 100
+
+
+class RowWriter:
+    """Derived values of rows.  ``sharing`` are the providers that other trees may take from."""
+
+    def __init__(self, columns: HostColumns, ratios: DefaultRatios, pool: Pool) -> None:
+        self._columns = columns
+        self._ratios = ratios
+        self._pool = pool
+        self.sharing: Mapping[str, Provider] = {}
+
+    def numbers(self, row: Row) -> None:
+        """What boots and deletes move."""
+        numbers = raw_numbers(row.leaves, row.extra, self._ratios)
+        if numbers is None:
+            return
+        columns, slot = self._columns, row.slot
+        total, used, ratio, ram_mb, disk_mb, instances, io_ops, failed = numbers
+        free = total * ratio - used
+        columns.free_vcpus.array[slot] = free if free > 0 else 0
+        columns.free_ram_mb.array[slot] = ram_mb if ram_mb > 0 else 0
+        columns.free_disk_mb.array[slot] = disk_mb if disk_mb > 0 else 0
+        columns.num_instances.array[slot] = instances
+        columns.num_io_ops.array[slot] = io_ops
+        if columns.failed_builds.array[slot] != failed:
+            columns.put_tallied("failed_builds", slot, failed)
+
+    def pools(self, row: Row) -> None:
+        """Free PCI devices, own outstanding claims taken off."""
+        free = sum(
+            value
+            for name, value in row.leaves.items()
+            if name.startswith(leaves.PCI)
+            and isinstance(value, int)
+            and not name.startswith(leaves.PCI_STATIC)
+        )
+        for claim in row.claims.values():
+            if claim.topology is not None and claim.counts_numbers:
+                free -= sum(claim.topology.devices.values())
+        weight = PCI_DEVICES_MAX - min(free, PCI_DEVICES_MAX - 1)
+        self._columns.put_tallied("pci_weight", row.slot, weight)
+
+    def static(self, row: Row) -> None:
+        """What is rare and no provider."""
+        version = row.leaves.get("cn.hypervisor_version")
+        number = float(version) if isinstance(version, int | float) else 0.0
+        self._columns.put_tallied("hypervisor_version", row.slot, number)
+
+    def closed(self, row: Row, service: ServiceFacts | None, cell_disabled: bool) -> None:
+        """Whether the host is considered at all."""
+        why = _why_closed(row, service, cell_disabled)
+        self._columns.put_closed(row.slot, CODE_OF_CLOSED[why] if why else 0)
+        self._columns.put_up(row.slot, service is not None and service.takes_servers)
+
+    def providers(self, row: Row) -> None:
+        """Parse the tree again, and all that hangs on it."""
+        row.providers = providers_of(row.leaves, self._pool)
+        root = row.providers.get(row.node)
+        row.root = NO_INVENTORY if root is None else self._root_inventory(root.inventories)
+        self._columns.traits.put(row.slot, root.traits if root else frozenset())
+        self._columns.aggregates.put(row.slot, root.aggregates if root else frozenset())
+        self.elsewhere(row)
+        self._units(row)
+        self.rooms(row, self._columns.rooms.keys() | row.root.limits.keys())
+
+    def _root_inventory(self, inventories: Mapping[str, Inventory]) -> RootInventory:
+        # keyed by identity: equal inventories are one object already, and kept alive by the value
+        return self._pool.made(
+            ("root", id(inventories)),
+            lambda: RootInventory(
+                inventories, {rc: (i.capacity, i.max_unit) for rc, i in inventories.items()}
+            ),
+        )
+
+    def _units(self, row: Row) -> None:
+        for rc in self._columns.rooms.keys() | row.root.inventories.keys():
+            inventory = row.root.inventories.get(rc)
+            min_unit, step_size = (inventory.min_unit, inventory.step_size) if inventory else (1, 1)
+            self._columns.rooms_of(rc).put_units(row.slot, min_unit, step_size)
+
+    def elsewhere(self, row: Row) -> None:
+        """Which classes other providers may give."""
+        found: dict[str, int] = {}
+        for provider in self._others(row):
+            for rc, inventory in provider.inventories.items():
+                found[rc] = max(found.get(rc, -1), _room(row, provider, rc, inventory))
+        row.elsewhere = self._pool.same(frozenset(found), frozenset(found))
+        for rc in self._columns.rooms.keys() | found.keys():
+            self._columns.rooms_of(rc).put_elsewhere(row.slot, rc in found, found.get(rc, -1))
+
+    def _others(self, row: Row) -> list[Provider]:
+        """Descendants of the root, and sharing providers with an aggregate in common."""
+        tree = [p for uuid, p in row.providers.items() if uuid != row.node]
+        if not self.sharing:
+            return tree
+        aggregates = frozenset[str]().union(*(p.aggregates for p in row.providers.values()))
+        shared = [
+            p
+            for uuid, p in self.sharing.items()
+            if uuid not in row.providers and p.aggregates & aggregates
+        ]
+        return tree + shared
+
+    def rooms(self, row: Row, classes: Iterable[str]) -> None:
+        """The root's free room of these classes."""
+        used = row.used.get(row.node, {})
+        for rc in classes:
+            self.room(row, rc, used.get(rc, 0))
+
+    def room(self, row: Row, resource_class: str, used: int) -> None:
+        """The same of one class."""
+        rooms = self._columns.rooms.get(resource_class)
+        if rooms is None:
+            rooms = self._columns.rooms_of(resource_class)
+        limits = row.root.limits.get(resource_class)
+        if limits is None:
+            rooms.room.array[row.slot] = -1
+            return
+        free = limits[0] - used
+        rooms.room.array[row.slot] = free if free < limits[1] else limits[1]
+
+
+def _room(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int:
+    """The largest amount that another provider gives.
+
+    What others use of a sharing provider is not known here, so its room is what it has at most.
+    """
+    used = used_of(row.used, provider.uuid, rc)
+    return min(inventory.capacity - used, inventory.max_unit)
+
+
+def _why_closed(row: Row, service: ServiceFacts | None, cell_disabled: bool) -> Closed | None:
+    if row.leaves.get("cn.free_disk_gb") is None:
+        return Closed.NEVER_REPORTED
+    if row.freshness is Freshness.STALE:
+        return Closed.STALE
+    if row.leaves.get(leaves.AGENT_READY) is False:
+        return Closed.NOT_READY
+    if service is None:
+        return Closed.NO_SERVICE
+    return Closed.CELL_DISABLED if cell_disabled else None
+
+

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host table: one row per compute node, as objects to apply messages to and as columns to decide.
+
+Rows have stable *slots*: a node keeps its slot as long as it is known, slots of removed nodes are
+used again.  A row is its *base*, what the node's agent (or the databases) said last, plus the overlay
+of own outstanding claims (``state/claims.py``).  Everything derived is kept up to date as rows change:
+used amounts, free room by resource class, the numbers that filters and weighers read.
+
+``generation`` counts every change of the table; the ``changed_at`` column holds the one of a row's
+last change, ``static_at`` that of its last change in something rare (traits, inventories, aggregates,
+service, static leaves), and ``static_generation`` the newest of those.  Whoever caches something
+derived from rows compares, and redoes only those rows (``decision/masks.py``).
+
+Who calls what
+    messages and database reads   upsert, remove, load, apply, set_freshness
+    own claims                    assume, accepted, confirm, forget, is_outstanding
+    services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
+                                  delete_aggregates, set_sharing, set_disabled_cells
+    reading                       view, describe, digest, version, freshness, nodes, slot_of, columns
+
+All calls must come from one thread at a time.  Nodes are named by uuid everywhere outside; slots are
+for columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
+from shared_scheduler.state.aggregates import AggregateFacts, HostAggregates
+from shared_scheduler.state.base import BaseWriter
+from shared_scheduler.state.claims import OwnClaim
+from shared_scheduler.state.host_columns import HostColumns
+from shared_scheduler.state.members import Members
+from shared_scheduler.state.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
+from shared_scheduler.state.overlay import Overlay
+from shared_scheduler.state.pool import Pool
+from shared_scheduler.state.providers import Provider
+from shared_scheduler.state.row import CODE_OF_CLOSED, Closed, Freshness, Row, Version, restore
+from shared_scheduler.state.row_columns import RowWriter
+from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.state.topology import TopologyTake
+from shared_scheduler.state.touch import Touch
+from shared_scheduler.state.view import HostView, described
+
+NEVER_REPORTED = CODE_OF_CLOSED[Closed.NEVER_REPORTED]
+
+
+class UnknownNodeError(KeyError):
+    """No row has this node; ``upsert`` comes first."""
+
+
+class HostTable:
+    """See the module's head.  ``ratios`` are Nova's defaults for records without a ratio."""
+
+    def __init__(self, ratios: DefaultRatios = NOVA_DEFAULT_RATIOS) -> None:
+        self.columns = HostColumns()
+        self.members = Members()
+        self.aggregates = HostAggregates()
+        #: changes with every change of any row
+        self.generation = 1
+        #: the generation of the last change in something rare
+        self.static_generation = 1
+        #: the generation at which a node last came or went
+        self.membership_generation = 1
+        self.ratios = ratios
+        pool = Pool()
+        self._writer = RowWriter(self.columns, ratios, pool)
+        self._overlay = Overlay(self._writer, self.members)
+        self._base = BaseWriter(self._writer, self._overlay, self.members, pool)
+        self._rows: list[Row | None] = []
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._of_host: dict[str, tuple[int, ...]] = {}
+        self._crowded: set[str] = set()  # hosts with several nodes
+        self._services: dict[str, ServiceFacts] = {}
+        self._disabled_cells: frozenset[str] = frozenset()
+
+    # -- which nodes there are
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._slots
+
+    def nodes(self) -> Iterator[str]:
+        """All nodes, in the order in which they came."""
+        return iter(tuple(self._slots))
+
+    def upsert(self, node: str, cell: str, host: str, nodename: str) -> int:
+        """Make the node known, or tell that it moved; returns its slot.
+
+        A node that comes back under another cell, host or name loses what was known of it.
+        """
+        slot = self._slots.get(node)
+        if slot is not None:
+            row = self._row_at(slot)
+            if (row.cell, row.host, row.nodename) == (cell, host, nodename):
+                return slot
+            self.remove(node)
+        slot = self._free.pop() if self._free else len(self._rows)
+        self.columns.reserve(slot + 1)
+        row = Row(slot, node, cell, host, nodename)
+        if slot == len(self._rows):
+            self._rows.append(row)
+        else:
+            self._rows[slot] = row
+        self._slots[node] = slot
+        self._put_host(host, tuple(sorted((*self._of_host.get(host, ()), slot))))
+        self.columns.open_slot(slot, cell, _identity(node))
+        self._writer.static(row)
+        self._writer.pools(row)
+        self._writer.providers(row)
+        self._closed(row)
+        self._moved(row)
+        return slot
+
+    def remove(self, node: str) -> None:
+        """The node is no more; its outstanding claims end.  Fine if it is unknown."""
+        slot = self._slots.pop(node, None)
+        if slot is None:
+            return
+        row = self._row_at(slot)
+        self._overlay.drop(row)
+        for uuid, stored in row.consumers.items():
+            if stored.member:
+                self.members.discard(uuid, slot)
+        left = tuple(one for one in self._of_host[row.host] if one != slot)
+        self._put_host(row.host, left)
+        self._rows[slot] = None
+        self._free.append(slot)
+        self.columns.clear(slot)
+        self._moved(row)
+
+    def _put_host(self, host: str, slots: tuple[int, ...]) -> None:
+        self._of_host[host] = slots
+        if len(slots) > 1:
+            self._crowded.add(host)
+        else:
+            self._crowded.discard(host)
+        if not slots:
+            del self._of_host[host]
+
+    def slot_of(self, node: str) -> int | None:
+        """Where its columns are; None if it is unknown."""
+        return self._slots.get(node)
+
+    def node_at(self, slot: int) -> str:
+        """The node of a slot that is in use."""
+        return self._row_at(slot).node
+
+    def slots_of_host(self, host: str) -> tuple[int, ...]:
+        """All nodes of one service host, lowest slot first."""
+        return self._of_host.get(host, ())
+
+    def slots_with(self, instance: str) -> tuple[int, ...]:
+        """Slots of the service hosts that hold an instance: all nodes of a host count alike."""
+        slots = self.members.slots(instance)
+        if not self._crowded or not slots:
+            return slots
+        hosts = {self._row_at(slot).host for slot in slots}
+        return tuple(slot for host in hosts for slot in self._of_host[host])
+
+    def rows(self) -> Iterator[Row]:
+        """Every row, by slot.  For reading."""
+        return (row for row in self._rows if row is not None)
+
+    def row(self, slot: int) -> Row | None:
+        """The row in a slot, None if it is free.  For reading."""
+        return self._rows[slot] if slot < len(self._rows) else None
+
+    def _row_at(self, slot: int) -> Row:
+        row = self._rows[slot]
+        assert row is not None, f"slot {slot} has no host"
+        return row
+
+    def _row(self, node: str) -> Row:
+        slot = self._slots.get(node)
+        if slot is None:
+            raise UnknownNodeError(f"node {node} is not in the table: upsert it first")
+        return self._row_at(slot)
+
+    # -- the base
+
+    def load(
+        self,
+        node: str,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer],
+        claims: Mapping[str, str] | None = None,
+        *,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> None:
+        """A snapshot, or a database read (epoch 0): this is the whole base now."""
+        row = self._row(node)
+        self._base.load(row, leaves, consumers, claims or {}, Version(epoch, sequence))
+        self._closed(row)
+        self._static(row)
+
+    def apply(
+        self,
+        node: str,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer | None],
+        claims: Mapping[str, str | None],
+        *,
+        epoch: int,
+        sequence: int,
+    ) -> None:
+        """An increment: absolute values of what changed, None for what is gone."""
+        slot = self._slots.get(node)
+        if slot is None:
+            raise UnknownNodeError(f"node {node} is not in the table: upsert it first")
+        row = self._rows[slot]
+        assert row is not None
+        touched = self._base.apply(row, leaves, consumers, claims, Version(epoch, sequence))
+        if touched & Touch.READY or self.columns.closed.array[slot] == NEVER_REPORTED:
+            self._closed(row)
+        if touched & (Touch.STATIC | Touch.PROVIDERS):
+            self._static(row)
+        else:
+            self.generation += 1
+            self.columns.changed_at.array[slot] = self.generation
+
+    def version(self, node: str) -> Version:
+        """(epoch, sequence) of the base; (0, 0) if it came from the databases."""
+        return self._row(node).version
+
+    def set_freshness(self, node: str, freshness: Freshness) -> None:
+        """How the row is kept current."""
+        row = self._row(node)
+        if row.freshness is not freshness:
+            row.freshness = freshness
+            self._closed(row)
+            self._changed(row)
+
+    def freshness(self, node: str) -> Freshness:
+        """How the row is kept current."""
+        return self._row(node).freshness
+
+    # -- own claims
+
+    def assume(
+        self,
+        node: str,
+        claim_id: str,
+        consumer: str,
+        allocations: Allocations,
+        usage: Usage,
+        take: TopologyTake | None = None,
+    ) -> None:
+        """Take it in the table at once; ``take`` is its part of NUMA cells and PCI pools."""
+        row = self._row(node)
+        self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take))
+        self._changed(row)
+
+    def accepted(self, claim_id: str, epoch: int, reflected_sequence: int) -> None:
+        """The node's agent holds it; the base will show it from this sequence on."""
+        self._settle(self._overlay.accepted(claim_id, epoch, reflected_sequence))
+
+    def confirm(self, claim_id: str) -> None:
+        """Placement holds it: from now on it ends by itself when the base shows it."""
+        self._settle(self._overlay.confirm(claim_id))
+
+    def forget(self, claim_id: str) -> None:
+        """It is not to be, or evidence says that it is over.  Fine if it has ended already."""
+        row = self._overlay.forget(claim_id)
+        if row is not None:
+            self._changed(row)
+
+    def is_outstanding(self, claim_id: str) -> bool:
+        """Whether the overlay still holds it."""
+        return self._overlay.holds(claim_id)
+
+    def outstanding(self, node: str) -> tuple[OwnClaim, ...]:
+        """Own claims on the node that have not ended, oldest first."""
+        return tuple(self._row(node).claims.values())
+
+    def _settle(self, row: Row | None) -> None:
+        if row is not None:
+            self._overlay.settle(row)
+            self._changed(row)
+
+    # -- services, aggregates, cells
+
+    def set_service(self, service: ServiceFacts) -> None:
+        """The nova-compute service of one host."""
+        if self._services.get(service.host) != service:
+            self._services[service.host] = service
+            self._host_changed((service.host,))
+
+    def forget_service(self, host: str) -> None:
+        """The host has no nova-compute service record any more."""
+        if self._services.pop(host, None) is not None:
+            self._host_changed((host,))
+
+    def service(self, host: str) -> ServiceFacts | None:
+        """What is known of the nova-compute service of a host."""
+        return self._services.get(host)
+
+    def services(self) -> Mapping[str, ServiceFacts]:
+        """By host."""
+        return self._services
+
+    def set_aggregates(self, aggregates: Iterable[AggregateFacts]) -> None:
+        """These are all host aggregates."""
+        self._host_changed(self.aggregates.replace(aggregates))
+
+    def update_aggregates(self, aggregates: Iterable[AggregateFacts]) -> None:
+        """These are new or have changed."""
+        self._host_changed(self.aggregates.update(aggregates))
+
+    def delete_aggregates(self, ids: Iterable[int]) -> None:
+        """These are no more."""
+        self._host_changed(self.aggregates.delete(ids))
+
+    def set_disabled_cells(self, cells: frozenset[str]) -> None:
+        """Hosts of these cells are not considered (unless a request names the cell)."""
+        changed, self._disabled_cells = self._disabled_cells ^ cells, cells
+        for row in self.rows():
+            if row.cell in changed:
+                self._closed(row)
+                self._changed(row)
+
+    def set_sharing(self, providers: Mapping[str, Provider]) -> None:
+        """All providers that share with other trees through an aggregate, by uuid."""
+        if self._writer.sharing == providers:
+            return
+        self._writer.sharing = providers
+        for row in self.rows():
+            self._writer.elsewhere(row)
+            self._static(row)
+
+    def _host_changed(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            for slot in self._of_host.get(host, ()):
+                row = self._row_at(slot)
+                self._closed(row)
+                self._static(row)
+
+    def _closed(self, row: Row) -> None:
+        disabled = row.cell in self._disabled_cells
+        self._writer.closed(row, self._services.get(row.host), disabled)
+
+    # -- generations
+
+    def _changed(self, row: Row) -> None:
+        self.generation += 1
+        self.columns.changed_at.array[row.slot] = self.generation
+
+    def _static(self, row: Row) -> None:
+        self._changed(row)
+        self.static_generation = self.generation
+        self.columns.static_at.array[row.slot] = self.generation
+
+    def _moved(self, row: Row) -> None:
+        self._static(row)
+        self.membership_generation = self.generation
+
+    # -- reading
+
+    def view(self, node: str) -> HostView:
+        """The row with own outstanding claims in it; look before the table changes again."""
+        return self.view_at(self._row(node).slot)
+
+    def view_at(self, slot: int) -> HostView:
+        """The same, by slot."""
+        row = self._row_at(slot)
+        return HostView(
+            row,
+            int(self.columns.changed_at.array[slot]),
+            self._services.get(row.host),
+            self.aggregates.of(row.host),
+            lambda: self._instances_of(row),
+            self.ratios,
+        )
+
+    def _instances_of(self, row: Row) -> frozenset[str]:
+        slots = self._of_host[row.host]
+        found = [self._members_of(self._row_at(slot)) for slot in slots]
+        return found[0] if len(found) == 1 else frozenset().union(*found)
+
+    @staticmethod
+    def _members_of(row: Row) -> frozenset[str]:
+        base = (uuid for uuid, stored in row.consumers.items() if stored.member)
+        claimed = (c.consumer for c in row.claims.values() if c.counts_numbers)
+        return frozenset((*base, *claimed))
+
+    def digest(self, node: str) -> int:
+        """The digest of the base, to compare with the one in the agent's Beat."""
+        row = self._row(node)
+        consumers = {uuid: restore(node, stored) for uuid, stored in row.consumers.items()}
+        return digest_of(row.leaves, consumers, row.pending)
+
+    def describe(self, node: str) -> dict[str, Any]:
+        """The base and the overlay as plain data, for people and for comparing with the truth."""
+        return described(self._row(node))
+
+
+def _identity(node: str) -> int:
+    """64 well-mixed bits of a node's name, the same in every scheduler."""
+    return int.from_bytes(blake2b(node.encode(), digest_size=8).digest(), "big")
