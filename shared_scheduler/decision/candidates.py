@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Placement would say, from the mirror: traits, aggregates, tree, and room for each class.
+
+A request has one form or several (reference: Nova asks a second time with VCPU where pinned CPUs were
+asked as PCPU); a host passes if it passes one of them.  A host is *simple* for a class when no other
+provider of its tree and no sharing provider has that class: then the root provider is the only
+candidate and the columns tell exactly.  Otherwise they screen: a host is let through whenever some
+provider might give the class, and Placement is asked for its candidates when the host is tried.
+
+========================  =============================================================================
+code                      the host fell because
+========================  =============================================================================
+``root_traits``           the root provider lacks a required trait or has a forbidden one
+``traits``                the same, of the provider that gives the resources
+``aggregates``            the root is in none of the aggregates of one ``member_of``, or in a forbidden one
+``in_tree``               another tree is asked for
+``no_room:<class>``       too little of the class, or the amount breaks min_unit, max_unit or step_size
+``placement``             none of several forms fits
+========================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import mask_of_slots
+from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.fits import fits
+from shared_scheduler.state.resources import used_of
+from shared_scheduler.state.row import Row
+from shared_scheduler.state.view import HostView
+
+ROOT_TRAITS = "root_traits"
+TRAITS = "traits"
+AGGREGATES = "aggregates"
+IN_TREE = "in_tree"
+NO_ROOM = "no_room:"
+ANY_FORM = "placement"
+
+
+def is_placements_word(code: str) -> bool:
+    """Whether a host fell to what the mirror of Placement says, which Placement may correct."""
+    return code in (ROOT_TRAITS, TRAITS, AGGREGATES, IN_TREE, ANY_FORM) or code.startswith(NO_ROOM)
+
+
+def forms_on(look: Look, slot: int) -> tuple[PlacementForm, ...] | None:
+    """The forms that a host answers whole from its root; None: only Placement can tell."""
+    request, row = look.request, look.table.row(slot)
+    if row is None:
+        return ()
+    if not request.flat or any(not row.elsewhere.isdisjoint(f.resources) for f in request.forms):
+        return None
+    if len(request.forms) == 1:
+        return request.forms if _fits_one(look, request.forms[0], row) else ()
+    return tuple(form for form in request.forms if _fits_one(look, form, row))
+
+
+def _fits_one(look: Look, form: PlacementForm, row: Row) -> bool:
+    """Whether a host that is simple for the form passes it now, own claims included."""
+    root = row.providers.get(row.node)
+    if root is None:
+        return False
+    return (
+        form.root_required | form.required <= root.traits
+        and root.traits.isdisjoint(form.root_forbidden | form.forbidden)
+        and all(any_of & root.traits for any_of in form.required_any)
+        and all(any_of & root.aggregates for any_of in form.member_of)
+        and root.aggregates.isdisjoint(form.forbidden_aggregates)
+        and (form.in_tree is None or form.in_tree in row.providers)
+        and all(
+            fits(root.inventories.get(rc), used_of(row.used, row.node, rc), amount) is None
+            for rc, amount in form.resources.items()
+        )
+    )
+
+
+def form_masks(look: Look, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
+    """The steps of one form: (code, which slots pass; None: all)."""
+    if form.root_required or form.root_forbidden:
+        yield ROOT_TRAITS, _traits(look, form.root_required, form.root_forbidden)
+    if form.member_of or form.forbidden_aggregates:
+        yield AGGREGATES, _aggregates(look, form)
+    if form.in_tree is not None:
+        yield IN_TREE, _in_tree(look, form.in_tree)
+    if form.resources and (form.required or form.forbidden or form.required_any):
+        yield TRAITS, _giver_traits(look, form)
+    for resource_class, amount in form.resources.items():
+        yield NO_ROOM + resource_class, _room(look, resource_class, amount)
+
+
+def _traits(
+    look: Look,
+    required: frozenset[str],
+    forbidden: frozenset[str],
+    required_any: tuple[frozenset[str], ...] = (),
+) -> BoolArray:
+    def compute() -> BoolArray:
+        traits, high = look.columns.traits, look.high
+        passes = traits.having_all(required, high)
+        if forbidden:
+            passes &= ~traits.having_any(forbidden, high)
+        for any_of in required_any:
+            passes &= traits.having_any(any_of, high)
+        return passes
+
+    key = (ROOT_TRAITS, required, forbidden, required_any)
+    return look.masks.columns(look.table, key, compute)
+
+
+def _giver_traits(look: Look, form: PlacementForm) -> BoolArray:
+    """Traits of the root where it gives everything; where it may not, Placement decides."""
+    passes = _traits(look, form.required, form.forbidden, form.required_any)
+    for resource_class in form.resources:
+        rooms = look.columns.rooms.get(resource_class)
+        if rooms is not None and rooms.elsewhere_rows:
+            passes = passes | rooms.elsewhere.array[: look.high]
+    return passes
+
+
+def _aggregates(look: Look, form: PlacementForm) -> BoolArray:
+    def compute() -> BoolArray:
+        aggregates, high = look.columns.aggregates, look.high
+        passes: BoolArray = np.ones(high, dtype=np.bool_)
+        for any_of in form.member_of:
+            passes &= aggregates.having_any(any_of, high)
+        if form.forbidden_aggregates:
+            passes &= ~aggregates.having_any(form.forbidden_aggregates, high)
+        return passes
+
+    key = (AGGREGATES, form.member_of, form.forbidden_aggregates)
+    exact = look.masks.columns(look.table, key, compute)
+    for resource_class in form.resources:
+        rooms = look.columns.rooms.get(resource_class)
+        if rooms is not None and rooms.elsewhere_rows:
+            exact = exact | rooms.elsewhere.array[: look.high]
+    return exact
+
+
+def _in_tree(look: Look, provider: str) -> BoolArray:
+    slot = look.table.slot_of(provider)
+    if slot is not None:
+        return mask_of_slots(look.high, (slot,))
+    return look.masks.rows(
+        look.table, (IN_TREE, provider), lambda: lambda row: provider in row.providers
+    )
+
+
+def _room(look: Look, resource_class: str, amount: int) -> BoolArray:
+    rooms, high = look.columns.rooms.get(resource_class), look.high
+    if rooms is None:
+        return mask_of_slots(high, ())
+    passes: BoolArray = rooms.room.array[:high] >= amount
+    if rooms.odd_rows:
+        passes &= rooms.min_unit.array[:high] <= amount
+        passes &= amount % rooms.step_size.array[:high] == 0
+    if rooms.elsewhere_rows:
+        passes |= rooms.elsewhere.array[:high] & (rooms.elsewhere_room.array[:high] >= amount)
+    return passes
+
+
+class PlacementStage:
+    """What Placement would say of a single form; one such stage a step, for exact counting."""
+
+    def __init__(self, code: str, form: PlacementForm, mask: BoolArray | None) -> None:
+        self.code = code
+        self._form = form
+        self._mask = mask
+
+    def mask(self, look: Look) -> BoolArray | None:
+        """Computed with the others of its form."""
+        return self._mask
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        """The numbers or names that were compared."""
+        return form_detail(self._form, self.code, view)
+
+
+class AnyFormStage:
+    """A host passes if one of several forms does."""
+
+    code = ANY_FORM
+
+    def mask(self, look: Look) -> BoolArray | None:
+        """The forms' masks, joined by or."""
+        joined: BoolArray = np.zeros(look.high, dtype=np.bool_)
+        for form in look.request.forms:
+            passes: BoolArray = np.ones(look.high, dtype=np.bool_)
+            for _, mask in form_masks(look, form):
+                if mask is not None:
+                    passes &= mask
+            joined |= passes
+        return joined
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        """For each form the first step that the host fails."""
+        found: list[Leaf] = []
+        for form in look.request.forms:
+            for code, mask in form_masks(look, form):
+                if mask is not None and not mask[view.slot]:
+                    found.append({"code": code, **form_detail(form, code, view)})
+                    break
+        return {"forms": found}
+
+
+def placement_stages(look: Look) -> list[PlacementStage | AnyFormStage]:
+    """The stages that the request's forms need: none without forms."""
+    forms = look.request.forms
+    if len(forms) > 1:
+        return [AnyFormStage()]
+    return [PlacementStage(code, form, mask) for form in forms for code, mask in form_masks(look, form)]
+
+
+def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Leaf]:
+    """What a host that fails ``code`` has, and what is asked."""
+    root = view.root
+    if code.startswith(NO_ROOM):
+        return _room_detail(form, code.removeprefix(NO_ROOM), view)
+    if code == AGGREGATES:
+        return {
+            "aggregates": list(sorted(root.aggregates)),
+            "member_of": [list(sorted(any_of)) for any_of in form.member_of],
+            "forbidden": list(sorted(form.forbidden_aggregates)),
+        }
+    if code == IN_TREE:
+        return {"in_tree": form.in_tree}
+    required, forbidden = form.required, form.forbidden
+    if code == ROOT_TRAITS:
+        required, forbidden = form.root_required, form.root_forbidden
+    return {
+        "missing": list(sorted(required - root.traits)),
+        "none_of": [
+            list(sorted(any_of))
+            for any_of in (form.required_any if code == TRAITS else ())
+            if not any_of & root.traits
+        ],
+        "forbidden": list(sorted(forbidden & root.traits)),
+    }
+
+
+def _room_detail(form: PlacementForm, resource_class: str, view: HostView) -> dict[str, Leaf]:
+    amount = form.resources.get(resource_class, 0)
+    inventory = view.root.inventories.get(resource_class)
+    used = used_of(view.used, view.node, resource_class)
+    shortage = fits(inventory, used, amount)
+    detail = shortage.detail() if shortage else {"asked": amount, "used": used}
+    return {**detail, "provider": view.node, "resource_class": resource_class}

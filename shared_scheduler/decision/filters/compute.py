@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is nova-compute there and willing?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_scheduler.decision.filters.base import NativeFilter
+from shared_scheduler.decision.look import Look
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.view import HostView
+
+
+class ComputeFilter(NativeFilter):
+    """The service is enabled, not forced down, and was heard of."""
+
+    code = "ComputeFilter"
+    once = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        if not look.columns.down_count:
+            return None
+        up: BoolArray = look.columns.up.array[: look.high]
+        return up
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        service = view.service
+        if service is None:
+            return {"service": None}
+        return {
+            "disabled": service.disabled,
+            "disabled_reason": str(service.record.get("disabled_reason") or ""),
+            "forced_down": service.forced_down,
+            "up": service.up,
+        }
+
+
+class AllHostsFilter(NativeFilter):
+    """Everybody passes."""
+
+    code = "AllHostsFilter"
+    once = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        return None
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        return {}

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server groups: together, or apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from shared_scheduler.decision.filters.base import NativeFilter, listed
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import mask_of_slots
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.table import HostTable
+from shared_scheduler.state.view import HostView
+
+
+def instances_by_slot(table: HostTable, uuids: Iterable[str]) -> dict[int, int]:
+    """How many of these instances each slot's service host holds; all its nodes count alike."""
+    found: dict[int, int] = {}
+    for uuid in uuids:
+        for slot in table.slots_with(uuid):
+            found[slot] = found.get(slot, 0) + 1
+    return found
+
+
+class ServerGroupAntiAffinityFilter(NativeFilter):
+    """Fewer than ``max_server_per_host`` members are there, or the instance itself is."""
+
+    code = "ServerGroupAntiAffinityFilter"
+
+    def mask(self, look: Look) -> BoolArray | None:
+        group = look.request.group
+        if group is None or group.policy != "anti-affinity":
+            return None
+        counts = instances_by_slot(look.table, group.members)
+        full = [slot for slot, count in counts.items() if count >= group.max_server_per_host]
+        if group.max_server_per_host > 0 and not full:
+            return None
+        mask: BoolArray = np.full(look.high, group.max_server_per_host > 0, dtype=np.bool_)
+        mask[full] = False
+        mask[list(look.table.slots_with(look.instance_uuid))] = True
+        return mask
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        group = look.request.group
+        members = group.members if group else frozenset()
+        return {
+            "members_on_host": listed(view.instances & members),
+            "max_server_per_host": group.max_server_per_host if group else 0,
+        }
+
+
+class ServerGroupAffinityFilter(NativeFilter):
+    """Members are on this host, or on none."""
+
+    code = "ServerGroupAffinityFilter"
+
+    def mask(self, look: Look) -> BoolArray | None:
+        group = look.request.group
+        if group is None or group.policy != "affinity" or not group.hosts:
+            return None
+        table = look.table
+        return mask_of_slots(
+            look.high, (slot for host in group.hosts for slot in table.slots_of_host(host))
+        )
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        group = look.request.group
+        return {"group_hosts": listed(group.hosts if group else frozenset())}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scheduler hints that name other servers or an address."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.filters.base import NativeFilter, listed
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import RowTest, mask_of_slots
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.row import Row
+from shared_scheduler.state.view import HostView
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def hint_values(request: Request, name: str) -> tuple[str, ...]:
+    """The values of a hint; a single empty one counts as none, as in Nova."""
+    values = request.hints.get(name, ())
+    return () if values == ("",) else values
+
+
+class DifferentHostFilter(NativeFilter):
+    """None of the servers of hint ``different_host`` is there."""
+
+    code = "DifferentHostFilter"
+    once = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        uuids = hint_values(look.request, "different_host")
+        slots = {slot for uuid in uuids for slot in look.table.slots_with(uuid)}
+        return ~mask_of_slots(look.high, slots) if slots else None
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        uuids = frozenset(hint_values(look.request, "different_host"))
+        return {"on_host": listed(uuids & view.instances)}
+
+
+class SameHostFilter(NativeFilter):
+    """At least one of the servers of hint ``same_host`` is there."""
+
+    code = "SameHostFilter"
+    once = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        uuids = hint_values(look.request, "same_host")
+        if not uuids:
+            return None
+        slots = {slot for uuid in uuids for slot in look.table.slots_with(uuid)}
+        return mask_of_slots(look.high, slots)
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        return {"wanted": list(hint_values(look.request, "same_host"))}
+
+
+class SimpleCIDRAffinityFilter(NativeFilter):
+    """The host's address is in the network of hints ``build_near_host_ip`` and ``cidr``."""
+
+    code = "SimpleCIDRAffinityFilter"
+    once = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        network = _network(look.request)
+        if network is None:
+            return None
+        return look.masks.rows(look.table, (self.code, network), lambda: _within(network))
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        return {
+            "host_ip": view.leaves.get("cn.host_ip"),
+            "network": str(_network(look.request)),
+        }
+
+
+def _network(request: Request) -> Network | None:
+    address = hint_values(request, "build_near_host_ip")
+    if not address:
+        return None
+    prefix = request.hints.get("cidr", ("/24",))
+    text = address[0] + prefix[0]
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError as error:
+        raise DecisionError(f"hints build_near_host_ip and cidr: {error}") from error
+
+
+def _within(network: Network) -> RowTest:
+    def test(row: Row) -> bool:
+        try:
+            return ipaddress.ip_address(str(row.leaves.get("cn.host_ip"))) in network
+        except ValueError:
+            return False
+
+    return test

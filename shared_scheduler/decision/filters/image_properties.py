@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Can the host run this image: architecture, hypervisor type, virtual machine mode."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.filters.base import NativeFilter
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import RowTest
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.row import Row
+from shared_scheduler.state.view import HostView
+
+#: what Nova's fields canonicalise, by position, for hosts whose records hold another spelling
+_SAME: tuple[Mapping[str, str], ...] = (
+    {
+        "amd64": "x86_64",
+        "i386": "i686",
+        "i486": "i686",
+        "i586": "i686",
+        "x86_32": "i686",
+        "x86_32p": "i686",
+    },
+    {"xapi": "xen"},
+    {"pv": "xen", "hv": "hvm", "baremetal": "hvm"},
+)
+
+#: properties without which every host passes
+_LOOKED_AT = frozenset({"hw_architecture", "img_hv_type", "hw_vm_mode"})
+
+_PREDICATE = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*(\d+(?:\.\d+)*)\s*$")
+_COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "!=": operator.ne,
+}
+#: hypervisor versions are numbers in base 1000: 8002000 is 8.2.0
+_VERSION_BASE = 1000
+
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an image asks for."""
+
+    features: tuple[str | None, ...]  # architecture, hypervisor type, mode
+    version: str | None
+    address_bits: int | None
+
+    @property
+    def anything(self) -> bool:
+        """Nova looks at versions and address bits only beside one of the features."""
+        return any(self.features)
+
+
+def wanted_by(properties: Mapping[str, Any], default_architecture: str | None) -> Wanted:
+    """What the properties of an image ask of this filter."""
+    features = (
+        properties.get("hw_architecture", default_architecture),
+        properties.get("img_hv_type"),
+        properties.get("hw_vm_mode"),
+    )
+    return Wanted(
+        _canonical(features),
+        properties.get("img_hv_requested_version") or None,
+        properties.get("hw_maxphysaddr_bits") or None,
+    )
+
+
+def _canonical(features: Sequence[str | None]) -> tuple[str | None, ...]:
+    """Spelled as Nova spells them."""
+    return tuple(
+        name if name is None else same.get(name.lower(), name.lower())
+        for name, same in zip(features, _SAME, strict=False)
+    )
+
+
+class ImagePropertiesFilter(NativeFilter):
+    """Some supported instance type of the host has every feature; the versions fit.
+
+    Where Nova fails on ``hw_maxphysaddr_bits`` (it takes the JSON text of ``cpu_info`` for a dict),
+    the number is looked up here.
+    """
+
+    code = "ImagePropertiesFilter"
+    once = True
+    on_rebuild = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        properties = look.request.image_properties
+        if not look.settings.image_properties_default_architecture and not (
+            properties and _LOOKED_AT.intersection(properties)
+        ):
+            return None
+        wanted = self._wanted(look)
+        if not wanted.anything:
+            return None
+        return look.masks.rows(look.table, (self.code, wanted), lambda: _test(wanted))
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        wanted = self._wanted(look)
+        return {
+            "required": list(wanted.features),
+            "required_version": wanted.version,
+            "required_address_bits": wanted.address_bits,
+            "supported": view.leaves.get("cn.supported_hv_specs"),
+            "hypervisor_version": view.leaves.get("cn.hypervisor_version"),
+        }
+
+    @staticmethod
+    def _wanted(look: Look) -> Wanted:
+        default = look.settings.image_properties_default_architecture
+        return wanted_by(look.request.image_properties, default)
+
+
+def _test(wanted: Wanted) -> RowTest:
+    version_fits = _version_test(wanted.version)
+    seen: dict[tuple[str, Any, Any], bool] = {}
+
+    def test(row: Row) -> bool:
+        supported = row.leaves.get("cn.supported_hv_specs") or []
+        version = row.leaves.get("cn.hypervisor_version")
+        cpu_info = row.leaves.get("cn.cpu_info") if wanted.address_bits else None
+        key = (repr(supported), version, cpu_info)
+        if key not in seen:
+            seen[key] = (
+                _has_features(wanted, supported)
+                and version_fits(version)
+                and _has_address_bits(wanted.address_bits, cpu_info)
+            )
+        return seen[key]
+
+    return test
+
+
+def _has_features(wanted: Wanted, supported: Any) -> bool:
+    needed = {feature for feature in wanted.features if feature}
+    return any(needed <= set(_canonical(kind)) for kind in supported)
+
+
+def _version_test(required: str | None) -> Callable[[Any], bool]:
+    if not required:
+        return lambda version: True
+    predicates = [_predicate(part) for part in required.split(",")]
+
+    def fits(version: Any) -> bool:
+        if not version:
+            return True
+        parts = _parts(int(version))
+        return all(compare(parts, wanted) for compare, wanted in predicates)
+
+    return fits
+
+
+def _predicate(text: str) -> tuple[Callable[[Any, Any], bool], tuple[int, ...]]:
+    found = _PREDICATE.match(text)
+    if found is None:
+        raise DecisionError(
+            f"image property img_hv_requested_version: {text!r} is no version predicate, "
+            "write for example '>=8.0, <9.0'"
+        )
+    numbers = [int(part) for part in found[2].split(".")]
+    return _COMPARE[found[1]], _stripped(numbers)
+
+
+def _parts(version: int) -> tuple[int, ...]:
+    numbers: list[int] = []
+    while version:
+        version, low = divmod(version, _VERSION_BASE)
+        numbers.insert(0, low)
+    return _stripped(numbers)
+
+
+def _stripped(numbers: list[int]) -> tuple[int, ...]:
+    """8.2.0 is 8.2."""
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _has_address_bits(required: int | None, cpu_info: Any) -> bool:
+    if not required:
+        return True
+    try:
+        bits = json.loads(cpu_info or "{}").get("maxphysaddr", {}).get("bits")
+    except (AttributeError, ValueError, TypeError):
+        return True
+    return not bits or int(bits) >= int(required)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some images run on some hosts only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_scheduler.decision.filters.base import NativeFilter
+from shared_scheduler.decision.look import Look
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.view import HostView
+
+
+class IsolatedHostsFilter(NativeFilter):
+    """Isolated images on isolated hosts, and (if restricted) other images elsewhere."""
+
+    code = "IsolatedHostsFilter"
+    once = True
+    on_rebuild = True
+
+    def mask(self, look: Look) -> BoolArray | None:
+        settings = look.settings
+        restricted = settings.restrict_isolated_hosts_to_isolated_images
+        image_isolated = look.request.image_id in settings.isolated_images
+        if not restricted and not image_isolated:
+            return None
+        hosts = settings.isolated_hosts
+        isolated = look.masks.rows(
+            look.table, (self.code, hosts), lambda: lambda row: row.host in hosts
+        )
+        return isolated if image_isolated else ~isolated
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        settings = look.settings
+        return {
+            "host_isolated": view.host in settings.isolated_hosts,
+            "image_isolated": look.request.image_id in settings.isolated_images,
+            "restricted": settings.restrict_isolated_hosts_to_isolated_images,
+        }

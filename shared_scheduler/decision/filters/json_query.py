@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON query of hint ``query``: ``["and", [">=", "$free_ram_mb", 1024], ...]``."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.filters.base import NativeFilter
+from shared_scheduler.decision.filters.hints import hint_values
+from shared_scheduler.decision.host_attributes import OPAQUE, lookup
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import RowTest
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.row import Row
+from shared_scheduler.state.view import HostView
+
+
+class _OpaqueOperandError(Exception):
+    """The query looks at something that only Nova's own objects show."""
+
+
+def _each(compare: Callable[[Any, Any], bool]) -> Callable[[list[Any]], bool]:
+    """The first operand compared with all the others; False without others."""
+
+    def run(operands: list[Any]) -> bool:
+        return len(operands) > 1 and all(compare(operands[0], one) for one in operands[1:])
+
+    return run
+
+
+def _is_in(operands: list[Any]) -> bool:
+    return len(operands) > 1 and operands[0] in operands[1:]
+
+
+_COMMANDS: Mapping[str, Callable[[list[Any]], Any]] = {
+    "=": _each(operator.eq),
+    "<": _each(operator.lt),
+    ">": _each(operator.gt),
+    "<=": _each(operator.le),
+    ">=": _each(operator.ge),
+    "in": _is_in,
+    "not": lambda operands: [not one for one in operands],
+    "or": any,
+    "and": all,
+}
+
+
+class JsonFilter(NativeFilter):
+    """The query is true on the host.  Operands that the host lacks are left out, as in Nova."""
+
+    code = "JsonFilter"
+
+    def mask(self, look: Look) -> BoolArray | None:
+        text = _text(look)
+        if not text:
+            return None
+        query = _parse(text)
+        return look.masks.rows(
+            look.table, (self.code, text), lambda: _test(look, query), static=False
+        )
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        return {"query": _text(look), "operands": _operands(_parse(_text(look)), view)}
+
+
+def _text(look: Look) -> str:
+    return (hint_values(look.request, "query") or ("",))[0]
+
+
+def _parse(text: str) -> Any:
+    try:
+        query = json.loads(text)
+    except ValueError as error:
+        raise DecisionError(f"hint query: not JSON: {error}") from error
+    _check(query)
+    return query
+
+
+def _check(query: Any) -> None:
+    if not query:
+        return
+    if not isinstance(query, list) or not isinstance(query[0], str) or query[0] not in _COMMANDS:
+        known = " ".join(_COMMANDS)
+        raise DecisionError(f"hint query: {query!r} does not begin with one of: {known}")
+    for part in query[1:]:
+        if isinstance(part, list):
+            _check(part)
+
+
+def _test(look: Look, query: Any) -> RowTest:
+    table = look.table
+
+    def test(row: Row) -> bool:
+        try:
+            result = _run(query, table.view_at(row.slot))
+        except _OpaqueOperandError:
+            return True
+        except TypeError as error:
+            raise DecisionError(f"hint query: host {row.host}: {error}") from error
+        return any(result) if isinstance(result, list) else bool(result)
+
+    return test
+
+
+def _run(query: Any, view: HostView) -> Any:
+    if not query:
+        return True
+    operands = (_operand(part, view) for part in query[1:])
+    return _COMMANDS[query[0]]([one for one in operands if one is not None])
+
+
+def _operand(part: Any, view: HostView) -> Any:
+    if isinstance(part, list):
+        return _run(part, view)
+    if not isinstance(part, str):
+        return part
+    if not part.startswith("$"):
+        return part or None
+    found = lookup(view, tuple(part[1:].split(".")))
+    if found is OPAQUE:
+        raise _OpaqueOperandError
+    return found
+
+
+def _operands(query: Any, view: HostView) -> dict[str, Leaf]:
+    """The host's values of every ``$name`` in a query."""
+    found: dict[str, Leaf] = {}
+    for part in query[1:] if query else ():
+        if isinstance(part, list):
+            found |= _operands(part, view)
+        elif isinstance(part, str) and part.startswith("$"):
+            value = lookup(view, tuple(part[1:].split(".")))
+            found[part] = None if value is OPAQUE else value
+    return found

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Not too many instances, not too much going on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_scheduler.decision.filters.base import NativeFilter, least_of, values_of
+from shared_scheduler.decision.look import Look
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray, FloatArray
+from shared_scheduler.state.view import HostView
+
+
+class _Below(NativeFilter):
+    """A number of the host is below a limit, which aggregates may set by metadata ``option``."""
+
+    option = ""
+    by_aggregate = False
+
+    def mask(self, look: Look) -> BoolArray | None:
+        below: BoolArray = self._column(look) < self._limit(look)
+        return below
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        limit: float = self._default(look)
+        if self.by_aggregate:
+            limit = least_of(values_of(view.aggregates, self.option), limit, int)
+        return {self._number: self._of_view(view), self.option: limit}
+
+    def _limit(self, look: Look) -> float | FloatArray:
+        default, option, table = self._default(look), self.option, look.table
+        if not self.by_aggregate or not table.aggregates.has_key(option):
+            return default
+        return look.masks.numbers(
+            table,
+            ("limit", option),
+            lambda: lambda row: least_of(
+                values_of(table.aggregates.of(row.host), option), default, int
+            ),
+        )
+
+    _number = ""
+
+    def _default(self, look: Look) -> int:
+        raise NotImplementedError
+
+    def _column(self, look: Look) -> FloatArray:
+        column: FloatArray = getattr(look.columns, self._number).array[: look.high]
+        return column
+
+    def _of_view(self, view: HostView) -> Leaf:
+        return 0 if view.numbers is None else getattr(view.numbers, self._number)
+
+
+class IoOpsFilter(_Below):
+    """Fewer io operations than ``max_io_ops_per_host``."""
+
+    code = "IoOpsFilter"
+    option = "max_io_ops_per_host"
+    _number = "num_io_ops"
+
+    def _default(self, look: Look) -> int:
+        return look.settings.max_io_ops_per_host
+
+
+class AggregateIoOpsFilter(IoOpsFilter):
+    """The same, with the limit of the host's aggregates."""
+
+    code = "AggregateIoOpsFilter"
+    by_aggregate = True
+
+
+class NumInstancesFilter(_Below):
+    """Fewer instances than ``max_instances_per_host``."""
+
+    code = "NumInstancesFilter"
+    option = "max_instances_per_host"
+    _number = "num_instances"
+
+    def _default(self, look: Look) -> int:
+        return look.settings.max_instances_per_host
+
+
+class AggregateNumInstancesFilter(NumInstancesFilter):
+    """The same, with the limit of the host's aggregates."""
+
+    code = "AggregateNumInstancesFilter"
+    by_aggregate = True

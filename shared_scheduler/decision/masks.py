@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Masks that outlive a decision.
+
+Most of what a request asks (traits, an availability zone, an image's architecture) is asked by many
+requests and changes on few hosts.  Its mask is kept by key and brought up to date for the rows that
+changed since, told by the generations of the table.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from shared_scheduler.state.columns import Array, BoolArray, FloatArray
+from shared_scheduler.state.row import Row
+from shared_scheduler.state.table import HostTable
+
+#: masks kept; the one that was made first goes first
+MASKS_MAX = 1024
+
+#: texts of requests whose meaning is kept
+TEXTS_MAX = 512
+
+T = TypeVar("T")
+
+#: Answers for one row.  It may remember answers by the values that it looked at.
+RowTest = Callable[[Row], bool]
+RowNumber = Callable[[Row], float]
+
+
+@dataclass(slots=True)
+class _Kept:
+    array: Array
+    generation: int
+    answer: RowTest | RowNumber | None = None
+
+
+class MaskCache:
+    """Masks and numbers of one table, by key."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._parsed: dict[str, Any] = {}
+        self._indexes: dict[str, tuple[int, dict[str, list[int]]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def columns(
+        self, table: HostTable, key: Hashable, compute: Callable[[], BoolArray]
+    ) -> BoolArray:
+        """A mask that ``compute`` makes from rarely changing columns, in some microseconds."""
+        kept = self._kept.get(key)
+        if kept is None or kept.generation < table.static_generation:
+            kept = _Kept(compute(), table.static_generation)
+            self._keep(key, kept)
+        return kept.array
+
+    def rows(
+        self,
+        table: HostTable,
+        key: Hashable,
+        make_test: Callable[[], RowTest],
+        *,
+        static: bool = True,
+    ) -> BoolArray:
+        """A mask of a test in Python, run on the rows that changed since it was last run.
+
+        ``static`` tells that the test looks at rarely changing things only (``static_at``).
+        """
+        return self._up_to_date(table, key, make_test, static, np.dtype(np.bool_))
+
+    def numbers(
+        self,
+        table: HostTable,
+        key: Hashable,
+        make_number: Callable[[], RowNumber],
+        *,
+        static: bool = True,
+    ) -> FloatArray:
+        """As ``rows``, a number a slot."""
+        return self._up_to_date(table, key, make_number, static, np.dtype(np.float64))
+
+    def parsed(self, text: str, parse: Callable[[str], T]) -> T:
+        """What a text of a request means; flavors repeat, so do their texts."""
+        found = self._parsed.get(text)
+        if found is None:
+            if len(self._parsed) >= TEXTS_MAX:
+                self._parsed.clear()
+            found = self._parsed[text] = parse(text)
+        return found
+
+    def index(
+        self, table: HostTable, key: str, name_of: Callable[[Row], str]
+    ) -> Mapping[str, Sequence[int]]:
+        """Slots by a name of the rows; made again when a node comes or goes."""
+        known = self._indexes.get(key)
+        if known is None or known[0] != table.membership_generation:
+            found: dict[str, list[int]] = {}
+            for row in table.rows():
+                found.setdefault(name_of(row), []).append(row.slot)
+            known = self._indexes[key] = (table.membership_generation, found)
+        return known[1]
+
+    def _up_to_date(
+        self,
+        table: HostTable,
+        key: Hashable,
+        make_answer: Callable[[], RowTest | RowNumber],
+        static: bool,
+        dtype: np.dtype[Any],
+    ) -> Array:
+        newest = table.static_generation if static else table.generation
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = _Kept(np.zeros(0, dtype=dtype), 0, make_answer())
+            self._keep(key, kept)
+        if kept.generation < newest:
+            self._refresh(table, kept, static)
+            kept.generation = newest
+        return kept.array
+
+    @staticmethod
+    def _refresh(table: HostTable, kept: _Kept, static: bool) -> None:
+        columns = table.columns
+        high = columns.high
+        if len(kept.array) < high:
+            grown = np.zeros(high, dtype=kept.array.dtype)
+            grown[: len(kept.array)] = kept.array
+            kept.array = grown
+        at = columns.static_at if static else columns.changed_at
+        answer = kept.answer
+        assert answer is not None
+        for slot in np.flatnonzero(at.array[:high] > kept.generation).tolist():
+            row = table.row(slot)
+            kept.array[slot] = answer(row) if row is not None else 0
+
+    def _keep(self, key: Hashable, kept: _Kept) -> None:
+        self._kept[key] = kept
+        self._kept.move_to_end(key)
+        if len(self._kept) > MASKS_MAX:
+            self._kept.popitem(last=False)
+
+
+def mask_of_slots(high: int, slots: Iterable[int]) -> BoolArray:
+    """True at these slots only."""
+    mask: BoolArray = np.zeros(high, dtype=np.bool_)
+    mask[list(slots)] = True
+    return mask

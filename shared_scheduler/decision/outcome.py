@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outcome of one look at the table: survivors with their weights, and what the others fell to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+
+import numpy as np
+
+from shared_scheduler.decision.candidates import forms_on, is_placements_word
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.pick import order
+from shared_scheduler.decision.record import DecisionCounts, Weighed
+from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
+
+#: hosts that a decision's counts name
+BEST_MAX = 5
+
+
+class Decision:
+    """The outcome of one look.  Hosts come lazily, best first.
+
+    ``hosts`` = ``survivors`` + the sum of ``reasons``.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        hosts: int,
+        reasons: Mapping[str, int],
+        slots: IntArray,
+        weights: FloatArray,
+        own: BoolArray | None,
+        rng: Random | None,
+    ) -> None:
+        self._look = look
+        self._slots = slots
+        self._weights = weights
+        self._own = own
+        self._rng = rng
+        self.hosts = hosts
+        self.survivors = len(slots)
+        self.reasons = reasons
+
+    def nodes(self) -> Iterator[str]:
+        """Nodes, best first.  Take what is needed before the table changes."""
+        table = self._look.table
+        for position in order(self._weights, self._look.settings, self._own, self._rng):
+            row = table.row(int(self._slots[position]))
+            if row is not None:
+                yield row.node
+
+    def best(self, count: int = BEST_MAX) -> tuple[Weighed, ...]:
+        """The heaviest survivors as they are weighed, whatever the order in which they are tried."""
+        table = self._look.table
+        found: list[Weighed] = []
+        for position in order(self._weights, self._look.settings, None, None):
+            if len(found) >= count:
+                break
+            row = table.row(int(self._slots[position]))
+            if row is not None:
+                weight = float(self._weights[position])
+                found.append(Weighed(row.node, row.host, weight, *row.version))
+        return tuple(found)
+
+    def weight(self, node: str) -> float | None:
+        """The weight of one survivor; None if it did not survive."""
+        found = np.flatnonzero(self._slots == self._look.table.slot_of(node))
+        return float(self._weights[found[0]]) if len(found) else None
+
+    def weights(self) -> dict[str, float]:
+        """The weight of every survivor, by node."""
+        table = self._look.table
+        return {
+            table.node_at(slot): weight
+            for slot, weight in zip(self._slots.tolist(), self._weights.tolist(), strict=True)
+        }
+
+    def forms(self, node: str) -> tuple[PlacementForm, ...] | None:
+        """The forms of the request that the node's root provider answers whole, in order.
+
+        None: other providers may have a part in it, so Placement must name the candidates.
+        """
+        slot = self._look.table.slot_of(node)
+        return () if slot is None else forms_on(self._look, slot)
+
+    def form(self, node: str) -> PlacementForm | None:
+        """The first of ``forms``; None where there is none or Placement must be asked."""
+        return next(iter(self.forms(node) or ()), None)
+
+    def asks_placement(self, node: str) -> bool:
+        """Whether only Placement can name the candidates of this node."""
+        return self.forms(node) is None
+
+    @property
+    def stale_mirror(self) -> bool:
+        """Whether a host fell to what Placement may correct; no host at all is one that we miss."""
+        return not self.hosts or any(is_placements_word(code) for code in self.reasons)
+
+    def counts(self) -> DecisionCounts:
+        """For the record."""
+        look = self._look
+        return DecisionCounts(
+            look.index, self.hosts, self.survivors, dict(self.reasons), self.best()
+        )
+
+    def text(self) -> str:
+        """One line for people."""
+        fell = sorted(self.reasons.items(), key=lambda one: -one[1])
+        passing = f"{self.survivors} of {self.hosts} hosts pass"
+        return f"{passing}; fell to {', '.join(f'{code}: {n}' for code, n in fell)}" if fell else passing

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From weights to one host after the other.
+
+Plain Nova: the heaviest first, equal ones in the order of the table; ``shuffle_best`` shuffles those
+equal to the first; ``host_subset_size`` draws one of the first so many to the front.
+
+Several schedulers that all take the heaviest host refuse one another there.  So each has a *slice* of
+the hosts: a host belongs to the live scheduler for which a hash of both names is greatest (rendezvous
+hashing: when a scheduler comes or goes, only its own hosts change hands).  Among hosts whose weight
+is at most ``near_tie`` below the best, those of the own slice come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from random import Random
+
+import numpy as np
+
+from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
+from shared_scheduler.state.table import HostTable
+
+#: with at most so many, taking the greatest again and again is cheaper than sorting
+ARGMAX_UP_TO = 32
+
+
+class Slices:
+    """Whose host is whose, by cell."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, tuple[tuple[str, ...], str]] = {}
+        self._own: BoolArray | None = None
+        self._generation = -1
+
+    def set(self, cell: str, names: tuple[str, ...], own: str) -> None:
+        """The live schedulers of a cell, and which of them we are."""
+        if self._live.get(cell) != (names, own):
+            self._live[cell] = (names, own)
+            self._own = None
+
+    @property
+    def active(self) -> bool:
+        """Whether anybody else lives."""
+        return any(len(names) > 1 for names, _ in self._live.values())
+
+    def own(self, table: HostTable) -> BoolArray:
+        """Which slots are ours; made again when a node or a scheduler comes or goes."""
+        if self._own is None or self._generation != table.membership_generation:
+            self._generation = table.membership_generation
+            self._own = self._draw(table)
+        return self._own
+
+    def _draw(self, table: HostTable) -> BoolArray:
+        high = table.columns.high
+        own: BoolArray = np.ones(high, dtype=np.bool_)
+        for cell, (names, me) in self._live.items():
+            if len(names) < 2 or me not in names:
+                continue
+            in_cell = table.columns.cell.array[:high] == table.columns.cell_code(cell)
+            own &= ~in_cell | self._mine(table.columns.identity.array[:high], names, me)
+        return own
+
+    @staticmethod
+    def _mine(hosts: IntArray, names: tuple[str, ...], me: str) -> BoolArray:
+        scores = [_mixed(hosts ^ np.uint64(_hash(name))) for name in names]
+        best = scores[0]
+        for score in scores[1:]:
+            best = np.maximum(best, score)
+        mine: BoolArray = scores[names.index(me)] == best
+        return mine
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+def _mixed(values: IntArray) -> IntArray:
+    """The finisher of splitmix64: every bit of the input moves every bit of the output."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: IntArray = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+def order(
+    weights: FloatArray, settings: DecisionSettings, own: BoolArray | None, rng: Random | None
+) -> Iterator[int]:
+    """Positions, best first.  ``own``: which positions are of our slice; None: do not mind."""
+    if not len(weights):
+        return
+    first = _first(weights, settings, own, rng) or [int(weights.argmax())]
+    yield first[0]
+    left = weights.copy()
+    left[first] = -np.inf
+    yield from first[1:]
+    yield from _descending(left, len(weights) - len(first))
+
+
+def _first(
+    weights: FloatArray, settings: DecisionSettings, own: BoolArray | None, rng: Random | None
+) -> list[int]:
+    """Those whose order is not simply by weight."""
+    if own is not None and settings.near_tie is not None:
+        return _of_own_slice(weights, settings, own, rng)
+    if rng is None:
+        return []
+    if settings.shuffle_best_same_weighed_hosts:
+        best = np.flatnonzero(weights == weights.max()).tolist()
+        rng.shuffle(best)
+        return _drawn(best, weights, settings, rng)
+    return _drawn([], weights, settings, rng)
+
+
+def _drawn(
+    best: list[int], weights: FloatArray, settings: DecisionSettings, rng: Random
+) -> list[int]:
+    """One of the first ``host_subset_size`` moved to the front."""
+    size = min(max(settings.host_subset_size, 1), len(weights))
+    if size == 1:
+        return best
+    left = weights.copy()
+    left[best] = -np.inf
+    head = (best + list(_descending(left, size - len(best))))[:size]
+    chosen = rng.choice(head)
+    rest = best if len(best) > size else head
+    return [chosen, *(one for one in rest if one != chosen)]
+
+
+def _of_own_slice(
+    weights: FloatArray, settings: DecisionSettings, own: BoolArray, rng: Random | None
+) -> list[int]:
+    """Near-best hosts of our own, best first."""
+    assert settings.near_tie is not None
+    near = np.flatnonzero((weights >= weights.max() - settings.near_tie) & own)
+    by_weight: list[int] = near[np.argsort(-weights[near], kind="stable")].tolist()
+    size = min(max(settings.host_subset_size, 1), len(by_weight))
+    if rng is None or size < 2:
+        return by_weight
+    chosen = rng.choice(by_weight[:size])
+    return [chosen, *(one for one in by_weight if one != chosen)]
+
+
+def _descending(weights: FloatArray, count: int) -> Iterator[int]:
+    """Up to ``count`` positions by weight, the first of equal ones first; spoils ``weights``."""
+    for _ in range(min(count, ARGMAX_UP_TO)):
+        position = int(weights.argmax())
+        weights[position] = -np.inf
+        yield position
+    if count > ARGMAX_UP_TO:
+        rest = np.argsort(-weights, kind="stable")[: count - ARGMAX_UP_TO]
+        yield from rest.tolist()

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decision: which hosts pass, how they weigh, in which order they are tried.
+
+A *look* is one decision for one instance.  Its stages run in Nova's order: hosts that are considered
+at all; what Placement would say (``candidates.py``); what the request names (``targets.py``); the
+enabled filters; then the weighers.  Each stage is a mask over columns; how many hosts fell to it is
+the difference of two counts, so reasons cost nothing.
+
+Filters and weighers that we do not know are handed in as ``ForeignFilter`` and ``ForeignWeigher`` and
+run on views of the survivors; one with the name of a native one takes its place (that is how a site
+asks for Nova's own NUMA fit on all survivors).  Filters that ``screen`` may let a host pass that Nova
+refuses: the caller verifies each host that it tries with Nova's own objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+import numpy as np
+
+from shared_scheduler.decision.candidates import placement_stages
+from shared_scheduler.decision.errors import UnknownFilterError, UnknownWeigherError
+from shared_scheduler.decision.filtering import FilterRun, run_stages
+from shared_scheduler.decision.filtering import Narrowing as Narrowing
+from shared_scheduler.decision.filters import NATIVE_FILTERS
+from shared_scheduler.decision.filters.base import NativeFilter
+from shared_scheduler.decision.look import ForeignFilter, ForeignWeigher, Look, Stage
+from shared_scheduler.decision.masks import MaskCache
+from shared_scheduler.decision.outcome import Decision as Decision
+from shared_scheduler.decision.pick import Slices
+from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.decision.targets import OpenStage, skips_filters, target_stages
+from shared_scheduler.decision.weigh import Weigher, weigh
+from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
+from shared_scheduler.state.columns import BoolArray, IntArray
+from shared_scheduler.state.row import CLOSED_CODES
+from shared_scheduler.state.table import HostTable
+
+NOVA_DEFAULTS = DecisionSettings()
+
+
+class Decider:
+    """Decides over one table.  ``rng`` is used by Nova's options that draw or shuffle."""
+
+    def __init__(
+        self,
+        table: HostTable,
+        settings: DecisionSettings = NOVA_DEFAULTS,
+        *,
+        rng: Random | None = None,
+        foreign_filters: Mapping[str, ForeignFilter] | None = None,
+        foreign_weighers: Mapping[str, ForeignWeigher] | None = None,
+    ) -> None:
+        self._table = table
+        self._rng = rng
+        self._slices = Slices()
+        self._all: IntArray = np.arange(0)
+        self.configure(settings, foreign_filters, foreign_weighers)
+
+    def configure(
+        self,
+        settings: DecisionSettings,
+        foreign_filters: Mapping[str, ForeignFilter] | None = None,
+        foreign_weighers: Mapping[str, ForeignWeigher] | None = None,
+    ) -> None:
+        """Other settings from now on.  Raises before anything is changed."""
+        filters = filters_of(settings.enabled_filters, foreign_filters or {})
+        weighers = weighers_of(settings.weighers, foreign_weighers or {})
+        self._settings, self._filters, self._weighers = settings, filters, weighers
+        self._masks = MaskCache()
+
+    def set_schedulers(self, cell: str, names: tuple[str, ...], own: str) -> None:
+        """The live schedulers of a cell, ``own`` among them: slices are drawn anew."""
+        self._slices.set(cell, names, own)
+
+    def decide(
+        self,
+        request: Request,
+        index: int = 0,
+        excluded: Iterable[str] = (),
+        narrowing: Narrowing | None = None,
+    ) -> Decision:
+        """Rank the hosts for instance ``index``.  ``excluded`` are nodes that were tried.
+
+        Raises ``DecisionError`` where the request cannot be decided on any host.
+        """
+        look = self.look(request, index)
+        mask, left, reasons = self._open(look)
+        early = [*placement_stages(look), *target_stages(look, excluded)]
+        left = run_stages(look, early, mask, left, reasons)
+        if left and not skips_filters(request):
+            left = self._filter(look, mask, left, reasons, narrowing)
+        slots = None if left == look.high else np.flatnonzero(mask)
+        weights = weigh(look, self._weighers, slots, left)
+        if slots is None:
+            slots = self._every(look.high)
+        own = self._own(slots) if left > 1 else None
+        return Decision(look, len(self._table), reasons, slots, weights, own, self._rng)
+
+    def _every(self, high: int) -> IntArray:
+        if len(self._all) != high:
+            self._all = np.arange(high)
+        return self._all
+
+    def look(self, request: Request, index: int = 0) -> Look:
+        """What stages and weighers work with."""
+        return Look(self._table, request, index, self._settings, self._masks)
+
+    @property
+    def weighers(self) -> Sequence[Weigher]:
+        """In the order in which they are added up."""
+        return self._weighers
+
+    def stages(self, look: Look, excluded: Iterable[str] = ()) -> list[Stage]:
+        """Every native stage of a look, in order."""
+        early: list[Stage] = [*placement_stages(look), *target_stages(look, excluded)]
+        if skips_filters(look.request):
+            return early
+        natives = [f for f in self._filters if isinstance(f, NativeFilter)]
+        return [*early, *(f for f in natives if f.on_rebuild or not look.request.is_rebuild)]
+
+    def _own(self, slots: IntArray) -> BoolArray | None:
+        if self._settings.near_tie is None or not self._slices.active:
+            return None
+        return self._slices.own(self._table).take(slots)
+
+    def _open(self, look: Look) -> tuple[BoolArray, int, dict[str, int]]:
+        """Hosts that are considered at all, and why others are not."""
+        mask = OpenStage(look.request).mask(look)
+        hosts, left = len(self._table), int(np.count_nonzero(mask))
+        reasons: dict[str, int] = {}
+        if left < hosts:
+            counts = look.columns.closed_counts
+            reasons = {
+                closed.value: counts[code]
+                for code, closed in enumerate(CLOSED_CODES)
+                if closed is not None and counts[code]
+            }
+            extra = left + sum(reasons.values()) - hosts
+            if extra:  # hosts of a disabled cell that the request names
+                reasons["cell_disabled"] -= extra
+        return mask, left, reasons
+
+    def _filter(
+        self,
+        look: Look,
+        mask: BoolArray,
+        left: int,
+        reasons: dict[str, int],
+        narrowing: Narrowing | None,
+    ) -> int:
+        run = FilterRun(look, mask, left, reasons, narrowing)
+        for one in self._filters:
+            if not run.left:
+                break
+            run.filter(one)
+        run.finish()
+        return run.left
+
+
+def filters_of(
+    names: Sequence[str], foreign: Mapping[str, ForeignFilter]
+) -> list[NativeFilter | ForeignFilter]:
+    """The enabled filters in order; what is handed in goes before what is ours."""
+    found: list[NativeFilter | ForeignFilter] = []
+    for name in names:
+        if name in foreign:
+            found.append(foreign[name])
+        elif name in NATIVE_FILTERS:
+            found.append(NATIVE_FILTERS[name]())
+        else:
+            raise UnknownFilterError(
+                f"[filter_scheduler] enabled_filters names {name!r}, which is no filter of Nova and "
+                "none of available_filters; correct the name, or add its class to available_filters"
+            )
+    return found
+
+
+def weighers_of(names: Sequence[str], foreign: Mapping[str, ForeignWeigher]) -> list[Weigher]:
+    """The weighers in order; what is handed in goes before what is ours."""
+    found: list[Weigher] = []
+    for name in names:
+        if name in foreign:
+            found.append(foreign[name])
+        elif name in NATIVE_WEIGHERS:
+            found.append(NATIVE_WEIGHERS[name]())
+        else:
+            raise UnknownWeigherError(
+                f"[filter_scheduler] weight_classes names {name!r}, which is no weigher of Nova and "
+                "was not loaded; correct the name"
+            )
+    return found

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision as data: what was asked, who fell to what, who was best, what became of the attempts.
+
+Logs, ``why``, the records database and replay are views of these.  ``as_dict`` gives plain values that
+JSON can carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """One of the best hosts, and the version of the row that was weighed."""
+
+    node: str
+    host: str
+    weight: float
+    epoch: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionCounts:
+    """One decision: ``hosts`` is ``survivors`` plus the sum of ``reasons`` (code -> hosts)."""
+
+    index: int
+    hosts: int
+    survivors: int
+    reasons: Mapping[str, int]
+    best: tuple[Weighed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One host that was tried for one instance.
+
+    ``outcome``: "written", or the ending or reason code that turned it down, with ``detail``.
+    ``verdict_ms`` and ``write_ms`` are how long the agent and Placement took; None: not asked.
+    """
+
+    instance: str
+    node: str
+    host: str
+    outcome: str
+    detail: Mapping[str, Leaf] = field(default_factory=dict)
+    epoch: int = 0
+    sequence: int = 0
+    verdict_ms: float | None = None
+    write_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """One select_destinations call.
+
+    ``answer`` lists the hosts of each instance, the chosen one first; ``failure`` is the failure code
+    and text where there is none.  ``timings_ms`` by name (decide, claim, write, total...).
+    """
+
+    request_id: str
+    asked: Mapping[str, Any]
+    decisions: tuple[DecisionCounts, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    answer: tuple[tuple[str, ...], ...] = ()
+    failure: str = ""
+    text: str = ""
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def asked_of(request: Request) -> dict[str, Any]:
+    """What a request asks, as plain values: everything but Nova's own object."""
+    return {
+        "project_id": request.project_id,
+        "user_id": request.user_id,
+        "flavor": request.flavor.name,
+        "extra_specs": dict(request.flavor.extra_specs),
+        "forms": [
+            {
+                "resources": dict(form.resources),
+                "required": sorted(form.required),
+                "forbidden": sorted(form.forbidden),
+                "root_required": sorted(form.root_required),
+                "root_forbidden": sorted(form.root_forbidden),
+                "member_of": [sorted(any_of) for any_of in form.member_of],
+                "forbidden_aggregates": sorted(form.forbidden_aggregates),
+                "in_tree": form.in_tree,
+            }
+            for form in request.forms
+        ],
+        "instances": list(request.instance_uuids),
+        "image": request.image_id,
+        "image_properties": {key: str(value) for key, value in request.image_properties.items()},
+        "group": None if request.group is None else [request.group.uuid, request.group.policy],
+        "availability_zone": request.availability_zone,
+        "destination": None if request.destination is None else asdict(request.destination),
+        "ignore_hosts": sorted(request.ignore_hosts),
+        "force_hosts": list(request.force_hosts),
+        "force_nodes": list(request.force_nodes),
+        "hints": {key: list(values) for key, values in request.hints.items()},
+        "is_rebuild": request.is_rebuild,
+        "has_numa": request.has_numa,
+        "has_pci": request.has_pci,
+    }

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts a request names, or names not: destination, ignored, forced (host_manager.py of Nova).
+
+========================  =======================================================================
+code                      the host fell because
+========================  =======================================================================
+``cell``                  the request is for another cell
+``requested_destination`` the request is for another host (exact) or node
+``ignore_hosts``          the request wants to leave it out (whatever the case of letters)
+``force_hosts``           the request forces other hosts (whatever the case of letters)
+``force_nodes``           the request forces other nodes (exact)
+``tried``                 it was tried for this instance already
+========================  =======================================================================
+
+Forced hosts skip every filter, unless the caller names a check type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import mask_of_slots
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.row import CODE_OF_CLOSED, Closed
+from shared_scheduler.state.view import HostView
+
+
+def skips_filters(request: Request) -> bool:
+    """Whether the operator forces hosts past the filters."""
+    return bool(request.force_hosts or request.force_nodes) and not request.check_type
+
+
+class TargetStage:
+    """One restriction; the mask is made from few hosts, or from all where names must be compared."""
+
+    def __init__(self, code: str, mask: BoolArray, asked: Leaf) -> None:
+        self.code = code
+        self._mask = mask
+        self._asked = asked
+
+    def mask(self, look: Look) -> BoolArray | None:
+        """Which slots pass."""
+        return self._mask
+
+    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+        """What was asked for."""
+        return {"asked": self._asked, "host": view.host, "node": view.nodename}
+
+
+def target_stages(look: Look, tried: Iterable[str]) -> list[TargetStage]:
+    """The restrictions of the request, in Nova's order."""
+    request = look.request
+    stages = []
+    if request.destination is not None:
+        stages += _destination(look)
+    if request.ignore_hosts:
+        slots = _slots_of_hosts(look, request.ignore_hosts)
+        names: list[Leaf] = list(sorted(request.ignore_hosts))
+        stages.append(TargetStage("ignore_hosts", ~mask_of_slots(look.high, slots), names))
+    if request.force_hosts:
+        slots = _slots_of_hosts(look, request.force_hosts)
+        names = list(request.force_hosts)
+        stages.append(TargetStage("force_hosts", mask_of_slots(look.high, slots), names))
+    if request.force_nodes:
+        stages.append(_forced_nodes(look))
+    if tried:
+        slots = [slot for node in tried if (slot := look.table.slot_of(node)) is not None]
+        stages.append(TargetStage("tried", ~mask_of_slots(look.high, slots), list(sorted(tried))))
+    return stages
+
+
+def _destination(look: Look) -> list[TargetStage]:
+    destination, table = look.request.destination, look.table
+    assert destination is not None
+    stages = []
+    cell = wanted_cell(look.request)
+    if cell is not None:
+        code = look.columns.cell_code(cell)
+        in_cell: BoolArray = look.columns.cell.array[: look.high] == code
+        stages.append(TargetStage("cell", in_cell, cell))
+    if destination.host is not None:
+        slots = table.slots_of_host(destination.host)
+        if destination.node:
+            slots = tuple(s for s in slots if look.view(s).nodename == destination.node)
+        mask = mask_of_slots(look.high, slots)
+        asked: list[Leaf] = [destination.host, destination.node]
+        stages.append(TargetStage("requested_destination", mask, asked))
+    return stages
+
+
+def wanted_cell(request: Request) -> str | None:
+    """The only cell whose hosts count, even if it is disabled."""
+    destination = request.destination
+    if destination is None or destination.allow_cross_cell_move:
+        return None
+    return destination.cell
+
+
+def _forced_nodes(look: Look) -> TargetStage:
+    nodes = frozenset(look.request.force_nodes)
+    mask = look.masks.rows(
+        look.table, ("force_nodes", nodes), lambda: lambda row: row.nodename in nodes
+    )
+    return TargetStage("force_nodes", mask, list(sorted(nodes)))
+
+
+def _slots_of_hosts(look: Look, hosts: Iterable[str]) -> list[int]:
+    """Slots of hosts whatever the case of their names."""
+    index = look.masks.index(look.table, "hosts", lambda row: row.host.lower())
+    return [slot for host in hosts for slot in index.get(host.lower(), ())]
+
+
+class OpenStage:
+    """Hosts that are not considered at all are counted by their reason, not by one mask."""
+
+    def __init__(self, request: Request) -> None:
+        self._cell = wanted_cell(request)
+
+    def mask(self, look: Look) -> BoolArray:
+        """Always a new array: the caller narrows it down."""
+        closed = look.columns.closed.array[: look.high]
+        mask: BoolArray = closed == 0
+        if self._cell is not None:
+            mask |= closed == CODE_OF_CLOSED[Closed.CELL_DISABLED]
+        return mask

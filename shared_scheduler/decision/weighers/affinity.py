@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Soft server groups, and staying in one's cell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared_scheduler.decision.filters.groups import instances_by_slot
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.weighers.base import NativeWeigher
+from shared_scheduler.state.columns import FloatArray, IntArray
+
+
+class _SoftGroupWeigher(NativeWeigher):
+    """Members of the group on the host."""
+
+    policy = ""
+    towards = 1
+
+    def tells_nothing(self, look: Look) -> bool:
+        group = look.request.group
+        return group is None or group.policy != self.policy
+
+    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
+        group = look.request.group
+        assert group is not None
+        counts = instances_by_slot(look.table, group.members)
+        if not counts:
+            return None
+        values: FloatArray = np.zeros(look.high)
+        values[list(counts)] = [self.towards * count for count in counts.values()]
+        return values if slots is None else values.take(slots)
+
+
+class ServerGroupSoftAffinityWeigher(_SoftGroupWeigher):
+    """More members are better."""
+
+    name, option = "ServerGroupSoftAffinityWeigher", "soft_affinity_weight_multiplier"
+    policy = "soft-affinity"
+
+
+class ServerGroupSoftAntiAffinityWeigher(_SoftGroupWeigher):
+    """Fewer members are better."""
+
+    name, option = "ServerGroupSoftAntiAffinityWeigher", "soft_anti_affinity_weight_multiplier"
+    policy, towards = "soft-anti-affinity", -1
+
+
+class CrossCellWeigher(NativeWeigher):
+    """A move that may leave its cell had better not."""
+
+    name, option = "CrossCellWeigher", "cross_cell_move_weight_multiplier"
+
+    def tells_nothing(self, look: Look) -> bool:
+        return look.request.preferred_cell is None
+
+    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
+        preferred = look.request.preferred_cell
+        assert preferred is not None
+        cells = look.columns.cell.array[: look.high]
+        here = cells == look.columns.cell_code(preferred)
+        values: FloatArray = np.where(here, 1.0, -1.0)
+        return values if slots is None else values.take(slots)

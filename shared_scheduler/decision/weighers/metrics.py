@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A weighted sum of what monitors report."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.masks import RowNumber
+from shared_scheduler.decision.metrics import metrics_of
+from shared_scheduler.decision.weighers.base import NativeWeigher
+from shared_scheduler.state.columns import FloatArray, IntArray
+from shared_scheduler.state.row import Row
+
+#: in the column: a metric of the setting is missing
+MISSING = float("nan")
+
+
+class MetricsWeigher(NativeWeigher):
+    """Sum of value * ratio over ``[metrics] weight_setting``.
+
+    A missing metric refuses the request if ``[metrics] required``, as Nova's does; otherwise the host
+    gets ``weight_of_unavailable``, except where that metric cannot matter (a factor is 0).
+    """
+
+    name, option = "MetricsWeigher", "metrics_weight_multiplier"
+    always = True
+
+    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
+        settings = look.settings
+        if not settings.metrics_weight_setting:
+            return None
+        key = (self.name, settings.metrics_weight_setting)
+        every = look.masks.numbers(look.table, key, lambda: self._sum(look), static=False)
+        values = every[: look.high] if slots is None else every.take(slots)
+        missing = np.isnan(values)
+        if not missing.any():
+            return values
+        if settings.metrics_required:
+            raise DecisionError(self._complaint(look, slots, int(np.argmax(missing))))
+        return np.where(missing, settings.metrics_weight_of_unavailable, values)
+
+    def _sum(self, look: Look) -> RowNumber:
+        settings = look.settings
+
+        def value(row: Row) -> float:
+            metrics, total = metrics_of(row.leaves), 0.0
+            for name, ratio in settings.metrics_weight_setting:
+                if name in metrics:
+                    total += metrics[name] * ratio
+                elif settings.metrics_required or ratio * multiplier(row) != 0:
+                    return MISSING
+            return total
+
+        multiplier = self._of_row(look, self.configured(look))
+        return value
+
+    @staticmethod
+    def _complaint(look: Look, slots: IntArray | None, position: int) -> str:
+        slot = position if slots is None else int(slots[position])
+        view = look.view(slot)
+        names = [name for name, _ in look.settings.metrics_weight_setting]
+        missing = sorted(set(names) - metrics_of(view.leaves).keys())
+        return (
+            f"host {view.host} ({view.nodename}) reports no metric {', '.join(missing)}: enable its "
+            "monitor there, or MetricsFilter, or set [metrics] required to false"
+        )
