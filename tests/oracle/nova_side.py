@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud, options and requests as Nova's own objects, decided by Nova's own classes."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import nova.conf
+from nova import context as nova_context
+from nova import objects
+from nova.objects import fields
+from nova.scheduler import filters, host_manager, weights
+from oslo_utils import timeutils
+
+from shared_scheduler.conf import opts
+from tests.oracle.asks import Ask
+from tests.oracle.clouds import FLAVORS, Aggregate, Cloud, Node, Service
+
+CONF = nova.conf.CONF
+logging.getLogger("nova").setLevel(logging.CRITICAL)  # it says much about odd hosts, thousands of times
+objects.register_all()
+opts.register(CONF)
+CONF.set_override("service_down_time", 1_000_000)  # a busy machine makes no service late
+
+FILTERS = {one.__name__: one for one in filters.HostFilterHandler().get_all_classes()}
+WEIGHERS = weights.HostWeightHandler().get_all_classes()
+LONG_AGO = datetime.datetime(2020, 1, 1)
+
+GROUP = "00000000-0000-0000-0004-000000000000"
+
+#: flavor -> (vcpus, memory_mb, root_gb)
+SIZES = {FLAVORS[0]: (1, 512, 1), FLAVORS[1]: (4, 2048, 20)}
+
+
+@contextmanager
+def configured(options: dict[str, Any]) -> Iterator[None]:
+    """Nova's options for the duration."""
+    options = dict(options)
+    metrics = options.pop("metrics")
+    given = [("filter_scheduler", name, value) for name, value in options.items()]
+    given += [("metrics", name, value) for name, value in metrics.items()]
+    for group, name, value in given:
+        CONF.set_override(name, value, group=group)
+    try:
+        yield
+    finally:
+        for group, name, _ in given:
+            CONF.clear_override(name, group=group)
+
+
+class Scheduler(host_manager.HostManager):
+    """Nova's HostManager without its databases."""
+
+    def __init__(self, enabled_filters: list[str]) -> None:
+        self.filter_handler = filters.HostFilterHandler()
+        self.enabled_filters = [FILTERS[name]() for name in enabled_filters]
+        self.weight_handler = weights.HostWeightHandler()
+        self.weighers = [weigher() for weigher in WEIGHERS]
+
+
+def host_states(cloud: Cloud) -> list[Any]:
+    """One HostState a node, in order."""
+    instances: dict[str, dict[str, Any]] = {}
+    for node in cloud.nodes:
+        of_host = instances.setdefault(node.host, {})
+        of_host.update({uuid: objects.Instance(uuid=uuid) for uuid in cloud.instances[node.uuid]})
+    return [_host_state(cloud, node, instances[node.host]) for node in cloud.nodes]
+
+
+def _host_state(cloud: Cloud, node: Node, instances: dict[str, Any]) -> Any:
+    state = host_manager.HostState(node.host, node.nodename, node.cell)
+    its = [_aggregate(one) for one in cloud.aggregates if node.host in one.hosts]
+    state.update(_compute_node(node), _service(cloud.services[node.host], node.host), its, instances)
+    return state
+
+
+def as_new(states: list[Any]) -> list[Any]:
+    """Without what the filters of an earlier request left on them."""
+    for state in states:
+        state.limits = {}
+        state.allocation_candidates = [{"allocations": {}, "mappings": {}}]
+    return states
+
+
+def _compute_node(node: Node) -> Any:
+    row = dict(node.row)
+    supported, stats = json.loads(row.pop("supported_instances")), json.loads(row.pop("stats"))
+    pools = row.pop("pci_stats")
+    return objects.ComputeNode(
+        supported_hv_specs=[objects.HVSpec.from_list(one) for one in supported],
+        stats={key: str(value) for key, value in stats.items()},
+        pci_device_pools=(
+            objects.PciDevicePoolList.obj_from_primitive(json.loads(pools)) if pools else None
+        ),
+        updated_at=None,
+        **row,
+    )
+
+
+def _service(service: Service, host: str) -> dict[str, Any]:
+    return {
+        "host": host,
+        "disabled": service.disabled,
+        "disabled_reason": None,
+        "forced_down": service.forced_down,
+        "last_seen_up": timeutils.utcnow() if service.up else LONG_AGO,
+        "created_at": LONG_AGO,
+        "binary": "nova-compute",
+    }
+
+
+def _aggregate(one: Aggregate) -> Any:
+    return objects.Aggregate(
+        id=one.id, name=f"aggregate{one.id}", hosts=list(one.hosts), metadata=dict(one.metadata)
+    )
+
+
+def request_spec(ask: Ask) -> Any:
+    """The RequestSpec, as a scheduler gets it from the conductor."""
+    vcpus, memory_mb, root_gb = SIZES[ask.flavor]
+    return objects.RequestSpec(
+        context=nova_context.get_admin_context(),
+        project_id=ask.project,
+        user_id="user",
+        instance_uuid=ask.instance,
+        num_instances=1,
+        flavor=objects.Flavor(
+            name=ask.flavor,
+            vcpus=vcpus,
+            memory_mb=memory_mb,
+            root_gb=root_gb,
+            ephemeral_gb=0,
+            swap=0,
+            extra_specs=dict(ask.extra_specs),
+        ),
+        image=objects.ImageMeta(
+            id=ask.image_id, properties=objects.ImageMetaProps.from_dict(ask.image)
+        ),
+        scheduler_hints={key: list(values) for key, values in ask.hints.items()},
+        instance_group=_group(ask),
+        ignore_hosts=list(ask.ignore_hosts),
+        force_hosts=list(ask.force_hosts),
+        force_nodes=list(ask.force_nodes),
+        availability_zone=None,
+        requested_destination=_destination(ask),
+        numa_topology=_numa(ask),
+        pci_requests=_pci(ask),
+        requested_resources=[],
+        limits=objects.SchedulerLimits(),
+    )
+
+
+def _group(ask: Ask) -> Any:
+    if ask.group is None:
+        return None
+    group = objects.InstanceGroup(
+        uuid=GROUP,
+        policy=ask.group["policy"],
+        members=list(ask.group["members"]),
+        hosts=list(ask.group["hosts"]),
+    )
+    group._rules = dict(ask.group["rules"])
+    group.policies = [ask.group["policy"]]
+    return group
+
+
+def _destination(ask: Ask) -> Any:
+    if ask.destination is None and ask.preferred_cell is None:
+        return None
+    found = objects.Destination(allow_cross_cell_move=ask.preferred_cell is not None)
+    if ask.destination is not None:
+        found.host, found.node = ask.destination
+    if ask.preferred_cell is not None:
+        found.cell = objects.CellMapping(uuid=ask.preferred_cell)
+    return found
+
+
+def _numa(ask: Ask) -> Any:
+    if not ask.numa:
+        return None
+    cells, first = [], 0
+    for number, cell in enumerate(ask.numa):
+        cpus = set(range(first, first + cell.cpus))
+        pinned = cell.policy == fields.CPUAllocationPolicy.DEDICATED
+        first += cell.cpus
+        cells.append(
+            objects.InstanceNUMACell(
+                id=number,
+                cpuset=set() if pinned else cpus,
+                pcpuset=cpus if pinned else set(),
+                memory=cell.memory,
+                pagesize=cell.pagesize,
+                cpu_policy=cell.policy,
+                cpu_thread_policy=None,
+            )
+        )
+    return objects.InstanceNUMATopology(cells=cells)
+
+
+def _pci(ask: Ask) -> Any:
+    if ask.pci is None:
+        return None
+    count, product = ask.pci
+    one = objects.InstancePCIRequest(
+        count=count,
+        spec=[{"vendor_id": "8086", "product_id": product}],
+        alias_name="card",
+        request_id="00000000-0000-0000-0002-000000000000",
+        numa_policy=None,
+    )
+    return objects.InstancePCIRequests(requests=[one])
+
+
+def decided(scheduler: Scheduler, states: list[Any], spec: Any, index: int = 0) -> list[Any]:
+    """WeighedHosts, best first, as ``SchedulerManager._get_sorted_hosts`` without its dice."""
+    passing = list(scheduler.get_filtered_hosts(as_new(list(states)), spec, index) or ())
+    return list(scheduler.get_weighed_hosts(passing, spec)) if passing else []
+
+
