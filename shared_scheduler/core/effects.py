@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the scheduler core wants done.  Edges carry these out, in order, without blocking the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from shared_scheduler.core.events import Candidate
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Allocations, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Cast to one endpoint of a cell's state channel."""
+
+    cell: str
+    address: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Say it to every agent and other scheduler of a cell."""
+
+    cell: str
+    message: Message
+
+
+class ConsumerPolicy(StrEnum):
+    """What is expected of the consumer in Placement (seed 004; one table in placement/policy.py)."""
+
+    NEW = "new"  # generation null; anything else that stands there is a hard error
+    MERGE = "merge"  # evacuation: read what stands there, write the union with its generation
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAllocation:
+    """Write one consumer's allocations.  Answered by ``AllocationWritten``.
+
+    ``serialise`` asks for at most one write in flight for these providers, and for a look at the
+    provider afterwards where room is tight: nobody but Placement has judged this claim.
+    """
+
+    claim_id: str
+    consumer: str
+    allocations: Allocations
+    mappings: Mapping[str, tuple[str, ...]]
+    project_id: str
+    user_id: str
+    policy: ConsumerPolicy
+    serialise: bool
+    request_id: str  # global request id, sent to Placement
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAllocation:
+    """Take back what this claim wrote: delete the consumer if what stands there is exactly
+    ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``."""
+
+    claim_id: str
+    consumer: str
+    written: Allocations
+    before: Allocations = field(default_factory=dict)
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskCandidates:
+    """GET /allocation_candidates with each of ``queries`` plus ``in_tree=node``, results appended in
+    order.  Answered by ``CandidatesAnswered``."""
+
+    ask_id: str
+    node: str
+    queries: tuple[str, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskFitting:
+    """"No" is checked: which root providers does Placement say fit?  Answered by ``FittingAnswered``."""
+
+    ask_id: str
+    queries: tuple[str, ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpConsumer:
+    """GET /allocations/{consumer}.  Answered by ``ConsumerAnswered``."""
+
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshNode:
+    """Read this node again from the databases and Placement.  Answered by ``NodeRead`` or nothing.
+
+    ``cell`` is empty where the node is not known: look into all of them, and read its service too."""
+
+    cell: str
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One host for one instance: what a Nova Selection is made from.
+
+    ``candidate`` is None where nothing was claimed (rebuild, legacy callers).  ``limits`` is opaque
+    (Nova's SchedulerLimits contents, from the host judge).
+    """
+
+    node: str
+    host: str
+    nodename: str
+    cell: str
+    candidate: Candidate | None
+    limits: Any = None
+
+
+class FailureCode(StrEnum):
+    """Why a request has no answer."""
+
+    NO_VALID_HOST = "no_valid_host"
+    CONSUMER_CONFLICT = "consumer_conflict"
+    TIMED_OUT = "timed_out"
+    DRAINING = "draining"
+    PLACEMENT_UNREACHABLE = "placement_unreachable"
+    OVERLOADED = "overloaded"
+    BAD_REQUEST = "bad_request"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One inner tuple an instance, in order: the claimed choice, then alternates.  ``claim_ids`` are
+    the claims behind it, for an ``AnswerUnheard``; empty where nothing was claimed."""
+
+    request: Request
+    choices: tuple[tuple[Choice, ...], ...]
+    record: Any  # decision.record.DecisionRecord
+    claim_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The request ends without a host; ``text`` is for people, ``record`` says why in detail."""
+
+    request: Request
+    code: FailureCode
+    text: str
+    record: Any  # decision.record.DecisionRecord
+
+
+Effect = (
+    Send
+    | Broadcast
+    | WriteAllocation
+    | DeleteAllocation
+    | AskCandidates
+    | AskFitting
+    | LookUpConsumer
+    | RefreshNode
+    | Answer
+    | Fail
+)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One instance, one host: the decision, and Nova's own filter objects on the winner.
+
+The decider orders the hosts that pass; this walks down that order until the judge approves one.  A
+host of a request that is not flat needs allocation candidates before it can be judged: then the
+answer is a ``Question``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shared_scheduler.core.claims import Claims
+from shared_scheduler.core.effects import Choice
+from shared_scheduler.core.events import Candidate, WriteCode
+from shared_scheduler.core.judge import HostJudge
+from shared_scheduler.core.nodes import Nodes
+from shared_scheduler.core.work import NO_VERDICT, Seat, Work
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.pipeline import Decider, Decision
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Reason, RefusalCode
+from shared_scheduler.state.table import HostTable
+from shared_scheduler.state.topology import TopologyTake
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """This host, with this candidate (None where nothing is claimed)."""
+
+    choice: Choice
+    topology: str
+    take: TopologyTake | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The best host; Placement must name its candidates first."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No host is left.  ``stale_mirror``: some fell to what the mirror of Placement says."""
+
+    text: str
+    stale_mirror: bool
+    bad_request: bool = False
+
+
+Plan = Selected | Question | Refusal
+
+#: refusals that another look may take back: other claims may end, rows and agents may be behind
+NOT_FOR_GOOD = frozenset(
+    {
+        RefusalCode.NO_CAPACITY,
+        RefusalCode.NO_INVENTORY,
+        RefusalCode.EXPIRED,
+        WriteCode.NO_CAPACITY,
+        WriteCode.PROVIDER_CONFLICT,
+        NO_VERDICT,
+    }
+)
+
+
+def candidates_on(decision: Decision, node: str) -> tuple[Candidate, ...]:
+    """What a flat request may take of this host: each form that fits, from the root provider."""
+    return tuple(
+        Candidate({node: form.resources}, {"": (node,)}) for form in decision.forms(node) or ()
+    )
+
+
+class Planner:
+    """Decides for requests; knows nothing of what becomes of its choices."""
+
+    def __init__(self, table: HostTable, decider: Decider, judge: HostJudge, claims: Claims, nodes: Nodes) -> None:
+        self._table = table
+        self._decider = decider
+        self._judge = judge
+        self._claims = claims
+        self._nodes = nodes
+        self._only_count = 0
+
+    # -- one instance
+
+    def plan(self, work: Work, seat: Seat) -> Plan:
+        """The host for one instance.  Hosts that the judge refuses are put into ``seat.out``."""
+        request = work.request_for(seat)
+        try:
+            decision = self._decide(work, request, seat)
+        except DecisionError as error:
+            return Refusal(str(error), False, bad_request=True)
+        work.journal.decided(decision)
+        for node in self._walk(decision, seat):
+            if request.claim and request.forms and decision.asks_placement(node):
+                return Question(node)
+            found = self._verify(work, request, seat, node, candidates_on(decision, node))
+            if isinstance(found, Selected):
+                return found
+            seat.out[node] = found
+        return self._refusal(decision, seat)
+
+    def judge(self, work: Work, seat: Seat, node: str, candidates: Sequence[Candidate]) -> Selected | Reason:
+        """Whether one host passes with one of the candidates that Placement named."""
+        if not candidates:
+            return Reason("no_candidate")
+        if node not in self._table:
+            return Reason("gone")
+        return self._verify(work, work.request_for(seat), seat, node, candidates)
+
+    def _verify(
+        self,
+        work: Work,
+        request: Request,
+        seat: Seat,
+        node: str,
+        candidates: Sequence[Candidate],
+    ) -> Selected | Reason:
+        view = self._table.view(node)
+        approval = self._judge.verify(request, seat.index, view, candidates)
+        if isinstance(approval, Reason):
+            work.journal.refused_by_judge(seat.consumer, view, approval)
+            return approval
+        choice = Choice(node, view.host, view.nodename, view.cell, approval.candidate, approval.limits)
+        return Selected(choice, approval.topology, approval.take)
+
+    def _decide(self, work: Work, request: Request, seat: Seat) -> Decision:
+        excluded = self._nodes.quarantined.union(seat.out)
+        return self._decider.decide(request, seat.index, excluded, work.narrowing)
+
+    def _walk(self, decision: Decision, seat: Seat) -> Iterator[str]:
+        """The hosts of a decision, best first, that have room for another claim in flight."""
+        for node in decision.nodes():
+            if node not in seat.out and self._claims.has_room_on(node):
+                yield node
+
+    @staticmethod
+    def _refusal(decision: Decision, seat: Seat) -> Refusal:
+        refused = any(reason.code in NOT_FOR_GOOD for reason in seat.out.values())
+        return Refusal(decision.text(), decision.stale_mirror or refused)
+
+    # -- alternates
+
+    def alternates(self, work: Work, cell: str) -> list[Choice]:
+        """Approved hosts of ``cell`` besides the chosen ones, for a request that asks nothing."""
+        found: list[Choice] = []
+        seat = work.seats[-1]
+        request = work.request_for(None)
+        try:
+            decision = self._decide(work, request, seat)
+        except DecisionError:
+            return found  # the chosen hosts are good without alternates
+        for node in self._others(work, decision, cell):
+            if len(found) == request.num_alternates:
+                break
+            candidates = candidates_on(decision, node)
+            if request.forms and not candidates:
+                continue  # a tree of which only Placement can tell
+            verdict = self._verify(work, request, seat, node, candidates)
+            if isinstance(verdict, Selected):
+                found.append(verdict.choice)
+        return found
+
+    def alternate_nodes(self, work: Work, cell: str) -> list[str]:
+        """The best hosts of ``cell`` besides the chosen ones; Placement must name candidates."""
+        try:
+            decision = self._decide(work, work.request_for(None), work.seats[-1])
+        except DecisionError:
+            return []
+        nodes = self._others(work, decision, cell)
+        return [node for _, node in zip(range(work.request.num_alternates), nodes, strict=False)]
+
+    def _others(self, work: Work, decision: Decision, cell: str) -> Iterator[str]:
+        chosen = work.chosen()
+        for node in self._walk(decision, work.seats[-1]):
+            if node not in chosen and self._table.view(node).cell == cell:
+                yield node
+
+    # -- requests that claim nothing
+
+    def assume_only(self, work: Work, seat: Seat) -> str:
+        """Consume in the table alone, so that the next instance sees it; ends in the same step."""
+        assert seat.choice is not None
+        self._only_count += 1
+        claim_id = f"only-{self._only_count}"
+        consumer = seat.consumer or claim_id
+        self._table.assume(seat.choice.node, claim_id, consumer, {}, work.request.usage)
+        return claim_id
+
+    def forget_only(self, claim_id: str) -> None:
+        """Give it back."""
+        self._table.forget(claim_id)
+
+    def schedulers_changed(self, cell: str, names: Sequence[str], own: str) -> None:
+        """The live schedulers of a cell: slices are drawn anew."""
+        self._decider.set_schedulers(cell, tuple(names), own)

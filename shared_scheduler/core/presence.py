@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schedulers live, so that each prefers a slice of the hosts of its own.
+
+Every scheduler says Hello on each cell's channel every ``hello_interval_s``.  One that was not heard
+of for three intervals is gone.  A Hello that wants something comes from a newcomer: it is answered
+with our own Hello at once (at most once a second and cell), so that the newcomer knows the others
+before its first decision.
+
+Names are the addresses that the schedulers have on the cell in question: slices are per cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared_scheduler.core.effects import Broadcast
+from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.core.turn import Timers, Turn
+from shared_scheduler.protocol.messages import Hello, Role, Want
+
+#: a Hello keeps its sender alive for this many intervals
+INTERVALS_ALIVE = 3
+#: schedulers remembered per cell; far more than anybody runs, so that a forger cannot fill memory
+SCHEDULERS_MAX = 256
+#: pause between two Hellos that answer newcomers
+ANSWER_PAUSE_S = 1.0
+
+
+class Presence:
+    """The live schedulers of each cell, this one included.
+
+    ``changed(cell, names)`` is called with the sorted names whenever a cell's set changes.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: Settings,
+        timers: Timers,
+        changed: Callable[[str, tuple[str, ...]], None],
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._timers = timers
+        self._changed = changed
+        self._heard_s: dict[str, dict[str, float]] = {}
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._said_s: dict[str, float] = {}
+
+    def live(self, cell: str) -> tuple[str, ...]:
+        """Sorted names of the live schedulers of ``cell``, our own among them."""
+        own = self._identity.address(cell)
+        return tuple(sorted({own, *self._heard_s.get(cell, ())}))
+
+    def connected(self, turn: Turn, cell: str, want: Want, nodes: int) -> int:
+        """The channel of ``cell`` is up: say who we are and what we want of its agents.
+
+        Returns the time over which they spread their answers, in milliseconds.
+        """
+        spread_ms = self._settings.spread_ms_per_1000_nodes * nodes // 1000
+        self._say(turn, cell, want, spread_ms)
+        return spread_ms
+
+    def disconnected(self, cell: str) -> None:
+        """The channel of ``cell`` is lost: nobody hears us, so there is nothing to say."""
+        self._timers.cancel(("hello", cell))
+
+    def heard(self, turn: Turn, cell: str, hello: Hello) -> None:
+        """A scheduler said Hello."""
+        if hello.sender == self._identity.address(cell):
+            return
+        peers = self._heard_s.setdefault(cell, {})
+        if hello.sender in peers or len(peers) < SCHEDULERS_MAX:
+            peers[hello.sender] = turn.now
+        self._tell(cell)
+        quiet_s = turn.now - self._said_s.get(cell, float("-inf"))
+        if hello.want != Want.NOTHING and quiet_s >= ANSWER_PAUSE_S:
+            self._say(turn, cell, Want.NOTHING, 0)
+
+    def on_timer(self, turn: Turn, cell: str) -> None:
+        """Time to say Hello again, and to see who has gone."""
+        alive_s = INTERVALS_ALIVE * self._settings.hello_interval_s
+        peers = self._heard_s.get(cell, {})
+        for name in [name for name, at_s in peers.items() if turn.now - at_s > alive_s]:
+            del peers[name]
+        self._tell(cell)
+        self._say(turn, cell, Want.NOTHING, 0)
+
+    def _say(self, turn: Turn, cell: str, want: Want, spread_ms: int) -> None:
+        sender = self._identity.address(cell)
+        epoch = self._identity.epoch
+        turn.emit(Broadcast(cell, Hello(Role.SCHEDULER, sender, epoch, "", "", want, spread_ms)))
+        self._said_s[cell] = turn.now
+        self._timers.set(("hello", cell), turn.now + self._settings.hello_interval_s)
+        self._tell(cell)
+
+    def _tell(self, cell: str) -> None:
+        names = self.live(cell)
+        if self._told.get(cell) != names:
+            self._told[cell] = names
+            self._changed(cell, names)

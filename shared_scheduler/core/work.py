@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is remembered of a request while it is under way (requests.py tells how it moves)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from shared_scheduler.core.claims import OpenClaim
+from shared_scheduler.core.effects import Choice, FailureCode
+from shared_scheduler.core.journal import Journal
+from shared_scheduler.decision.pipeline import Narrowing
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Reason
+
+#: the reason of a host whose agent gave no verdict
+NO_VERDICT = "no_verdict"
+
+
+class Phase(StrEnum):
+    """Where a request is."""
+
+    PLACING = "placing"
+    DOUBTING = "doubting"
+    FAILING = "failing"
+
+
+class SeatState(StrEnum):
+    """Where one instance of a request is."""
+
+    OPEN = "open"  # to be decided
+    ASKING = "asking"  # Placement is asked for candidates of one host
+    CLAIMING = "claiming"  # its claim is with the agent or with Placement
+    WRITTEN = "written"
+
+
+@dataclass(slots=True)
+class Seat:
+    """One instance of a request: ``choice`` is set once a host was chosen for it."""
+
+    index: int
+    consumer: str
+    state: SeatState = SeatState.OPEN
+    choice: Choice | None = None
+    claim: OpenClaim | None = None
+    #: the host whose candidates Placement is asked for
+    asked: str = ""
+    ask_id: str = ""
+    #: hosts that refused this instance, and the last reason
+    out: dict[str, Reason] = field(default_factory=dict)
+    attempts: int = 0
+
+    def reopen(self) -> None:
+        """Its host is lost; decide it again."""
+        self.state, self.choice, self.claim = SeatState.OPEN, None, None
+
+
+@dataclass(slots=True)
+class AlternatesSearch:
+    """Alternates of one set of chosen nodes: found so far, and what is still asked of Placement."""
+
+    chosen: frozenset[str]
+    found: dict[str, list[Choice]] = field(default_factory=dict)  # cell -> best first
+    waiting: dict[str, str] = field(default_factory=dict)  # ask id -> node
+
+
+@dataclass(slots=True)
+class Work:
+    """One request under way."""
+
+    key: int
+    request: Request
+    arrived_s: float
+    deadline_s: float
+    seats: list[Seat]
+    phase: Phase = Phase.PLACING
+    doubted: bool = False
+    journal: Journal = field(default_factory=Journal)
+    #: what the first instance's decision leaves to the others (Nova's once-per-request filters)
+    narrowing: Narrowing = field(default_factory=Narrowing)
+    alternates: AlternatesSearch | None = None
+    failure: tuple[FailureCode, str] | None = None
+
+    @classmethod
+    def begin(cls, key: int, request: Request, now: float, deadline_s: float) -> Work:
+        """All instances are open."""
+        seats = [Seat(i, consumer) for i, consumer in enumerate(request.instance_uuids)]
+        return cls(key, request, now, deadline_s, seats)
+
+    def claims(self) -> Iterator[OpenClaim]:
+        """Those that have not ended."""
+        return (seat.claim for seat in self.seats if seat.claim is not None)
+
+    def next_open(self) -> Seat | None:
+        """The instance to decide now: none while one waits for its candidates."""
+        for seat in self.seats:
+            if seat.state == SeatState.ASKING:
+                return None
+            if seat.state == SeatState.OPEN:
+                return seat
+        return None
+
+    def all_in(self, *states: SeatState) -> bool:
+        """Whether every instance is in one of ``states``."""
+        return all(seat.state in states for seat in self.seats)
+
+    def chosen(self) -> frozenset[str]:
+        """Nodes that instances are on."""
+        return frozenset(seat.choice.node for seat in self.seats if seat.choice is not None)
+
+    def request_for(self, seat: Seat | None) -> Request:
+        """The request as one instance sees it: the others are in the server group already."""
+        group = self.request.group
+        others = [s for s in self.seats if s is not seat and s.choice is not None]
+        if group is None or not others:
+            return self.request
+        hosts = group.hosts | {s.choice.host for s in others if s.choice is not None}
+        members = group.members | {s.consumer for s in others if s.consumer}
+        return replace(self.request, group=replace(group, hosts=hosts, members=members))

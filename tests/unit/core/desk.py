@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler core on a desk: real table, real decider, and a hand that gives it events one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.judge import AcceptAll, Approval, HostJudge
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import Flavor, PlacementForm, Request
+from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.messages import (
+    Allocations,
+    Claim,
+    Consumer,
+    Increment,
+    Leaf,
+    Message,
+    Reason,
+    Release,
+    Resync,
+    Snapshot,
+    Usage,
+    Verdict,
+)
+from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.state.table import HostTable
+
+CELL = "cell-1"
+OTHER_CELL = "cell-2"
+ME = "scheduler-a"
+SMALL = Flavor("small", vcpus=1, memory_mb=1024, root_gb=10)
+QUERY = "resources=DISK_GB:10,MEMORY_MB:1024,VCPU:1"
+
+Effect = TypeVar("Effect", bound=ef.Effect)
+
+
+def host_of(node: str) -> str:
+    """node-1 runs on host-1."""
+    return node.replace("node", "host")
+
+
+def node_leaves(node: str, vcpus: int, free_mb: int, **more: Leaf) -> dict[str, Leaf]:
+    """What an agent would publish of a node with ``free_mb`` of its 8 GiB left."""
+    found: dict[str, Leaf] = {
+        "cn.uuid": node,
+        "cn.id": 1,
+        "cn.host": host_of(node),
+        "cn.hypervisor_hostname": host_of(node),
+        "cn.hypervisor_type": "fake",
+        "cn.hypervisor_version": 1,
+        "cn.vcpus": vcpus,
+        "cn.vcpus_used": 0,
+        "cn.memory_mb": 8192,
+        "cn.memory_mb_used": 8192 - free_mb,
+        "cn.free_ram_mb": free_mb,
+        "cn.local_gb": 100,
+        "cn.local_gb_used": 0,
+        "cn.free_disk_gb": 100,
+        "cn.disk_available_least": 100,
+        "cn.running_vms": 0,
+        "cn.current_workload": 0,
+        "cn.cpu_allocation_ratio": 1.0,
+        "cn.ram_allocation_ratio": 1.0,
+        "cn.disk_allocation_ratio": 1.0,
+        "cn.supported_hv_specs": [],
+        "stats.num_instances": 0,
+        "stats.io_workload": 0,
+        "agent.mode": "tap",
+        "agent.ready": True,
+        f"rp.{node}": {
+            "name": host_of(node),
+            "parent": None,
+            "generation": 1,
+            "inventories": {
+                "VCPU": [vcpus, 0, 1, vcpus, 1, 1.0],
+                "MEMORY_MB": [8192, 0, 1, 8192, 1, 1.0],
+                "DISK_GB": [100, 0, 1, 100, 1, 1.0],
+            },
+            "traits": [],
+            "aggregates": [],
+        },
+    }
+    found.update({name.replace("__", "."): value for name, value in more.items()})
+    return found
+
+
+def snapshot(
+    node: str,
+    sequence: int = 1,
+    epoch: int = 1,
+    vcpus: int = 4,
+    free_mb: int = 8192,
+    consumers: dict[str, Consumer] | None = None,
+    claims: dict[str, str] | None = None,
+    **more: Leaf,
+) -> Snapshot:
+    """All of a node."""
+    leaves, held, pending = node_leaves(node, vcpus, free_mb, **more), consumers or {}, claims or {}
+    digest = digest_of(leaves, held, pending)
+    return Snapshot(node, epoch, sequence, host_of(node), leaves, held, pending, digest)
+
+
+def node_read(node: str, cell: str = CELL, vcpus: int = 4, free_mb: int = 8192) -> ev.NodeRead:
+    """What databases and Placement say of a node."""
+    leaves = node_leaves(node, vcpus, free_mb)
+    del leaves["agent.mode"], leaves["agent.ready"]
+    host = host_of(node)
+    return ev.NodeRead(cell, node, host, host, leaves, {}, frozenset(), 0.0)
+
+
+def request(*servers: str, **changes: Any) -> Request:
+    """A flat request for the small flavor, one instance for each name."""
+    made = Request(
+        request_id="req-1",
+        project_id="project",
+        user_id="user",
+        flavor=SMALL,
+        forms=(PlacementForm({"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}),),
+        usage=Usage(1, 1024, 10, 1, 1),
+        instance_uuids=servers or ("server-1",),
+        queries=(QUERY,),
+    )
+    return replace(made, **changes)
+
+
+def taken(node: str) -> Allocations:
+    """What the small flavor takes of a node."""
+    return {node: {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}}
+
+
+class Picky:
+    """A judge that refuses some hosts."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = set(refused)
+        self.asked: list[str] = []
+
+    def verify(
+        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
+    ) -> Approval | Reason:
+        """Refuse those that were named."""
+        self.asked.append(view.node)
+        if view.node in self.refused:
+            return Reason("filter", {"filter": "PickyFilter"})
+        return Approval(candidates[0] if candidates else None)
+
+
+class Desk:
+    """The core, and what it has asked for so far.  ``now`` is the time, moved by hand."""
+
+    def __init__(self, judge: HostJudge | None = None, **settings: Any) -> None:
+        self.table = HostTable()
+        self.now = 100.0
+        self.core = SchedulerCore(
+            Identity(ME, 1),
+            Settings(**settings),
+            self.table,
+            Decider(self.table),
+            judge or AcceptAll(),
+            Random(1),
+        )
+
+    # -- events
+
+    def give(self, event: ev.Event) -> list[ef.Effect]:
+        """One event, now."""
+        return self.core.step(event, self.now)
+
+    def hear(self, *messages: Message, cell: str = CELL) -> list[ef.Effect]:
+        """Messages from a state channel."""
+        return self.give(ev.MessagesArrived(cell, messages))
+
+    def wait(self, for_s: float) -> list[ef.Effect]:
+        """Let time pass, with every tick that the core asks for on the way."""
+        until_s, found = self.now + for_s, list[ef.Effect]()
+        while (at_s := self.core.next_deadline_s()) is not None and at_s <= until_s:
+            self.now = max(self.now, at_s)
+            found += self.give(ev.Tick())
+        self.now = until_s
+        return found
+
+    def ask(self, asked: Request | None = None, within_s: float = 60.0) -> list[ef.Effect]:
+        """A request arrives."""
+        return self.give(ev.RequestArrived(asked or request(), self.now + within_s))
+
+    # -- the world around it
+
+    def with_agents(self, *nodes: str, cell: str = CELL, **facts: Any) -> Desk:
+        """These nodes have agents that speak."""
+        self._services(nodes, cell)
+        for node in nodes:
+            self.hear(snapshot(node, **facts), cell=cell)
+        return self
+
+    def without_agents(self, *nodes: str, cell: str = CELL, **facts: Any) -> Desk:
+        """These nodes are known from the databases only."""
+        self._services(nodes, cell)
+        for node in nodes:
+            self.give(node_read(node, cell, **facts))
+        return self
+
+    def _services(self, nodes: Sequence[str], cell: str) -> None:
+        facts = tuple(ServiceFacts(host_of(node)) for node in nodes)
+        self.give(ev.ServicesRead(cell, facts, False))
+
+    # -- answers to what it asked for
+
+    def accept(self, claim: Claim, sequence: int = 2, epoch: int = 1) -> list[ef.Effect]:
+        """The agent accepts."""
+        return self.hear(Verdict(claim.claim_id, claim.node, epoch, True, None, sequence))
+
+    def refuse(
+        self, claim: Claim, code: str = "no_capacity", news: tuple[Increment, ...] = ()
+    ) -> list[ef.Effect]:
+        """The agent refuses."""
+        reason = Reason(code)
+        return self.hear(Verdict(claim.claim_id, claim.node, 1, False, reason, 0, news))
+
+    def written(
+        self, write: ef.WriteAllocation, code: ev.WriteCode = ev.WriteCode.WRITTEN
+    ) -> list[ef.Effect]:
+        """Placement answers a write."""
+        done = write.allocations if code == ev.WriteCode.WRITTEN else {}
+        return self.give(ev.AllocationWritten(write.claim_id, code, "", done))
+
+    def deleted(self, delete: ef.DeleteAllocation, gone: bool = True) -> list[ef.Effect]:
+        """Placement answers a delete."""
+        return self.give(ev.AllocationDeleted(delete.claim_id, gone))
+
+    # -- what is left
+
+    def idle(self) -> None:
+        """Nothing is under way, nothing is assumed that nobody confirmed."""
+        assert len(self.core.requests) == 0
+        assert len(self.core.claims) == 0
+        for node in self.table.nodes():
+            for own in self.table.outstanding(node):
+                assert own.kept, f"{own.claim_id} was neither confirmed nor forgotten"
+
+
+def claims_in(effects: Sequence[ef.Effect]) -> list[Claim]:
+    """The claims that were cast, each to the right agent."""
+    found = []
+    for effect in effects:
+        if isinstance(effect, ef.Send) and isinstance(effect.message, Claim):
+            assert effect.address == agent_address(host_of(effect.message.node))
+            assert effect.message.scheduler == ME
+            found.append(effect.message)
+    return found
+
+
+def only_claim(effects: Sequence[ef.Effect]) -> Claim:
+    """The one effect, a claim."""
+    assert len(effects) == 1, effects
+    return claims_in(effects)[0]
+
+
+def only(kind: type[Effect], effects: Sequence[ef.Effect]) -> Effect:
+    """The one effect, of this kind."""
+    assert len(effects) == 1 and isinstance(effects[0], kind), effects
+    return effects[0]
+
+
+def releases_in(effects: Sequence[ef.Effect]) -> list[str]:
+    """Claim ids that were released."""
+    sends = (effect for effect in effects if isinstance(effect, ef.Send))
+    return [send.message.claim_id for send in sends if isinstance(send.message, Release)]
+
+
+def resyncs_in(effects: Sequence[ef.Effect]) -> list[str]:
+    """Nodes whose agents were asked for a resync."""
+    sends = (effect for effect in effects if isinstance(effect, ef.Send))
+    return [send.message.node for send in sends if isinstance(send.message, Resync)]
+
+
+def of_kind(kind: type[Effect], effects: Sequence[ef.Effect]) -> list[Effect]:
+    """Those of one kind."""
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def nodes_of(answer: ef.Answer) -> list[str]:
+    """The claimed node of each instance."""
+    return [inner[0].node for inner in answer.choices]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one node, or one bug, spoils is its own: everybody else gets what they were due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.scheduler import StepFailedError
+from shared_scheduler.protocol.messages import Beat, Increment, Leaf, Verdict
+from shared_scheduler.state.row import Freshness, Version
+from tests.unit.core.desk import (
+    CELL,
+    Desk,
+    node_leaves,
+    of_kind,
+    only_claim,
+    request,
+    resyncs_in,
+    snapshot,
+    taken,
+)
+
+MALFORMED: list[tuple[str, Leaf]] = [
+    ("cn.free_ram_mb", "junk"),
+    ("cn.vcpus", [4]),
+    ("cn.free_disk_gb", float("inf")),
+    ("cn.free_ram_mb", 10**30),
+    ("cn.hypervisor_version", 10**400),
+    ("stats.num_instances", float("nan")),
+    ("stats.failed_builds", "9" * 40),
+    ("pci.pool", 10**30),
+    ("numa.0", "junk"),
+    ("numa.static", [{"id": 0}]),
+    ("rp.node-2", "junk"),
+    ("rp.node-2", {"generation": "junk", "inventories": {}}),
+    ("rp.node-2", {"generation": 2, "inventories": {"VCPU": ["junk"]}}),
+    ("rp.node-2", {"generation": 2, "inventories": {"VCPU": [4, 0, 1, 4, 1, float("inf")]}}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), MALFORMED)
+def test_a_malformed_leaf_of_one_node_costs_no_other_node_anything(name: str, value: Leaf) -> None:
+    desk = Desk().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
+    claim = only_claim(desk.ask())
+    assert claim.node == "node-1"
+
+    effects = desk.hear(
+        Verdict(claim.claim_id, "node-1", 1, True, None, 2),
+        Increment("node-2", 1, 2, {name: value}),
+    )
+
+    assert len(of_kind(ef.WriteAllocation, effects)) == 1
+    assert desk.core.nodes.counters["messages_unusable"] == 1
+    assert desk.table.freshness("node-1") is Freshness.FRESH
+    # the node itself is suspect, is asked, and is right again with a usable snapshot
+    assert desk.table.freshness("node-2") is Freshness.SUSPECT
+    assert desk.table.version("node-2") == Version(1, 1)
+    desk.hear(Beat("node-2", 1, 2, "host-2", 0))
+    assert "node-2" in resyncs_in(desk.wait(1.0))
+    desk.hear(snapshot("node-2", sequence=3))
+    assert desk.table.freshness("node-2") is Freshness.FRESH
+
+
+def test_a_node_that_says_only_what_is_unusable_is_closed_and_asked_ever_more_rarely() -> None:
+    desk = Desk().with_agents("node-1")
+    asked = []
+    for second in range(120):
+        desk.hear(
+            snapshot("node-1", sequence=2, cn__free_ram_mb="junk"),
+            Beat("node-1", 1, 2, "host-1", 0),
+        )
+        asked += [second for _ in resyncs_in(desk.wait(1.0))]
+    assert desk.table.freshness("node-1") is Freshness.STALE
+    assert 2 < len(asked) < 40
+    desk.hear(snapshot("node-1", sequence=2))
+    assert desk.table.freshness("node-1") is Freshness.FRESH
+
+
+def test_a_first_snapshot_that_is_unusable_makes_no_row() -> None:
+    desk = Desk()
+    desk.hear(snapshot("node-1", cn__vcpus="junk"))
+    assert "node-1" not in desk.table
+    desk.hear(snapshot("node-1"))
+    assert desk.table.freshness("node-1") is Freshness.FRESH
+
+
+def test_an_unusable_read_of_the_databases_leaves_the_row_as_it_was() -> None:
+    desk = Desk().without_agents("node-1")
+    leaves = node_leaves("node-1", 4, 8192) | {"cn.vcpus": "junk"}
+    desk.give(ev.NodeRead(CELL, "node-1", "host-1", "host-1", leaves, {}, frozenset(), 0.0))
+    assert desk.core.nodes.counters["reads_unusable"] == 1
+    assert desk.table.view("node-1").leaves["cn.vcpus"] == 4
+
+
+def test_a_bug_takes_nothing_from_what_was_already_to_be_done(monkeypatch: Any) -> None:
+    desk = Desk().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
+    claim = only_claim(desk.ask())
+
+    def broken(*_args: Any, **_more: Any) -> None:
+        raise RuntimeError("a bug of ours")
+
+    monkeypatch.setattr(desk.table, "apply", broken)
+    with pytest.raises(StepFailedError, match="a bug of ours") as caught:
+        desk.hear(
+            Increment("node-2", 1, 2, {"cn.vcpus_used": 1}),
+            Verdict(claim.claim_id, "node-1", 1, True, None, 2),
+        )
+
+    assert len(of_kind(ef.WriteAllocation, caught.value.effects)) == 1
+    # what was half applied is not chosen until a snapshot comes
+    assert desk.table.freshness("node-2") is Freshness.STALE
+    desk.hear(snapshot("node-2", sequence=2))
+    assert desk.table.freshness("node-2") is Freshness.FRESH
+
+
+def test_a_write_that_nobody_answers_is_taken_back_in_the_end() -> None:
+    desk = Desk(write_timeout_s=10.0).without_agents("node-1")
+    desk.ask(request(), within_s=60.0)
+    assert of_kind(ef.DeleteAllocation, desk.wait(39.0)) == []
+
+    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(2.0))
+
+    assert delete.written == taken("node-1")
+    desk.deleted(delete)
+    desk.wait(60.0)
+    desk.idle()

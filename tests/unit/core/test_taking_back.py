@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands in Placement and is of no use to anybody is taken back, or left to whoever has it now."""
+
+from __future__ import annotations
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from tests.unit.core.desk import Desk, of_kind, only, only_claim, releases_in, taken
+
+
+def test_an_answer_that_nobody_hears_is_taken_back() -> None:
+    desk = Desk().with_agents("node-1")
+    claim = only_claim(desk.ask())
+    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    assert answer.claim_ids == (claim.claim_id,)
+
+    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids)))
+
+    assert delete.written == taken("node-1")
+    assert releases_in(desk.deleted(delete)) == [claim.claim_id]
+    assert desk.table.outstanding("node-1") == ()
+    assert desk.give(ev.AnswerUnheard(answer.claim_ids)) == []
+
+
+def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() -> None:
+    desk = Desk().with_agents("node-1")
+    (write,) = of_kind(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
+    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
+
+    effects = desk.give(
+        ev.AllocationDeleted(delete.claim_id, False, "somebody has added to it", left_alone=True)
+    )
+
+    fail = only(ef.Fail, effects)
+    assert fail.code is ef.FailureCode.CONSUMER_CONFLICT
+    assert "somebody has added" in fail.text
+    assert desk.core.claims.endings["left_alone"] == 1
+    assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
+    desk.idle()
