@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's own mirror of its provider tree in Placement: inventories, and who holds what.
+
+What is believed of a consumer carries the moment at which it was true (the start of the read that
+showed it).  A read that began earlier than that changes nothing about the consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from compute_agent.events import ProviderFacts
+from shared_scheduler.protocol.messages import Allocations, Leaf
+from shared_scheduler.state import leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """``allocations`` are what a consumer held in Placement at ``true_at_s``."""
+
+    allocations: Allocations
+    true_at_s: float
+
+
+class Accounts:
+    """Providers and consumers of one node's tree."""
+
+    def __init__(self) -> None:
+        self.providers: dict[str, ProviderFacts] = {}
+        self.beliefs: dict[str, Belief] = {}
+        self.tree_known = False
+        self.allocations_known = False
+
+    def set_tree(self, providers: Iterable[ProviderFacts]) -> bool:
+        """Take a read tree; True if the set of providers changed.
+
+        A provider whose content is the same keeps the generation it had: writing an allocation
+        moves the generation, and that alone is no news.
+        """
+        before = self.providers
+        self.providers = {
+            facts.uuid: before[facts.uuid]
+            if facts.uuid in before and _same_content(before[facts.uuid], facts)
+            else facts
+            for facts in providers
+        }
+        self.tree_known = bool(self.providers)
+        return before.keys() != self.providers.keys()
+
+    def set_allocations(self, consumers: Mapping[str, Allocations], started_at_s: float) -> None:
+        """Take a complete read of the tree's consumers that began at ``started_at_s``."""
+        kept = {
+            consumer: belief
+            for consumer, belief in self.beliefs.items()
+            if belief.true_at_s > started_at_s
+        }
+        read = {
+            consumer: Belief(allocations, started_at_s)
+            for consumer, allocations in consumers.items()
+        }
+        self.beliefs = read | kept
+        self.allocations_known = True
+
+    def believe(self, consumer: str, allocations: Allocations, true_at_s: float) -> None:
+        self.beliefs[consumer] = Belief(allocations, true_at_s)
+
+    def holds(self, consumer: str, allocations: Allocations, since_s: float) -> bool:
+        """Does the consumer hold exactly these amounts (among others), seen at ``since_s`` or later?"""
+        belief = self.beliefs.get(consumer)
+        if belief is None or belief.true_at_s < since_s:
+            return False
+        return all(
+            belief.allocations.get(provider, {}).get(resource_class) == amount
+            for provider, resources in allocations.items()
+            for resource_class, amount in resources.items()
+        )
+
+    def allocations_of(self, consumer: str) -> Allocations:
+        belief = self.beliefs.get(consumer)
+        return belief.allocations if belief else {}
+
+    def leaves(self) -> dict[str, Leaf]:
+        return {leaves.PROVIDER + uuid: _leaf(facts) for uuid, facts in self.providers.items()}
+
+
+def _same_content(one: ProviderFacts, other: ProviderFacts) -> bool:
+    return (one.name, one.parent, one.inventories, one.traits, one.aggregates) == (
+        other.name,
+        other.parent,
+        other.inventories,
+        other.traits,
+        other.aggregates,
+    )
+
+
+def _leaf(facts: ProviderFacts) -> Leaf:
+    return {
+        "name": facts.name,
+        "parent": facts.parent,
+        "generation": facts.generation,
+        "inventories": {rc: list(row.to_leaf()) for rc, row in sorted(facts.inventories.items())},
+        "traits": [*sorted(facts.traits)],
+        "aggregates": [*sorted(facts.aggregates)],
+    }

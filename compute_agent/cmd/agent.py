@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``compute-agent --config-file nova.conf``: the agent beside one nova-compute.
+
+Takes the arguments of nova-compute.  A configuration that cannot work ends it with one line that says
+what to change; a broker, a Placement or a nova-compute that is away is waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+PROG = "compute-agent"
+#: Exit codes: the configuration cannot work; something that we did not foresee.
+EXIT_CONFIG = 1
+EXIT_UNEXPECTED = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until a signal; the exit code."""
+    try:
+        from compute_agent.sources import threading_backend  # noqa: F401, I001  before anything of nova
+
+        from oslo_log import log
+
+        from compute_agent.service.process import AgentProcess
+        from compute_agent.service.state import StateError
+        from compute_agent.sources import nova_conf
+        from compute_agent.sources.placement import PlacementConfigError
+        from shared_scheduler.protocol.errors import KeyringError
+    except ImportError as error:
+        return _refuse(
+            f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory"
+        )
+    try:
+        conf = nova_conf.load(sys.argv[1:] if arguments is None else arguments, PROG, _version())
+        log.setup(conf, PROG)
+        process = AgentProcess(conf)
+    except (nova_conf.ConfigError, PlacementConfigError, StateError, KeyringError, ValueError) as error:
+        return _refuse(str(error))
+    try:
+        process.run()
+    except Exception as error:
+        log.getLogger(__name__).exception("the agent ends")
+        return _refuse(f"unexpected {type(error).__name__}: {error}; see the log", EXIT_UNEXPECTED)
+    return 0
+
+
+def _refuse(why: str, code: int = EXIT_CONFIG) -> int:
+    print(f"{PROG}: {why}", file=sys.stderr)
+    return code
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("shared-scheduler")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

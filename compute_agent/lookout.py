@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When to read Placement: at most one read of a kind in flight, now, later, or again after a failure.
+
+===========  =========================  ==============================================
+state        event                      next
+===========  =========================  ==============================================
+resting      ask(at)                    resting, due at the earlier of both
+resting      due                        reading
+reading      ask(at)                    reading, due again at ``at`` once it is finished
+reading      finished                   resting, due when asked meanwhile, else at the poll
+reading      failed                     resting, due after a full-jitter wait
+resting      new times                  resting, due no later than the poll they say
+===========  =========================  ==============================================
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container
+
+from compute_agent.settings import MAX_WATCHED_CONSUMERS, Settings
+
+#: The poll is spread by this part of the interval to both sides.
+POLL_SPREAD = 0.2
+
+
+class Lookout:
+    """The plan for one kind of read."""
+
+    def __init__(self, settings: Settings, rng: random.Random) -> None:
+        self.settings = settings
+        self._rng = rng
+        self._due_s: float | None = None
+        self._not_before_s = float("-inf")
+        self._reading = False
+        self._failures = 0
+
+    def reconfigure(self, settings: Settings, now: float) -> None:
+        """New times; the next read is due no later than they say."""
+        self.settings = settings
+        if not self._reading:  # else it is planned once that is finished
+            self._plan(now)
+
+    def ask(self, at_s: float) -> None:
+        """Have it read no later than ``at_s``; a read that is in flight does not count."""
+        at_s = max(at_s, self._not_before_s)
+        self._due_s = at_s if self._due_s is None else min(self._due_s, at_s)
+
+    @property
+    def reading(self) -> bool:
+        return self._reading
+
+    def due_s(self) -> float | None:
+        return None if self._reading else self._due_s
+
+    def begin(self, now: float) -> bool:
+        """True if a read is to begin now."""
+        due = self.due_s()
+        if due is None or due > now:
+            return False
+        self._reading, self._due_s = True, None
+        return True
+
+    def finished(self, now: float) -> None:
+        self._reading, self._failures = False, 0
+        self._plan(now)
+
+    def _plan(self, now: float) -> None:
+        spread = self._rng.uniform(1 - POLL_SPREAD, 1 + POLL_SPREAD)
+        self.ask(now + self.settings.placement_poll_s * spread)
+
+    def failed(self, now: float) -> None:
+        """Whatever was asked meanwhile waits as well: nothing is gained by asking a dead service."""
+        self._reading, self._failures = False, self._failures + 1
+        most = min(
+            self.settings.retry_most_s, self.settings.retry_first_s * 2 ** min(self._failures, 16)
+        )
+        self._due_s = self._not_before_s = now + self._rng.uniform(0, most)
+
+
+class Watch:
+    """Consumers that left the tracker and whose allocation should go from Placement soon.
+
+    nova-compute frees its own numbers first and deletes the allocation some 100 ms later; it stays
+    counted until a read shows it gone.  Looks are 50, 100, 200 ... ms apart and then left to the poll.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._waits_s: dict[str, float] = {}
+
+    def add(self, consumer: str, now: float) -> float | None:
+        """Watch a consumer; returns when to look, None where there is no room to watch more."""
+        if consumer not in self._waits_s and len(self._waits_s) >= MAX_WATCHED_CONSUMERS:
+            return None
+        self._waits_s[consumer] = self.settings.first_look_s
+        return now + self.settings.first_look_s
+
+    def read(self, held: Container[str], now: float) -> float | None:
+        """A read is in: ``held`` still have allocations.  Returns when to look again, if at all."""
+        self._waits_s = {
+            consumer: wait * 2
+            for consumer, wait in self._waits_s.items()
+            if consumer in held and wait * 2 <= self.settings.last_look_s
+        }
+        return now + min(self._waits_s.values()) if self._waits_s else None

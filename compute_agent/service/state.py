@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent keeps over restarts: its epoch, and the claims it has accepted, node by node.
+
+Files in ``[compute_agent] state_path``, each replaced as a whole and therefore never half written:
+
+==============  ================================================================================
+``agent.lock``  locked by the agent that runs; holds its process id
+``epoch``       the newest epoch in decimal
+``claims``      msgpack ``{node: [[claim as the protocol encodes it, [known as, ...]], ...]}``
+==============  ================================================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgpack
+
+from compute_agent.effects import KeptClaim
+from shared_scheduler.protocol.codec import decode, encode
+from shared_scheduler.protocol.errors import ProtocolError
+from shared_scheduler.protocol.limits import COUNT_MAX
+from shared_scheduler.protocol.messages import Claim
+
+LOG = logging.getLogger(__name__)
+
+DIRECTORY_MODE = 0o750
+
+
+class StateError(Exception):
+    """The state directory cannot be used; says why and what to do."""
+
+
+class StateDirectory:
+    """Owned by one process at a time.  Raises ``StateError`` on construction."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        try:
+            self.path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+            self._lock = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT, 0o640)
+        except OSError as error:
+            raise StateError(
+                f"[compute_agent] state_path = {path} cannot be used: {error}; "
+                "give the agent's user a directory that it may write"
+            ) from error
+        self._take_lock()
+        self._kept: dict[str, tuple[KeptClaim, ...]] = self._load()
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid = os.pread(self._lock, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._lock)
+            raise StateError(
+                f"another agent (process {pid}) runs with [compute_agent] state_path = {self.path}: "
+                "stop it, or give this one a state_path of its own"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def close(self) -> None:
+        """Give the directory free."""
+        os.close(self._lock)
+
+    def next_epoch(self, wall_clock_s: Callable[[], float]) -> int:
+        """A new epoch: greater than every one before, also where the clock has jumped back.
+
+        It is written to disk before it is used.  If the file is lost, the clock takes its place.
+        """
+        epoch = max(self._kept_epoch() + 1, int(wall_clock_s() * 1000))
+        self._replace("epoch", f"{epoch}\n".encode(), durable=True)
+        return epoch
+
+    def keep_epoch(self, epoch: int) -> None:
+        """A node began this epoch within our life: the next life begins above it.
+
+        Raises ``OSError``.
+        """
+        if epoch > self._kept_epoch():
+            self._replace("epoch", f"{epoch}\n".encode(), durable=True)
+
+    def _kept_epoch(self) -> int:
+        """What the file holds; 0 where that cannot be an epoch that leaves room for another."""
+        try:
+            epoch = int((self.path / "epoch").read_text())
+        except (OSError, ValueError):
+            return 0
+        return epoch if 0 < epoch < COUNT_MAX else 0
+
+    def kept(self) -> dict[str, tuple[KeptClaim, ...]]:
+        """What the life before kept; nodes without claims are named too."""
+        return dict(self._kept)
+
+    def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None:
+        """These are the pending claims of a node now."""
+        self._kept[node] = claims
+        self._save()
+
+    def forget(self, node: str) -> None:
+        """The node is not ours any more."""
+        if self._kept.pop(node, None) is not None:
+            self._save()
+
+    def _save(self) -> None:
+        content = {
+            node: [[encode(one.claim), sorted(one.known_as)] for one in claims]
+            for node, claims in self._kept.items()
+        }
+        self._replace("claims", msgpack.packb(content))
+
+    def _load(self) -> dict[str, tuple[KeptClaim, ...]]:
+        try:
+            content = msgpack.unpackb((self.path / "claims").read_bytes())
+            return {
+                node: tuple(_claim(body, known_as) for body, known_as in claims)
+                for node, claims in content.items()
+            }
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError, ProtocolError) as error:
+            LOG.warning(
+                "the claims kept in %s cannot be read (%s: %s); what was accepted is found again in "
+                "Placement and in the tracker", self.path, type(error).__name__, error,
+            )  # fmt: skip
+            return {}
+
+    def _replace(self, name: str, content: bytes, durable: bool = False) -> None:
+        target, new = self.path / name, self.path / f"{name}.new"
+        with new.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        new.replace(target)
+
+
+def _claim(body: bytes, known_as: list[str]) -> KeptClaim:
+    claim = decode(body)
+    if not isinstance(claim, Claim):
+        raise ValueError(f"a {type(claim).__name__} among the kept claims")
+    return KeptClaim(claim, frozenset(known_as))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node's own providers and their consumers, read from Placement with nova-compute's account.
+
+Reads only.  Source: placement API 1.28 (``in_tree``, consumer generations).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from keystoneauth1 import exceptions as ks_exceptions
+from keystoneauth1 import loading as ks_loading
+
+from compute_agent.events import ProviderFacts
+from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.state.resources import Inventory
+
+GROUP = "placement"
+SERVICE_TYPE = "placement"
+MICROVERSION = "1.28"
+#: Seconds for one HTTP request where ``[placement] timeout`` is not set.
+TIMEOUT_S = 20
+
+
+class PlacementError(Exception):
+    """Placement cannot be read now; says what to look at."""
+
+
+class PlacementConfigError(Exception):
+    """``[placement]`` of nova.conf cannot be used at all; says what to change."""
+
+
+def register_opts(conf: Any) -> None:
+    """Make ``[placement]`` known where Nova's own configuration is not imported."""
+    ks_loading.register_auth_conf_options(conf, GROUP)
+    ks_loading.register_session_conf_options(conf, GROUP)
+    ks_loading.register_adapter_conf_options(conf, GROUP)
+
+
+def adapter_from(conf: Any) -> Any:
+    """A keystoneauth adapter.  Raises ``PlacementConfigError``; talks to nobody yet."""
+    try:
+        auth = ks_loading.load_auth_from_conf_options(conf, GROUP)
+        if auth is None:
+            raise PlacementConfigError("[placement] auth_type is not set: copy it from nova-compute")
+        session = ks_loading.load_session_from_conf_options(conf, GROUP, auth=auth)
+        if session.timeout is None:
+            session.timeout = TIMEOUT_S
+        adapter = ks_loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
+    except ks_exceptions.ClientException as error:
+        raise PlacementConfigError(f"[placement] of nova.conf: {error}") from error
+    adapter.service_type = adapter.service_type or SERVICE_TYPE
+    adapter.default_microversion = MICROVERSION
+    return adapter
+
+
+class PlacementReader:
+    """Reads trees and allocations.  Providers whose generation stands are not read again."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+        self._lock = threading.Lock()
+        self._known: dict[str, ProviderFacts] = {}
+
+    def tree(self, node: str) -> tuple[ProviderFacts, ...]:
+        """All providers of the node's tree, empty if it has none yet.  Raises ``PlacementError``."""
+        rows = self._get(f"/resource_providers?in_tree={node}")["resource_providers"]
+        return tuple(self._provider(row) for row in rows)
+
+    def allocations(self, providers: Iterable[str]) -> dict[str, Allocations]:
+        """Consumer -> provider -> class -> amount.  Raises ``PlacementError``."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for provider in providers:
+            path = f"/resource_providers/{provider}/allocations"
+            for consumer, held in self._get(path)["allocations"].items():
+                found.setdefault(consumer, {})[provider] = dict(held["resources"])
+        return dict(found)
+
+    def _provider(self, row: dict[str, Any]) -> ProviderFacts:
+        uuid, generation = row["uuid"], row["generation"]
+        with self._lock:
+            known = self._known.get(uuid)
+        if known is not None and known.generation == generation:
+            return known
+        path = f"/resource_providers/{uuid}"
+        inventories = self._get(f"{path}/inventories")["inventories"]
+        facts = ProviderFacts(
+            uuid=uuid,
+            name=row["name"],
+            parent=row.get("parent_provider_uuid"),
+            generation=generation,
+            inventories={rc: _inventory(values) for rc, values in inventories.items()},
+            traits=frozenset(self._get(f"{path}/traits")["traits"]),
+            aggregates=frozenset(self._get(f"{path}/aggregates")["aggregates"]),
+        )
+        with self._lock:
+            self._known[uuid] = facts
+        return facts
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            response = self._adapter.get(path, raise_exc=False)
+            if response.status_code != 200:
+                raise PlacementError(f"GET {path}: {response.status_code} {response.text[:200]}")
+            answer: dict[str, Any] = response.json()
+            return answer
+        except ks_exceptions.ClientException as error:
+            raise PlacementError(f"GET {path}: {type(error).__name__}: {error}") from error
+        except ValueError as error:
+            raise PlacementError(f"GET {path}: the answer is no JSON: {error}") from error
+
+
+def _inventory(values: dict[str, Any]) -> Inventory:
+    return Inventory(
+        total=values["total"],
+        reserved=values["reserved"],
+        min_unit=values["min_unit"],
+        max_unit=values["max_unit"],
+        step_size=values["step_size"],
+        allocation_ratio=float(values["allocation_ratio"]),
+    )

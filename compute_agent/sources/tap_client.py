@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listens to the tap inside nova-compute, and connects again whenever it went away."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from compute_agent.tap.wire import FRAME_MAX_BYTES, Assembler, Busy, TapError, TapMessage
+
+LOG = logging.getLogger(__name__)
+
+#: Between two attempts to connect: nova-compute's restart is noticed within this time.
+RETRY_S = 0.5
+#: How often the same complaint is repeated in the log.
+COMPLAIN_EVERY_S = 60.0
+
+
+class TapClient:
+    """Calls ``heard`` for each message and ``lost`` when the connection ends, from one thread."""
+
+    def __init__(
+        self, path: str, heard: Callable[[TapMessage], None], lost: Callable[[str], None]
+    ) -> None:
+        self.path = path
+        self._heard = heard
+        self._lost = lost
+        self._stop = threading.Event()
+        self._socket: socket.socket | None = None
+        self._complained_at_s: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, name="tap-client", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        open_socket = self._socket
+        if open_socket is not None:
+            with contextlib.suppress(OSError):
+                open_socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout=2 * RETRY_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._listen()
+            except (OSError, TapError) as error:
+                self._complain(error)
+            except Exception:
+                LOG.exception("reading the tap failed")
+            self._stop.wait(RETRY_S)
+
+    def _listen(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(self.path)
+            self._socket = connection
+            try:
+                self._read(connection)
+            finally:
+                self._socket = None
+
+    def _read(self, connection: socket.socket) -> None:
+        assembler = Assembler()
+        spoke = False
+        try:
+            while frame := connection.recv(FRAME_MAX_BYTES):
+                message = assembler.feed(frame)
+                if isinstance(message, Busy):
+                    raise TapError(
+                        "nova-compute is connected to another agent already: stop one of the two"
+                    )
+                if message is not None:
+                    spoke = True
+                    self._heard(message)
+        finally:
+            if spoke:
+                self._lost("nova-compute closed the tap's socket")
+
+    def _complain(self, error: Exception) -> None:
+        """Once a minute for each kind; an absent socket is ordinary while nova-compute is down."""
+        kind, now = type(error).__name__, time.monotonic()
+        if now - self._complained_at_s.get(kind, float("-inf")) < COMPLAIN_EVERY_S:
+            return
+        self._complained_at_s[kind] = now
+        if isinstance(error, TapError):
+            LOG.error("tap: %s", error)
+        else:
+            LOG.info(
+                "no tap at %s yet (%s): waiting for nova-compute with [compute_agent] tap_enabled",
+                self.path, error,
+            )  # fmt: skip

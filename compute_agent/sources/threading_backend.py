@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's libraries in native threads, whatever ``concurrency_backend`` nova-compute itself runs with.
+
+Must be imported before anything else of Nova, as in Nova's own commands.
+"""
+
+from __future__ import annotations
+
+import os
+
+from nova import monkey_patch
+
+os.environ["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "true"
+monkey_patch.patch(backend="threading")

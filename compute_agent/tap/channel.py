@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tap's end of the socket: one peer, one sending thread, one bounded queue.
+
+Whoever holds Nova's lock only appends to the queue.  The thread sends; a peer that does not read for
+``PEER_STUCK_S`` is dropped (it connects again and is told everything).  When the queue is full, all of
+it is thrown away and the peer is told everything instead: memory stays bounded and nothing is lost.
+
+=============  ===============================  ==================================================
+state          event                            next
+=============  ===============================  ==================================================
+NOT_BOUND      first message                    ALONE: the thread starts and binds the socket
+ALONE          a peer connects                  TELLING: hello, then a complete report a node
+ALONE          a message                        ALONE: dropped, the pictures know it
+TELLING        a message                        TELLING: queued
+TELLING        the queue is full                TELLING: queue emptied, complete reports queued
+TELLING        another peer connects            TELLING: the other one is told that we are busy
+TELLING        the peer closes, fails, sticks   ALONE
+=============  ===============================  ==================================================
+
+Only ``threading``, ``socket`` and ``selectors`` of the standard library: the same code runs under
+nova-compute's native threads and under eventlet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from compute_agent.tap.wire import Busy, TapMessage, frames
+
+LOG = logging.getLogger(__name__)
+
+#: Messages that wait for the thread.
+QUEUE_MAX_MESSAGES = 1024
+#: A peer that takes nothing for so long is dropped.
+PEER_STUCK_S = 5.0
+#: Between two attempts to bind the socket, and after a mistake of ours.
+RETRY_S = 5.0
+SOCKET_MODE = 0o660
+DIRECTORY_MODE = 0o750
+
+
+class TapChannel:
+    """``everything`` returns hello and a complete report of each node; called under our own lock."""
+
+    def __init__(self, path: str, everything: Callable[[], Sequence[TapMessage]]) -> None:
+        self.path = path
+        #: held while pictures change and messages are queued, never while anything is sent
+        self.lock = threading.RLock()
+        self._everything = everything
+        self._queue: deque[TapMessage] = deque()
+        self._peer: socket.socket | None = None
+        self._thread_of_pid = 0
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+
+    def put(self, message: TapMessage) -> None:
+        """Queue a message for the peer, if there is one.  Call with ``lock`` held.  Never blocks."""
+        self._start()
+        if self._peer is None:
+            return
+        if len(self._queue) >= QUEUE_MAX_MESSAGES:
+            self._tell_everything()
+        else:
+            self._queue.append(message)
+        self._wake()
+
+    def _start(self) -> None:
+        """The thread lives in the process that serves: one that was made before a fork is gone."""
+        if self._thread_of_pid == os.getpid():
+            return
+        self._thread_of_pid = os.getpid()
+        threading.Thread(target=self._run, name="compute-agent-tap", daemon=True).start()
+
+    def _tell_everything(self) -> None:
+        self._queue.clear()
+        self._queue.extend(self._everything())
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # awake already
+            self._wake_write.send(b"!")
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            listener = self._bind_at_last()
+            selector.register(listener, selectors.EVENT_READ)
+            while True:
+                try:
+                    self._turn(selector, listener)
+                except Exception:
+                    LOG.exception("compute-agent tap: dropping the agent's connection")
+                    self._drop(selector)
+                    threading.Event().wait(RETRY_S)
+
+    def _bind_at_last(self) -> socket.socket:
+        waiting = threading.Event()
+        said = False
+        while True:
+            try:
+                return bind(self.path)
+            except OSError as error:
+                if not said:
+                    LOG.error(
+                        "compute-agent tap: cannot listen on %s: %s. Check [compute_agent] tap_socket "
+                        "and the rights of its directory; nova-compute is not affected.",
+                        self.path, error,
+                    )  # fmt: skip
+                said = True
+                waiting.wait(RETRY_S)
+
+    def _turn(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
+        for key, _ in selector.select():
+            if key.fileobj is self._wake_read:
+                self._drain()
+            elif key.fileobj is listener:
+                self._accept(selector, listener)
+            elif key.fileobj is self._peer:
+                self._hear(selector)
+        self._send(selector)
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_read.recv(4096):
+                pass
+
+    def _accept(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
+        peer, _ = listener.accept()
+        peer.settimeout(PEER_STUCK_S)
+        if self._peer is not None:
+            with contextlib.suppress(OSError):
+                send(peer, Busy())
+            peer.close()
+            return
+        with self.lock:
+            self._peer = peer
+            self._tell_everything()
+        selector.register(peer, selectors.EVENT_READ)
+        LOG.info("compute-agent tap: an agent is connected")
+
+    def _hear(self, selector: selectors.BaseSelector) -> None:
+        """The agent says nothing; what can be read is its end."""
+        try:
+            gone = self._peer is not None and not self._peer.recv(64)
+        except OSError:
+            gone = True
+        if gone:
+            LOG.info("compute-agent tap: the agent is gone")
+            self._drop(selector)
+
+    def _send(self, selector: selectors.BaseSelector) -> None:
+        while self._peer is not None:
+            with self.lock:
+                message = self._queue.popleft() if self._queue else None
+            if message is None:
+                return
+            try:
+                send(self._peer, message)
+            except OSError as error:
+                LOG.info("compute-agent tap: the agent is gone (%s)", error)
+                self._drop(selector)
+
+    def _drop(self, selector: selectors.BaseSelector) -> None:
+        with self.lock:
+            peer, self._peer = self._peer, None
+            self._queue.clear()
+        if peer is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                selector.unregister(peer)
+            peer.close()
+
+
+def bind(path: str) -> socket.socket:
+    """Listen on ``path``; a socket file that nobody serves any more is replaced.
+
+    Raises ``OSError``, in particular if somebody serves it.
+    """
+    os.makedirs(os.path.dirname(path), mode=DIRECTORY_MODE, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        if somebody_listens(path):
+            raise OSError(f"another process listens on {path}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listener.bind(path)
+        os.chmod(path, SOCKET_MODE)
+        listener.listen(4)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def somebody_listens(path: str) -> bool:
+    """Connects to find out (not ``connect_ex``, which raises under eventlet)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
+
+
+def send(peer: socket.socket, message: TapMessage) -> None:
+    """One message, frame by frame.  Raises ``OSError`` (``TimeoutError`` if the peer is stuck)."""
+    for frame in frames(message):
+        peer.send(frame)

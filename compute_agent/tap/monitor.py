@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the tap gets into an unpatched nova-compute: an entry point of ``nova.compute.monitors.cpu``.
+
+stevedore imports and constructs every entry point of that group with the live ResourceTracker before
+Nova asks whether it is wanted (reference: nova/compute/monitors/__init__.py, stevedore/enabled.py).
+Nova then does not know our module, drops the object and logs an error line, which is replaced here
+by one that tells the truth.  The object lives on in the hooks.
+
+Being installed therefore means being constructed: nothing is done unless
+``[compute_agent] tap_enabled`` is set in the nova.conf of that nova-compute.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import nova.conf
+from nova.pci import manager as pci_manager
+
+from compute_agent.conf import register_opts, tap_socket_path
+from compute_agent.tap.hooks import Hooks, missing_names
+
+LOG = logging.getLogger(__name__)
+
+ENTRY_POINT = "compute_agent_tap"
+
+
+class _HideComplaint(logging.Filter):
+    """Drops stevedore's "Could not load 'compute_agent_tap'": it was loaded, and that is all we need."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        args = record.args
+        return not (isinstance(args, tuple) and bool(args) and args[0] == ENTRY_POINT)
+
+
+logging.getLogger("stevedore.extension").addFilter(_HideComplaint())
+
+
+class ResourceTrackerTap:
+    """Constructed by Nova with its ResourceTracker.  Never raises."""
+
+    def __init__(self, resource_tracker: Any) -> None:
+        self.hooks: Hooks | None = None
+        self.missing: list[str] = []
+        try:
+            self._start(resource_tracker)
+        except Exception:
+            LOG.exception("compute-agent tap could not start; nova-compute is not affected")
+
+    def _start(self, resource_tracker: Any) -> None:
+        conf = nova.conf.CONF
+        register_opts(conf)
+        if not conf.compute_agent.tap_enabled:
+            LOG.debug("compute-agent tap is installed but off ([compute_agent] tap_enabled)")
+            return
+        self.missing = missing_names(resource_tracker, pci_manager.PciDevTracker)
+        if self.missing:
+            LOG.error(
+                "compute-agent tap incompatible with this nova: it has no %s. nova-compute runs as "
+                "if the tap were not installed; its agent works in fallback mode.",
+                ", ".join(self.missing),
+            )
+            return
+        path = tap_socket_path(conf)
+        self.hooks = Hooks(resource_tracker, path, os.getpid())
+        LOG.info("compute-agent tap is on, agents may connect to %s", path)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a resource tracker holds, read as leaves and members, and what changed since.
+
+Read only while Nova's own lock is held: during every audit the numbers go through zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+from compute_agent.events import Member
+from compute_agent.sources.compute_node import scalar_leaves
+from compute_agent.sources.topology import topology_leaves
+from compute_agent.tap.wire import NodeReported
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state import leaves as names
+
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True)
+class Picture:
+    """The last state of one node that was told."""
+
+    node: str
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    ready: bool = False
+    told: bool = False
+
+    def complete(self) -> NodeReported:
+        return NodeReported(self.node, dict(self.leaves), dict(self.members), True, self.ready)
+
+    def update(
+        self, leaves: Mapping[str, Leaf], members: Mapping[str, Member], ready: bool
+    ) -> NodeReported | None:
+        """Take the new state; what changed, None if nothing did, all of it at first."""
+        changed = NodeReported(
+            self.node, changes(self.leaves, leaves), changes(self.members, members), False, ready
+        )
+        quiet = not (changed.leaves or changed.members) and ready == self.ready
+        self.leaves, self.members, self.ready = dict(leaves), dict(members), ready
+        if not self.told:
+            self.told = True
+            return self.complete()
+        return None if quiet else changed
+
+
+class Reader:
+    """Reads one resource tracker.  Parsing a NUMA text is the dear part, so it is done once a text."""
+
+    def __init__(self, tracker: Any) -> None:
+        self._tracker = tracker
+        self._topologies: dict[str, tuple[object, dict[str, Leaf]]] = {}
+
+    def leaves(self, nodename: str) -> dict[str, Leaf]:
+        compute_node = self._tracker.compute_nodes[nodename]
+        stats = self._tracker.stats.get(nodename, {})
+        return scalar_leaves(compute_node, stats) | self.topology(nodename)
+
+    def topology(self, nodename: str) -> dict[str, Leaf]:
+        """NUMA and PCI leaves; the tracker's own pools, the object's are set later."""
+        compute_node = self._tracker.compute_nodes[nodename]
+        text = compute_node.numa_topology if "numa_topology" in compute_node else None
+        pools = [_flat(pool) for pool in self._pools()]
+        now_is = (text, pools)
+        before = self._topologies.get(nodename)
+        if before is not None and before[0] == now_is:
+            return before[1]
+        found = topology_leaves(text, pools)
+        self._topologies[nodename] = (now_is, found)
+        return found
+
+    def members(self, nodename: str) -> dict[str, Member]:
+        """The node's instances and those that move in or out (never ``tracked_instances``)."""
+        stats = self._tracker.stats.get(nodename)
+        found = dict.fromkeys(stats.states if stats is not None else (), Member())
+        for uuid, migration in self._tracker.tracked_migrations.items():
+            if nodename in (_of(migration, "source_node"), _of(migration, "dest_node")):
+                found[uuid] = Member(uuid in found, _of(migration, "uuid") or "unknown")
+        return found
+
+    def tree_digest(self, node: str) -> bytes:
+        """A digest of what the node's providers hold, generations left out."""
+        tree = self._tracker.provider_tree
+        content = [_content(tree.data(uuid)) for uuid in tree.get_provider_uuids(node)]
+        return blake2b(repr(content).encode(), digest_size=16).digest()
+
+    def _pools(self) -> Any:
+        pci_tracker = self._tracker.pci_tracker
+        return pci_tracker.stats.pools if pci_tracker is not None else ()
+
+
+def changes(before: Mapping[str, Value], now_is: Mapping[str, Value]) -> dict[str, Value | None]:
+    """New values of what changed, None for what is gone."""
+    changed: dict[str, Value | None] = dict.fromkeys(before.keys() - now_is.keys())
+    changed.update((key, value) for key, value in now_is.items() if before.get(key) != value)
+    return changed
+
+
+def is_topology(name: str) -> bool:
+    return name.startswith((names.NUMA, names.PCI)) or name == names.PCI_ORDER
+
+
+def _flat(pool: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in pool.items() if key != "devices"}
+
+
+def _of(migration: Any, name: str) -> str:
+    value = getattr(migration, name, None) if name in migration else None
+    return str(value) if value else ""
+
+
+def _content(data: Any) -> tuple[Any, ...]:
+    inventory = sorted((rc, sorted(values.items())) for rc, values in data.inventory.items())
+    return (data.uuid, data.name, data.parent_uuid, inventory, sorted(data.traits), sorted(data.aggregates))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Placement with one provider: as an adapter in the process, or on a loopback port."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.unit.compute_agent.worlds import HOST, NODE
+
+
+class Answer:
+    """An HTTP answer."""
+
+    def __init__(self, status_code: int, body: Any) -> None:
+        self.status_code, self.text = status_code, str(body)
+        self._body = body
+
+    def json(self) -> Any:
+        return self._body
+
+
+class FakePlacement:
+    """A Placement with one provider; counts what is asked of it."""
+
+    def __init__(self, vcpus: int = 2) -> None:
+        self.vcpus, self.generation, self.status = vcpus, 1, 200
+        self.consumers: dict[str, dict[str, int]] = {}
+        self.asked: list[str] = []
+
+    def get(self, path: str, raise_exc: bool = False) -> Answer:
+        self.asked.append(path)
+        if self.status != 200:
+            return Answer(self.status, "out of order")
+        return Answer(200, self._body(path))
+
+    def _body(self, path: str) -> dict[str, Any]:
+        if "in_tree" in path:
+            row = {"uuid": NODE, "name": HOST, "generation": self.generation, "parent_provider_uuid": None}
+            return {"resource_providers": [row]}
+        if path.endswith("/inventories"):
+            unit = {"min_unit": 1, "max_unit": 9999, "step_size": 1, "allocation_ratio": 1.0, "reserved": 0}
+            return {"inventories": {"VCPU": {"total": self.vcpus} | unit, "MEMORY_MB": {"total": 9999} | unit}}
+        if path.endswith("/allocations"):
+            return {"allocations": {key: {"resources": held} for key, held in self.consumers.items()}}
+        return {"traits": ["COMPUTE_NODE"]} if path.endswith("/traits") else {"aggregates": []}
+
+
+@contextmanager
+def served(placement: FakePlacement) -> Iterator[str]:
+    """Answers over HTTP; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = placement.get(self.path)
+            body = json.dumps(answer.json()).encode()
+            self.send_response(answer.status_code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """The test asks ``placement.asked``."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

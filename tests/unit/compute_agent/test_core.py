@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stories of the agent's core: what it is told, what it wants done, what schedulers hear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compute_agent import events as ev
+from compute_agent.core import OPEN_AFTER_S
+from compute_agent.effects import (
+    Broadcast,
+    Cast,
+    Keep,
+    Notice,
+    NoticeCode,
+    ReadAllocations,
+    ReadTree,
+)
+from compute_agent.events import Member
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.messages import (
+    Beat,
+    Goodbye,
+    Hello,
+    Increment,
+    RefusalCode,
+    Release,
+    Resync,
+    Role,
+    Snapshot,
+    Verdict,
+    Want,
+)
+from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
+from tests.unit.compute_agent.worlds import HOST, NODE, claim, report, root
+
+
+class TestStart:
+    def test_a_new_agent_is_heard_of_by_a_hello_and_one_snapshot(self) -> None:
+        effects = Node().start()
+
+        assert said(effects, Hello) == [Hello(Role.AGENT, "ssched.agent.cmp-1", EPOCH, NODE, HOST)]
+        (snapshot,) = said(effects, Snapshot)
+        assert snapshot.leaves["agent.ready"] is True
+        assert snapshot.leaves["agent.mode"] == "tap"
+        assert snapshot.leaves[f"rp.{NODE}"]["inventories"]["VCPU"][0] == 4  # type: ignore[index,call-overload]
+        assert snapshot.digest == digest_of(snapshot.leaves, snapshot.consumers, snapshot.claims)
+        assert said(effects, Increment) == []
+
+    def test_beside_a_dead_nova_compute_it_says_that_it_is_not_ready(self) -> None:
+        node = Node()
+        node.tell(ev.ChannelChanged(True), ev.Tick())
+
+        effects = node.pass_s(OPEN_AFTER_S + 1)
+
+        (snapshot,) = said(effects, Snapshot)
+        assert snapshot.leaves["agent.ready"] is False
+
+    def test_nothing_is_accepted_before_nova_compute_has_audited(self) -> None:
+        node = Node()
+        node.tell(ev.ChannelChanged(True), ev.TrackerConnected("tap"))
+        node.tell(ev.TrackerReported({}, {}, complete=True, ready=False))
+
+        (verdict,) = said(node.send(claim("c1")), Verdict)
+
+        assert verdict.reason is not None
+        assert verdict.reason.code == RefusalCode.NOT_AUTHORITATIVE
+
+    def test_nothing_is_accepted_before_placement_was_read(self) -> None:
+        node = Node()
+        node.reachable = False
+        node.start()
+
+        (verdict,) = said(node.send(claim("c1")), Verdict)
+        assert not verdict.accepted
+
+        node.reachable = True
+        assert NoticeCode.READY in notices(node.pass_s(SETTINGS.retry_most_s + 1))
+
+    def test_an_instance_that_is_heard_of_before_the_tree_is_no_reason_to_spin(self) -> None:
+        node = Node()
+        node.reachable = False
+        node.start()
+
+        node.tell(report({"vm-1": Member()}, complete=False))
+        reads = [one for one in node.pass_s(60) if isinstance(one, ReadTree | ReadAllocations)]
+
+        assert 0 < len(reads) < 30
+
+    def test_a_node_without_provider_is_looked_for_until_nova_compute_made_it(self) -> None:
+        node = Node()
+        node.tree = ()
+        assert NoticeCode.TREE_MISSING in notices(node.start())
+
+        node.tree = (root(),)
+        node.tell(ev.TreeChanged())
+        assert NoticeCode.READY in notices(node.pass_s(SETTINGS.retry_most_s + 1))
+
+
+class TestClaims:
+    def test_an_accepted_claim_is_kept_then_answered_then_published(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+
+        effects = node.send(claim("c1", "vm-1", seen_epoch=EPOCH, seen_sequence=1))
+
+        kinds = [type(one.message if isinstance(one, Broadcast | Cast) else one) for one in effects]
+        assert [kind for kind in kinds if kind is not Notice] == [Keep, Verdict, Increment]
+        (verdict,), (increment,) = said(effects, Verdict), said(effects, Increment)
+        assert verdict.accepted and verdict.reflected_sequence == increment.sequence
+        assert increment.claims == {"c1": "vm-1"}
+        assert increment.leaves["cn.vcpus_used"] == 1
+        assert increment.consumers["vm-1"] is not None
+
+    def test_the_loser_gets_the_news_with_its_refusal(self) -> None:
+        # given two schedulers that decided on the same sequence
+        node = Node(vcpus=1)
+        node.start()
+        seen = node.core.publisher.pipe.sequence
+        winner = claim("c1", seen_epoch=EPOCH, seen_sequence=seen)
+        loser = claim("c2", seen_epoch=EPOCH, seen_sequence=seen, scheduler="ssched.scheduler.b")
+
+        # when their claims arrive together
+        first, second = said(node.send(winner, loser), Verdict)
+
+        # then the second one learns why, and of all that was news to it
+        assert first.accepted and not second.accepted
+        assert second.reason is not None and second.reason.code == RefusalCode.NO_CAPACITY
+        assert [one.claims for one in second.news] == [{"c1": "instance-of-c1"}]
+
+    def test_a_scheduler_that_saw_nothing_gets_a_snapshot_with_its_verdict(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+
+        effects = node.send(claim("c1"))
+
+        assert said(effects, Verdict)[0].news == ()
+        (cast,) = [one for one in effects if isinstance(one, Cast) and isinstance(one.message, Snapshot)]
+        assert cast.address == SCHEDULER
+        assert isinstance(cast.message, Snapshot) and cast.message.claims == {"c1": "instance-of-c1"}
+
+    def test_a_claim_that_arrives_twice_is_counted_once_and_answered_alike(self) -> None:
+        node = Node(vcpus=1)
+        node.start()
+
+        first = said(node.send(claim("c1")), Verdict)[0]
+        again = said(node.send(claim("c1")), Verdict)[0]
+
+        assert first.accepted and again.accepted
+        assert first.reflected_sequence == again.reflected_sequence
+        assert len(node.core.ledger.pending) == 1
+
+    def test_a_claim_for_another_node_is_refused(self) -> None:
+        node = Node()
+        node.start()
+
+        (verdict,) = said(node.send(claim("c1", node="somebody-else")), Verdict)
+
+        assert verdict.reason is not None and verdict.reason.code == RefusalCode.WRONG_NODE
+
+    def test_a_refusal_makes_the_agent_look_whether_the_room_is_still_taken(self) -> None:
+        # given an allocation that went without anybody telling us
+        node = Node(vcpus=1)
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.start()
+        node.pass_s(2)
+        node.allocations.clear()
+
+        # when a claim is refused for it
+        refused = said(node.send(claim("c1")), Verdict)[0]
+        again = said(node.send(claim("c2")), Verdict)[0]
+
+        # then the next one finds the room, and a hundred refusals are not a hundred reads
+        assert not refused.accepted and again.accepted
+        node.done.clear()
+        for index in range(100):
+            node.send(claim(f"more-{index}"))
+        assert len([one for one in node.done if isinstance(one, ReadAllocations)]) <= 1
+
+    def test_a_claim_that_waited_too_long_is_not_taken_for_a_scheduler_that_gave_up(self) -> None:
+        node = Node()
+        node.start()
+        late = claim("c1", deadline_ms=500)
+
+        effects = node.tell(ev.MessagesArrived((late,), node.now - 0.6))
+
+        (verdict,) = said(effects, Verdict)
+        assert verdict.reason is not None and verdict.reason.code == RefusalCode.EXPIRED
+        assert node.core.ledger.pending == {}
+
+    def test_a_claim_that_was_decided_on_an_earlier_life_does_not_begin_again(self) -> None:
+        # given a node whose agent has started anew
+        node = Node()
+        node.start()
+
+        # when a copy of it arrives late
+        effects = node.send(claim("c1", "vm-1", seen_epoch=EPOCH - 1, seen_sequence=99))
+
+        # then it is refused, for nothing would ever end it
+        (verdict,) = said(effects, Verdict)
+        assert verdict.reason is not None and verdict.reason.code == RefusalCode.EXPIRED
+        assert node.core.ledger.pending == {}
+
+    def test_a_release_makes_the_agent_look_whether_placement_knows_better(self) -> None:
+        # given an allocation that somebody wrote without telling us
+        node = Node(vcpus=1)
+        node.start()
+        node.pass_s(2)
+        node.allocations["uninvited"] = {NODE: {"VCPU": 1}}
+
+        # when a claim that we accepted is taken back, as Placement refused it
+        accepted = said(node.send(claim("c1")), Verdict)[0]
+        node.send(Release("c1", NODE, SCHEDULER, "instance-of-c1"))
+        node.pass_s(1)
+        again = said(node.send(claim("c2")), Verdict)[0]
+
+        # then the next one is refused at once
+        assert accepted.accepted and not again.accepted
+
+    def test_a_claim_that_came_and_went_between_two_increments_is_told_as_ended(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        seen: dict[str, Any] = {"seen_epoch": EPOCH, "seen_sequence": node.core.publisher.pipe.sequence}
+        node.send(claim("c0", **seen))  # leaves at once; what follows waits for the flush
+
+        node.send(claim("c1", **seen), Release("c1", NODE, SCHEDULER, "instance-of-c1"))
+        (increment,) = said(node.pass_s(1), Increment)
+
+        assert increment.claims == {"c1": None}
+
+
+class TestTakeOver:
+    def test_a_boot_is_one_claim_one_take_over_and_no_read_of_placement(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        asked = claim("c1", "vm-1")
+        node.send(asked)
+        node.allocations["vm-1"] = asked.allocations
+        node.pass_s(1)
+
+        effects = node.tell(report({"vm-1": Member()}, complete=False, vcpus_used=1, running_vms=1))
+
+        (increment,) = said(effects, Increment)
+        assert increment.claims == {"c1": None}
+        assert "cn.vcpus_used" not in increment.leaves  # what was promised is what is
+        assert increment.leaves["cn.running_vms"] == 1
+        assert not [one for one in effects if isinstance(one, ReadAllocations)]
+        assert Keep(NODE, ()) in effects
+
+    def test_a_deleted_server_is_free_once_placement_says_so_within_a_second(self) -> None:
+        node = Node()
+        node.start()
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.tell(report({"vm-1": Member()}, vcpus_used=1))
+        node.pass_s(1)
+
+        # when the tracker frees it, and the allocation goes 140 ms later
+        node.tell(report({"vm-1": None}, complete=False, vcpus_used=0))
+        node.pass_s(0.14)
+        node.allocations.clear()
+        effects = node.pass_s(0.86)
+
+        gone = [one for one in said(effects, Increment) if one.consumers.get("vm-1", 0) is None]
+        assert len(gone) == 1
+
+    def test_an_uninvited_instance_makes_the_agent_look_who_it_is(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        node.allocations["vm-9"] = {NODE: {"VCPU": 3}}
+
+        effects = node.tell(report({"vm-9": Member()}, complete=False, vcpus_used=3))
+
+        assert [one for one in effects if isinstance(one, ReadAllocations)]
+        assert node.core.ledger.used()[NODE]["VCPU"] == 3
+
+    def test_a_claim_that_nobody_wrote_is_looked_up_and_ended(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1"))
+
+        effects = node.pass_s(SETTINGS.claim_check_after_s + 0.1)
+
+        ended = [one for one in effects if isinstance(one, Notice) and one.code == NoticeCode.ENDED]
+        assert [one.detail["how"] for one in ended] == ["vanished"]
+
+    def test_what_nova_compute_refuses_is_freed_and_told(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1", "vm-1"))
+        node.pass_s(1)
+
+        effects = node.tell(ev.ClaimRefused("vm-1", "instance_claim", "NUMA"))
+
+        (increment,) = said(effects, Increment)
+        assert (increment.claims, increment.consumers) == ({"c1": None}, {"vm-1": None})
+
+
+class TestPeace:
+    def test_the_same_report_twice_says_nothing(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+
+        effects = node.tell(report()) + node.pass_s(5)
+
+        assert said(effects, Increment) == []
+
+    def test_an_idle_node_beats_and_nothing_else(self) -> None:
+        node = Node()
+        node.start()
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.tell(report({"vm-1": Member()}, vcpus_used=1))
+        node.pass_s(1)
+
+        effects = node.pass_s(600)
+
+        assert {type(one.message) for one in effects if isinstance(one, Broadcast | Cast)} == {Beat}
+        assert 600 / 15 / 1.3 < len(said(effects, Beat)) < 600 / 15 * 1.3
+
+    def test_writing_allocations_moves_generations_and_that_is_no_news(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        node.tree = (root(generation=2),)
+
+        effects = node.tell(ev.TreeChanged()) + node.pass_s(1)
+
+        assert said(effects, Increment) == []
+
+    def test_placement_down_is_asked_with_patience(self) -> None:
+        node = Node()
+        node.start()
+        node.reachable = False
+        node.pass_s(SETTINGS.placement_poll_s * 2)
+
+        for _ in range(100):
+            node.tell(ev.TreeChanged())
+        reads = [one for one in node.pass_s(60) if isinstance(one, ReadTree)]
+
+        assert node.core.ready
+        assert len(reads) < 30
+
+
+class TestSchedulers:
+    def test_a_gap_is_replayed_from_the_ring(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        seen = node.core.publisher.pipe.sequence
+        node.tell(report(complete=False, vcpus_used=1))
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH, seen))
+
+        assert [(one.address, type(one.message)) for one in effects if isinstance(one, Cast)] == [
+            (SCHEDULER, Increment)
+        ]
+
+    def test_another_epoch_gets_a_snapshot(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH - 1, 3))
+
+        assert len(said(effects, Snapshot)) == 1
+
+    def test_many_new_schedulers_are_served_by_one_broadcast(self) -> None:
+        node = Node()
+        node.start()
+        hellos = [Hello(Role.SCHEDULER, f"s{i}", 1, want=Want.SNAPSHOT, spread_ms=0) for i in range(9)]
+
+        effects = node.send(*hellos)
+
+        (told,) = [one for one in effects if isinstance(one, Broadcast) and isinstance(one.message, Snapshot)]
+        assert isinstance(told, Broadcast)
+
+    def test_a_scheduler_that_knows_us_gets_a_beat_within_its_spread(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.send(Hello(Role.SCHEDULER, "s1", 1, want=Want.BEAT, spread_ms=400))
+        effects += node.pass_s(0.4)
+
+        assert [one.address for one in effects if isinstance(one, Cast) and isinstance(one.message, Beat)] == ["s1"]
+
+    def test_a_broker_that_returns_is_greeted_and_shown_a_beat(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+
+        node.tell(ev.ChannelChanged(False))
+        effects = node.tell(ev.ChannelChanged(True)) + node.pass_s(1)
+
+        assert len(said(effects, Hello)) == 1
+        assert len(said(effects, Beat)) == 1
+        assert said(effects, Snapshot) == []
+
+
+class TestEnds:
+    def test_nova_compute_dies_and_returns(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+
+        lost = node.tell(ev.TrackerLost("socket closed"))
+        assert [one.leaves for one in said(lost, Increment)] == [{"agent.ready": False}]
+        assert not said(node.send(claim("c1")), Verdict)[0].accepted
+
+        back = node.tell(ev.TrackerConnected("tap"), report()) + node.pass_s(1)
+        assert [one.leaves for one in said(back, Increment)] == [{"agent.ready": True}]
+
+    def test_a_clean_shutdown_says_goodbye_and_nothing_after(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.tell(ev.Stopping())
+
+        assert len(said(effects, Goodbye)) == 1
+        assert node.core.next_deadline_s(node.now) is None
+        assert node.send(claim("c1")) == []
+
+    def test_a_restarted_agent_holds_what_it_had_accepted(self) -> None:
+        first = Node(vcpus=1)
+        first.start()
+        kept = [one for one in first.send(claim("c1", "vm-1")) if isinstance(one, Keep)][-1]
+
+        second = Node(kept.claims, vcpus=1)
+        effects = second.start()
+
+        assert said(effects, Snapshot)[0].claims == {"c1": "vm-1"}
+        assert not said(second.send(claim("c2")), Verdict)[0].accepted
+
+
+class TestRestartOfNovaCompute:
+    def test_a_node_that_shrank_is_read_at_once_although_nobody_told_of_its_tree(self) -> None:
+        """nova-conductor gives the record only; nova-compute writes Placement before that."""
+        node = Node(vcpus=3)
+        node.tell(ev.TrackerConnected("fallback"), report(vcpus=3))
+        assert node.core.ready
+
+        node.tree = (root(2, generation=2),)
+        node.tell(report(vcpus=2))
+        effects = node.send(*(claim(f"c{index}") for index in range(3)))
+
+        assert [one.accepted for one in said(effects, Verdict)] == [True, True, False]
+
+    def test_a_node_whose_capacity_stands_is_not_read_for_what_is_used(self) -> None:
+        node = Node()
+        node.tell(ev.TrackerConnected("fallback"), report())
+
+        effects = node.tell(report(vcpus_used=2))
+
+        assert not [one for one in effects if isinstance(one, ReadTree)]
+
+    def test_a_tree_that_changed_while_nobody_listened_is_read_at_once(self) -> None:
+        # given a node that serves, whose nova-compute goes away
+        node = Node(vcpus=4)
+        node.start()
+        node.tell(ev.TrackerLost("its process ended"))
+
+        # when it comes back with more CPUs, and wrote them to Placement before the tap was connected
+        node.tree = (root(vcpus=8, generation=2),)
+        effects = node.tell(ev.TrackerConnected("tap"), report())
+
+        # then the agent does not wait for its next poll
+        assert any(isinstance(effect, ReadTree) for effect in effects)
+        assert node.core.ledger.accounts.providers[NODE].inventories["VCPU"].total == 8

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stories of an agent that changes while it runs: a new epoch, new times."""
+
+from __future__ import annotations
+
+import random
+
+from compute_agent import events as ev
+from compute_agent.effects import (
+    Broadcast,
+    Keep,
+    KeepEpoch,
+    NoticeCode,
+    ReadTree,
+)
+from compute_agent.settings import EPOCH_ASKED_MAX, EPOCHS_BURST, EPOCHS_PER_S, Settings
+from shared_scheduler.protocol.bucket import TokenBucket
+from shared_scheduler.protocol.codec import decode, encode
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.limits import COUNT_MAX, SILENT_AFTER_S
+from shared_scheduler.protocol.messages import (
+    Beat,
+    Hello,
+    Resync,
+    Snapshot,
+    Verdict,
+)
+from shared_scheduler.protocol.window import Freshness, MessageWindow
+from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, Node, notices, said
+from tests.unit.compute_agent.worlds import HOST, NODE, claim, report
+
+
+class TestReload:
+    def test_shorter_times_count_at_once_and_not_after_the_next_read(self) -> None:
+        node = Node()
+        node.core.reconfigure(Settings(placement_poll_s=3600, claim_check_after_s=3600), node.now)
+        node.start()
+        node.send(claim("c1", "vm-1"))
+        node.pass_s(30)
+
+        node.core.reconfigure(Settings(placement_poll_s=100, claim_check_after_s=5), node.now)
+        effects = node.pass_s(6)
+        assert node.core.ledger.pending == {}
+        assert not [one for one in effects if isinstance(one, ReadTree)]
+
+        assert [one for one in node.pass_s(120) if isinstance(one, ReadTree)]
+
+
+class TestEpochOfThePast:
+    """Schedulers follow an epoch above the agent's own: its clock was set back and its memory lost."""
+
+    def test_it_begins_an_epoch_above_with_one_fresh_snapshot_for_all(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
+
+        (told,) = said(effects, Snapshot)
+        assert told.epoch == node.core.epoch == EPOCH + 101
+        assert told.leaves["agent.ready"] is True
+        assert told.digest == digest_of(told.leaves, told.consumers, told.claims)
+        assert [one.epoch for one in said(effects, Hello)] == [EPOCH + 101]
+        assert effects.index(KeepEpoch(NODE, EPOCH + 101)) < effects.index(Broadcast(told))
+        assert NoticeCode.EPOCH_BEGUN in notices(effects)
+        assert {beat.epoch for beat in said(node.pass_s(20), Beat)} == {EPOCH + 101}
+
+    def test_a_window_that_followed_the_future_follows_the_agent_again(self) -> None:
+        window = MessageWindow(NODE, random.Random(1), TokenBucket(10, 10))
+        window.receive(Beat(NODE, EPOCH + 100, 3, HOST, 0), 0.0, lambda: 0)
+        node = Node()
+        node.start()
+        node.now = SILENT_AFTER_S + 1
+        window.on_tick(node.now)
+
+        asked = window.receive(node.core.publisher.pipe.beat(), node.now, lambda: 0).resync
+        assert asked is not None
+        (snapshot,) = said(
+            node.send(Resync(NODE, SCHEDULER, asked.epoch, asked.after_sequence)), Snapshot
+        )
+
+        assert window.receive(snapshot, node.now, lambda: 0).apply == (snapshot,)
+        assert window.freshness is Freshness.FRESH
+
+    def test_pending_claims_stay(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1", "vm-1"))
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
+
+        (snapshot,) = said(effects, Snapshot)
+        assert snapshot.claims == {"c1": "vm-1"}
+        assert snapshot.consumers["vm-1"].member
+        assert not [one for one in effects if isinstance(one, Keep)]
+
+    def test_a_verdict_that_is_said_again_counts_in_the_new_epoch(self) -> None:
+        node = Node()
+        node.start()
+        node.pass_s(1)
+        (before,) = said(node.send(claim("c1", "vm-1")), Verdict)
+        assert before.reflected_sequence > 1
+        node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
+
+        (again,) = said(node.send(claim("c1", "vm-1")), Verdict)
+
+        assert again.accepted
+        assert (again.epoch, again.reflected_sequence) == (EPOCH + 101, 1)
+
+    def test_many_schedulers_that_ask_at_once_get_one_new_epoch(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.send(*(Resync(NODE, f"s{index}", EPOCH + 100, 0) for index in range(9)))
+
+        assert {one.epoch for one in said(effects, Snapshot)} == {EPOCH + 101}
+        assert all(isinstance(one, Broadcast) for one in effects if isinstance(getattr(one, "message", 0), Snapshot))
+
+    def test_a_node_that_has_told_nothing_yet_says_hello_and_waits_until_it_is_ready(self) -> None:
+        node = Node()
+        node.tell(ev.ChannelChanged(True))
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
+        assert [one.epoch for one in said(effects, Hello)] == [EPOCH + 101]
+        assert said(effects, Snapshot) == []
+
+        effects = node.tell(ev.TrackerConnected("tap"), report())
+        assert [one.epoch for one in said(effects, Snapshot)] == [EPOCH + 101]
+
+    def test_an_epoch_that_nobody_ever_had_is_not_believed(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH_ASKED_MAX + 1, 0))
+
+        assert node.core.epoch == EPOCH
+        assert [one.epoch for one in said(effects, Snapshot)] == [EPOCH]
+        assert NoticeCode.EPOCH_REFUSED in notices(effects)
+
+    def test_the_highest_that_is_believed_leaves_room_for_all_lives_to_come(self) -> None:
+        node = Node()
+        node.start()
+
+        effects = node.send(Resync(NODE, SCHEDULER, EPOCH_ASKED_MAX, 0))
+
+        (snapshot,) = said(effects, Snapshot)
+        assert decode(encode(snapshot)) == snapshot
+        assert COUNT_MAX - snapshot.epoch > 2**61
+        node.send(Resync(NODE, SCHEDULER, snapshot.epoch + 1, 0))
+        assert node.core.epoch == snapshot.epoch
+
+    def test_epochs_do_not_follow_one_another_faster_than_they_may(self) -> None:
+        node = Node()
+        node.start()
+
+        for _ in range(3 * EPOCHS_BURST):
+            node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0))
+        assert node.core.epoch == EPOCH + 2 * EPOCHS_BURST
+
+        node.pass_s(1 / EPOCHS_PER_S)
+        node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0))
+        assert node.core.epoch == EPOCH + 2 * EPOCHS_BURST + 2

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real ``compute-agent`` process: its configuration, its signals.  Only Placement is played here;
+the broker is one that does not answer, and nova-compute is away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from compute_agent.effects import KeptClaim
+from compute_agent.service.state import StateDirectory
+from tests.unit.compute_agent.fake_placement import FakePlacement, served
+from tests.unit.compute_agent.worlds import HOST, NODE, claim
+
+WAIT_S = 60.0
+LOOK_EVERY_S = 0.05
+#: the discard port: nobody listens
+NO_BROKER = "rabbit://guest:guest@127.0.0.1:9/"
+SLOW = {"claim_check_after_s": "3600", "placement_poll_s": "3600"}
+
+
+class Process:
+    """One agent process with a nova.conf of its own."""
+
+    def __init__(self, home: Path, placement_url: str, transport_url: str = NO_BROKER) -> None:
+        self.home = home
+        self.placement_url, self.transport_url = placement_url, transport_url
+        self.conf, self.log = home / "nova.conf", home / "agent.log"
+        self.child: subprocess.Popen[str] | None = None
+
+    def configure(self, **options: Any) -> None:
+        """Write nova.conf; ``options`` are those of ``[compute_agent]``."""
+        lines = [
+            "[DEFAULT]", f"host = {HOST}", f"transport_url = {self.transport_url}",
+            f"state_path = {self.home}", f"log_file = {self.log}",
+            "[placement]", "auth_type = none", f"endpoint_override = {self.placement_url}",
+            "[compute_agent]", "source = tap",
+            *(f"{name} = {value}" for name, value in options.items()),
+        ]  # fmt: skip
+        self.conf.write_text("\n".join(lines) + "\n")
+
+    def start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "compute_agent.cmd.agent", "--config-file", str(self.conf)]
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return self.child
+
+    def hangup(self) -> None:
+        assert self.child is not None
+        os.kill(self.child.pid, signal.SIGHUP)
+
+    def end(self) -> int:
+        """SIGTERM; the exit code."""
+        assert self.child is not None
+        self.child.terminate()
+        return self.child.wait(WAIT_S)
+
+    def close(self) -> None:
+        """Whatever happened, nothing is left running."""
+        if self.child is not None:
+            if self.child.poll() is None:
+                self.child.kill()
+            self.child.communicate()
+
+    def logged(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def lines(self, text: str) -> list[str]:
+        return [line for line in self.logged().splitlines() if text in line]
+
+    def kept(self) -> list[str]:
+        """Consumers of the pending claims that the agent keeps."""
+        content = msgpack.unpackb((self.home / "compute-agent" / "claims").read_bytes())
+        return [known for known in content.get(NODE, [])]
+
+    def wait(self, true: Callable[[], object]) -> None:
+        end_s = time.monotonic() + WAIT_S
+        while not true():
+            assert self.child is not None and self.child.poll() is None, self.child
+            assert time.monotonic() < end_s, self.logged()
+            time.sleep(LOOK_EVERY_S)
+
+
+@pytest.fixture
+def placement() -> FakePlacement:
+    return FakePlacement()
+
+
+@pytest.fixture
+def process(tmp_path: Path, placement: FakePlacement) -> Iterator[Process]:
+    with served(placement) as url:
+        made = Process(tmp_path, url)
+        yield made
+        made.close()
+
+
+def keep_a_claim(home: Path) -> None:
+    """What an earlier life accepted; Placement knows nothing of it."""
+    state = StateDirectory(str(home / "compute-agent"))
+    state.keep(NODE, (KeptClaim(claim("c1", "vm-1")),))
+    state.close()
+
+
+def test_a_hangup_takes_new_times_over_and_a_claim_that_nobody_wrote_ends(
+    process: Process, placement: FakePlacement, tmp_path: Path
+) -> None:
+    keep_a_claim(tmp_path)
+    process.configure(**SLOW)
+    process.start()
+    process.wait(lambda: any(path.endswith("/allocations") for path in placement.asked))
+    assert len(process.kept()) == 1
+
+    process.configure(**SLOW | {"claim_check_after_s": "1"})
+    process.hangup()
+
+    process.wait(lambda: not process.kept())
+    assert len(process.lines("configuration read again")) == 1
+    assert process.end() == 0
+
+
+def test_a_hangup_with_what_cannot_be_used_says_so_and_changes_nothing(
+    process: Process, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    process.configure(**SLOW)
+    process.start()
+    process.wait(lambda: process.lines("runs (source"))
+
+    process.configure(claim_check_after_s="often")
+    process.hangup()
+    process.wait(lambda: process.lines("claim_check_after_s"))
+    assert "nothing has changed" in process.lines("claim_check_after_s")[0]
+
+    process.configure(**SLOW, signing="enforce", signing_keys_file=keys)
+    process.hangup()
+    process.wait(lambda: process.lines(f"signing_keys_file = {keys}: cannot be read"))
+    assert process.lines("signing stays off")
+
+    keys.write_text("k1:" + "ab" * 32)
+    process.hangup()
+    process.wait(lambda: process.lines("signing is enforce"))
+    assert "Traceback" not in process.logged()
+    assert process.end() == 0
+
+
+def test_keys_that_cannot_be_used_end_it_with_one_line(process: Process, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("k1:" + "ab" * 32 + "\nk2:rubbish\n")
+    process.configure(signing="warn", signing_keys_file=keys)
+
+    said, _ = process.start().communicate(timeout=WAIT_S)
+
+    (line,) = [one for one in said.splitlines() if "signing_keys_file" in one]
+    assert f"{keys}: keyring line 2" in line and "rubbish" not in said
+    assert "Traceback" not in said
+    assert process.child is not None and process.child.returncode == 1

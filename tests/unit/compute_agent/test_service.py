@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's process without a broker: inbox, state over restarts, fallback, on the in-process bus."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compute_agent.effects import KeptClaim
+from compute_agent.events import Member, TrackerReported
+from compute_agent.service.agent import Agent
+from compute_agent.service.channel import Channel
+from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
+from compute_agent.service.state import StateDirectory, StateError
+from compute_agent.settings import Settings
+from compute_agent.sources.placement import PlacementError, PlacementReader
+from compute_agent.tap.wire import ClaimFailed, NodeGone, NodeReported, TapHello
+from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.protocol.codec import decode, encode
+from shared_scheduler.protocol.messages import (
+    Claim,
+    Goodbye,
+    Hello,
+    Message,
+    RefusalCode,
+    Resync,
+    Role,
+    Snapshot,
+    Verdict,
+    Want,
+)
+from shared_scheduler.transport.memory_bus import MemoryBus
+from tests.unit.compute_agent.fake_placement import FakePlacement
+from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, SlotFit, claim
+
+WAIT_S = 20.0
+
+
+class Scheduler:
+    """Hears everything, casts what it is told to."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.heard: list[Message] = []
+        self._changed = threading.Condition()
+        self.endpoint = bus.scheduler_endpoint("test")
+        self.endpoint.start(self._receive, lambda connected: None)
+
+    def _receive(self, bodies: Sequence[bytes]) -> None:
+        with self._changed:
+            self.heard += [decode(body) for body in bodies]
+            self._changed.notify_all()
+
+    def cast(self, asked: Claim) -> None:
+        """A claim of ours."""
+        asked = replace(asked, scheduler=self.endpoint.address)
+        self.endpoint.cast(agent_address(HOST), encode(asked))
+
+    def wait(self, true: Callable[[Message], bool]) -> Any:
+        """The first message of which this is true."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(map(true, self.heard)), WAIT_S), self.heard
+            return next(filter(true, self.heard))
+
+    def verdict(self, claim_id: str) -> Verdict:
+        found: Verdict = self.wait(lambda one: isinstance(one, Verdict) and one.claim_id == claim_id)
+        return found
+
+
+class World:
+    """A running agent between a scheduler, a tap and a Placement."""
+
+    def __init__(self, path: Path) -> None:
+        self.bus = MemoryBus()
+        self.bus.start_thread()
+        self.scheduler = Scheduler(self.bus)
+        self.placement = FakePlacement()
+        self.path = path
+        self.start()
+
+    def start(self) -> None:
+        self.state = StateDirectory(str(self.path))
+        self.channel = Channel(self.bus.agent_endpoint(HOST))
+        self.agent = Agent(
+            HOST, self.channel, PlacementReader(self.placement), self.state,
+            self.state.next_epoch(time.time), SlotFit(), Settings(), random.Random(1),
+        )  # fmt: skip
+        self.thread = threading.Thread(target=self.agent.run, daemon=True)
+        self.thread.start()
+
+    def tap(self) -> None:
+        """nova-compute's tap speaks."""
+        self.agent.heard(TapHello(HOST, 1))
+        self.agent.heard(NodeReported(NODE, ROOT_LEAVES, {}, complete=True, ready=True))
+
+    def ready(self) -> Snapshot:
+        found: Snapshot = self.scheduler.wait(
+            lambda one: isinstance(one, Snapshot)
+            and one.epoch == self.agent._epoch
+            and one.leaves.get("agent.ready") is True
+        )
+        return found
+
+    def stop(self) -> None:
+        self.agent.stop()
+        self.thread.join(WAIT_S)
+        assert not self.thread.is_alive()
+        self.state.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path / "agent")
+    yield made
+    if made.thread.is_alive():
+        made.stop()
+    made.bus.stop_thread()
+
+
+class TestAgent:
+    def test_it_serves_claims_between_tap_placement_and_scheduler(self, world: World) -> None:
+        world.tap()
+        world.ready()
+
+        for index in range(3):
+            world.scheduler.cast(claim(f"c{index}"))
+
+        verdicts = [world.scheduler.verdict(f"c{index}").accepted for index in range(3)]
+        assert verdicts == [True, True, False]
+
+    def test_a_node_that_is_not_ours_is_refused(self, world: World) -> None:
+        world.tap()
+        world.ready()
+
+        world.scheduler.cast(claim("c1", node="somebody-else"))
+
+        reason = world.scheduler.verdict("c1").reason
+        assert reason is not None and reason.code == RefusalCode.WRONG_NODE
+
+    def test_rubbish_is_counted_and_harms_nobody(self, world: World) -> None:
+        world.tap()
+        world.ready()
+
+        world.scheduler.endpoint.cast(agent_address(HOST), b"\xc1rubbish")
+        world.scheduler.cast(claim("c1"))
+
+        assert world.scheduler.verdict("c1").accepted
+        assert world.channel.counters["rejected"] == 1
+
+    def test_a_lost_tap_makes_it_refuse(self, world: World) -> None:
+        world.tap()
+        world.ready()
+
+        world.agent.tap_lost("gone")
+        world.scheduler.cast(claim("c1"))
+
+        reason = world.scheduler.verdict("c1").reason
+        assert reason is not None and reason.detail["why"] == "gone"
+
+    def test_what_nova_compute_refuses_makes_room(self, world: World) -> None:
+        world.tap()
+        world.ready()
+        world.scheduler.cast(claim("c1", "vm-1", vcpus=2))
+        assert world.scheduler.verdict("c1").accepted
+
+        world.agent.heard(ClaimFailed("vm-1", "instance_claim", "NUMA"))
+        world.scheduler.wait(lambda one: getattr(one, "claims", {}).get("c1", "") is None)
+        world.scheduler.cast(claim("c2", vcpus=2))
+
+        assert world.scheduler.verdict("c2").accepted
+
+    def test_a_restart_keeps_claims_and_takes_a_greater_epoch(self, world: World) -> None:
+        world.tap()
+        before = world.ready().epoch
+        world.scheduler.cast(claim("c1", "vm-1"))
+        assert world.scheduler.verdict("c1").accepted
+
+        world.stop()
+        world.start()
+        world.tap()
+
+        after = world.ready()
+        assert after.epoch > before
+        assert after.claims == {"c1": "vm-1"}
+
+    def test_schedulers_that_follow_an_epoch_of_the_future_are_told_one_above_that_also_survives_a_restart(
+        self, world: World
+    ) -> None:
+        world.tap()
+        followed = world.ready().epoch + 10**9
+        world.scheduler.cast(claim("c1", "vm-1"))
+        assert world.scheduler.verdict("c1").accepted
+
+        asked = Resync(NODE, world.scheduler.endpoint.address, followed, 0)
+        world.scheduler.endpoint.cast(agent_address(HOST), encode(asked))
+
+        told = world.scheduler.wait(lambda one: isinstance(one, Snapshot) and one.epoch > followed)
+        assert told.claims == {"c1": "vm-1"}
+        world.stop()
+        world.start()
+        world.tap()
+        assert world.ready().epoch > told.epoch
+
+    def test_a_clean_stop_says_goodbye(self, world: World) -> None:
+        world.tap()
+        world.ready()
+
+        world.stop()
+
+        world.scheduler.wait(lambda one: isinstance(one, Goodbye))
+
+    def test_a_node_that_nova_drops_is_said_goodbye_for_and_forgotten(self, world: World) -> None:
+        world.tap()
+        world.ready()
+
+        world.agent.heard(NodeGone(NODE))
+
+        world.scheduler.wait(lambda one: isinstance(one, Goodbye))
+        world.stop()
+        assert StateDirectory(str(world.path)).kept() == {}
+
+    def test_a_new_scheduler_that_greets_gets_a_snapshot(self, world: World) -> None:
+        world.tap()
+        world.ready()
+        heard = len([one for one in world.scheduler.heard if isinstance(one, Snapshot)])
+
+        hello = Hello(Role.SCHEDULER, world.scheduler.endpoint.address, 1, want=Want.SNAPSHOT)
+        world.scheduler.endpoint.broadcast(encode(hello))
+
+        world.scheduler.wait(
+            lambda _: len([one for one in world.scheduler.heard if isinstance(one, Snapshot)]) > heard
+        )
+
+
+class TestPlacementReader:
+    def test_a_tree_whose_generation_stands_is_not_read_again(self) -> None:
+        placement = FakePlacement()
+        reader = PlacementReader(placement)
+
+        first = reader.tree(NODE)
+        placement.asked.clear()
+
+        assert reader.tree(NODE) == first
+        assert len(placement.asked) == 1
+        placement.generation, placement.vcpus = 2, 8
+        assert reader.tree(NODE)[0].inventories["VCPU"].total == 8
+
+    def test_consumers_are_read_with_what_they_hold(self) -> None:
+        placement = FakePlacement()
+        placement.consumers = {"vm-1": {"VCPU": 1}}
+
+        assert PlacementReader(placement).allocations([NODE]) == {"vm-1": {NODE: {"VCPU": 1}}}
+
+    def test_an_answer_that_is_none_says_what_was_asked(self) -> None:
+        placement = FakePlacement()
+        placement.status = 503
+
+        with pytest.raises(PlacementError, match=r"in_tree.*503 out of order"):
+            PlacementReader(placement).tree(NODE)
+
+
+class TestState:
+    def test_epochs_grow_even_if_the_clock_jumps_back(self, tmp_path: Path) -> None:
+        state = StateDirectory(str(tmp_path))
+
+        epochs = [state.next_epoch(lambda at=at: at) for at in (2000.0, 1000.0, 1000.0, 3000.0)]  # type: ignore[misc]
+
+        assert epochs == [2_000_000, 2_000_001, 2_000_002, 3_000_000]
+
+    def test_an_epoch_that_was_told_is_surpassed_by_the_next_life(self, tmp_path: Path) -> None:
+        state = StateDirectory(str(tmp_path))
+        state.next_epoch(lambda: 1000.0)
+
+        state.keep_epoch(5_000_000)
+        state.keep_epoch(4_000_000)  # another node of this host: the greatest counts
+
+        assert state.next_epoch(lambda: 1000.0) == 5_000_001
+
+    @pytest.mark.parametrize("text", ["", "-5", "seven", "9" * 40, str(2**63 - 1)])
+    def test_an_epoch_that_cannot_be_one_is_replaced_by_the_clock(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "epoch").write_text(text)
+
+        assert StateDirectory(str(tmp_path)).next_epoch(lambda: 2000.0) == 2_000_000
+
+    def test_a_second_agent_is_refused_and_told_who_the_first_is(self, tmp_path: Path) -> None:
+        first = StateDirectory(str(tmp_path))
+
+        with pytest.raises(StateError, match="another agent"):
+            StateDirectory(str(tmp_path))
+
+        first.close()
+        StateDirectory(str(tmp_path)).close()
+
+    def test_claims_come_back_as_they_were(self, tmp_path: Path) -> None:
+        kept = KeptClaim(claim("c1", "vm-1", topology="1"), frozenset({"instance"}))
+        first = StateDirectory(str(tmp_path))
+        first.keep(NODE, (kept,))
+        first.close()
+
+        assert StateDirectory(str(tmp_path)).kept() == {NODE: (kept,)}
+
+    @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x\x91\x92\xc4\x01x\x90"])
+    def test_a_file_that_cannot_be_read_is_no_reason_to_stay_down(
+        self, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "claims").write_bytes(content)
+
+        assert StateDirectory(str(tmp_path)).kept() == {}
+        assert "cannot be read" in caplog.text
+
+    def test_a_directory_that_cannot_be_made_says_what_to_do(self) -> None:
+        with pytest.raises(StateError, match=r"state_path = /proc/nothing cannot be used"):
+            StateDirectory("/proc/nothing")
+
+
+class Conductor:
+    """What nova-conductor would answer; ``seen_s`` is when nova-compute reported last, with Nova's
+    defaults: each ``REPORT_S`` while it lives, and believed for ``DOWN_S``."""
+
+    REPORT_S = 10
+    DOWN_S = 60
+
+    def __init__(self, now: float) -> None:
+        self.now = self.born_s = now
+        self.died_at_s = float("inf")
+        self.reads = 0
+        self.broken = False
+
+    def seen_up(self) -> float | None:
+        if self.broken:
+            raise OSError("no answer")
+        last_s = min(self.now, self.died_at_s)
+        seen_s = last_s - (last_s - self.born_s) % self.REPORT_S
+        return seen_s if self.now - seen_s <= self.DOWN_S else None
+
+    def nodes(self) -> list[Record]:
+        self.reads += 1
+        return [Node()]
+
+
+class Node:
+    node = NODE
+    leaves = ROOT_LEAVES
+    members = {"vm-1": Member()}  # noqa: RUF012
+
+
+class Story:
+    """A fallback with Nova's defaults; time passes as the story tells, from the agent's start."""
+
+    def __init__(self, world: World) -> None:
+        self.start_s = self.now = time.monotonic()
+        self.conductor = Conductor(self.now)
+        self.fallback = Fallback(world.agent, self.conductor, FallbackTimes(after_s=30, busy_s=1, idle_s=15))
+
+    def until(self, seconds: float) -> int:
+        """Look each half second until so long after the start; the reads of that time."""
+        before, end_s = self.conductor.reads, self.start_s + seconds
+        while self.now < end_s:
+            self.now = self.conductor.now = min(self.now + 0.5, end_s)
+            self.fallback.turn(self.now)
+        return self.conductor.reads - before
+
+
+@pytest.fixture
+def story(world: World) -> Story:
+    return Story(world)
+
+
+class TestFallback:
+    def test_without_a_tap_it_speaks_for_the_node_and_says_that_it_is_degraded(
+        self, world: World, story: Story
+    ) -> None:
+        assert story.until(29) == 0  # the tap has still time to come
+        assert story.until(50) >= 1
+
+        told = world.ready()
+        assert told.leaves["agent.mode"] == "fallback"
+        assert told.consumers["vm-1"].member
+
+    def test_it_polls_quickly_only_while_claims_are_pending(self, world: World, story: Story) -> None:
+        story.until(50)
+        world.ready()
+
+        assert story.until(80) == 2
+        world.scheduler.cast(claim("c1"))
+        assert world.scheduler.verdict("c1").accepted
+        assert story.until(100) >= 5
+
+    def test_the_tap_comes_back_and_is_believed(self, world: World, story: Story) -> None:
+        story.until(50)
+        world.ready()
+
+        world.tap()
+        world.scheduler.wait(lambda one: getattr(one, "leaves", {}).get("agent.mode") == "tap")
+
+        assert story.until(200) == 0
+        world.agent.fallback_reported(NODE, TrackerReported({"cn.vcpus": 1}, {}, complete=True))
+        assert world.agent.cores[NODE].ledger.leaves["cn.vcpus"] == 4
+
+    def test_a_dead_nova_compute_is_told_once_its_record_is_old(self, world: World, story: Story) -> None:
+        story.until(50)
+        world.ready()
+
+        story.conductor.died_at_s = story.now
+        story.until(130)
+
+        world.scheduler.wait(lambda one: getattr(one, "leaves", {}).get("agent.ready") is False)
+        assert story.until(300) == 0
+
+    def test_a_nova_compute_that_died_with_its_tap_is_not_spoken_for_while_its_record_is_still_up(
+        self, world: World, story: Story
+    ) -> None:
+        # given a tap that was heard, and is lost because nova-compute died
+        world.tap()
+        world.ready()
+        world.agent.tap_lost("nova-compute closed the tap's socket")
+        world.scheduler.cast(claim("c1"))
+        assert not world.scheduler.verdict("c1").accepted
+        story.conductor.died_at_s = story.now
+
+        # then its record, which is up for half a minute after the fallback began to look, moves nobody
+        assert story.until(35) == 0 and story.conductor.seen_up() is not None
+        assert story.until(300) == 0 and story.conductor.seen_up() is None
+
+        # and when it is back without a tap, it is spoken for
+        story.conductor.born_s, story.conductor.died_at_s = story.now, float("inf")
+        assert story.until(330) >= 1
+
+    def test_a_second_loss_of_the_tap_is_judged_anew(self, world: World, story: Story) -> None:
+        # given a fallback that reads
+        story.until(50)
+        world.ready()
+
+        # when the tap came back and died with nova-compute between two looks
+        world.tap()
+        world.scheduler.wait(lambda one: getattr(one, "leaves", {}).get("agent.mode") == "tap")
+        world.agent.tap_lost("nova-compute closed the tap's socket")
+        world.scheduler.cast(claim("c1"))
+        assert not world.scheduler.verdict("c1").accepted
+        story.conductor.died_at_s = story.now
+        world.agent.tap_lost_at_s = story.now  # the story's time, not the machine's
+
+        assert story.until(300) == 0
+
+    def test_a_conductor_that_was_away_must_show_again_that_nova_compute_lives(
+        self, world: World, story: Story
+    ) -> None:
+        story.until(50)
+        world.ready()
+
+        story.conductor.died_at_s, story.conductor.broken = story.now, True
+        for _ in range(FAILURES_MAX):
+            story.fallback.failed(OSError("no answer"))
+        world.scheduler.wait(lambda one: getattr(one, "leaves", {}).get("agent.ready") is False)
+        story.conductor.broken = False
+
+        assert story.until(300) == 0

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tap on Nova's own ResourceTracker, through a real local socket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from nova import exception, objects
+from nova.compute import vm_states
+from nova.pci.manager import PciDevTracker
+
+from compute_agent.events import Member
+from compute_agent.sources.tap_client import TapClient
+from compute_agent.tap import channel as channel_module
+from compute_agent.tap.hooks import METHODS, Hooks, missing_names
+from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
+from compute_agent.tap.wire import (
+    ClaimEntered,
+    ClaimFailed,
+    NodeGone,
+    NodeReported,
+    TapHello,
+    TapMessage,
+    TreeWritten,
+)
+from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
+from tests.unit.compute_agent.worlds import HOST, NODE
+
+WAIT_S = 20.0
+MIGRATION = "5e0d8a4a-0000-4000-8000-00000000000a"
+Kind = TypeVar("Kind")
+
+
+class Listener:
+    """The agent's side: everything that was heard, in order."""
+
+    def __init__(self, path: str) -> None:
+        self.heard: list[TapMessage] = []
+        self.lost = 0
+        self._changed = threading.Condition()
+        self._client = TapClient(path, self._hear, self._lose)
+        self._client.start()
+
+    def _hear(self, message: TapMessage) -> None:
+        with self._changed:
+            self.heard.append(message)
+            self._changed.notify_all()
+
+    def _lose(self, why: str) -> None:
+        with self._changed:
+            self.lost += 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        self._client.stop()
+
+    def wait(self, true: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(true, WAIT_S), self.heard
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [one for one in self.heard if isinstance(one, kind)]
+
+    def next(self, kind: type[Kind], after: int = 0) -> Kind:
+        self.wait(lambda: len(self.of(kind)) > after)
+        return self.of(kind)[after]
+
+
+@pytest.fixture
+def tracker() -> Tracker:
+    return Tracker()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "agent" / "tap.sock")
+
+
+@pytest.fixture
+def hooks(tracker: Tracker, path: str) -> Hooks:
+    made = Hooks(tracker, path, os.getpid())
+    tracker.update_available_resource(CONTEXT, HOST, startup=True)
+    return made
+
+
+@pytest.fixture
+def listener(hooks: Hooks, path: str) -> Iterator[Listener]:
+    listening = Listener(path)
+    listening.next(NodeReported)
+    yield listening
+    listening.stop()
+
+
+class TestWhatIsTold:
+    def test_an_agent_that_connects_hears_everything(self, listener: Listener) -> None:
+        first, second = listener.heard[:2]
+
+        assert first == TapHello(HOST, os.getpid())
+        assert isinstance(second, NodeReported)
+        assert (second.node, second.complete, second.ready) == (NODE, True, True)
+        assert second.leaves["cn.vcpus"] == 4
+        assert second.leaves["cn.host_ip"] == "192.0.2.1"
+        assert second.leaves["cn.supported_hv_specs"] == [["x86_64", "kvm", "hvm"]]
+
+    def test_a_boot_is_its_begin_and_then_its_leaves_with_the_instance(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-1", vcpus=2), HOST, {})
+
+        assert listener.next(ClaimEntered) == ClaimEntered("vm-1", "instance_claim")
+        told = listener.next(NodeReported, after=1)
+        assert not told.complete
+        assert told.leaves["cn.vcpus_used"] == 2
+        assert told.leaves["stats.num_instances"] == 1
+        assert told.members == {"vm-1": Member(instance=True, migration="")}
+        assert "cn.vcpus" not in told.leaves
+
+    def test_the_instance_is_gone_when_nova_frees_it(self, tracker: Tracker, listener: Listener) -> None:
+        booted = guest(tracker, "vm-1")
+        tracker.instance_claim(CONTEXT, booted, HOST, {})
+        booted.vm_state = vm_states.DELETED
+
+        tracker.update_usage(CONTEXT, booted, HOST)
+
+        told = listener.next(NodeReported, after=2)
+        assert told.members == {"vm-1": None}
+        assert told.leaves["cn.vcpus_used"] == 0
+
+    def test_an_audit_that_finds_the_same_tells_nothing(self, tracker: Tracker, listener: Listener) -> None:
+        before = len(listener.heard)
+
+        tracker.update_available_resource(CONTEXT, HOST)
+        tracker.build_failed(HOST)  # tells something, so that the silence before it is known
+
+        told = listener.next(NodeReported, after=1)
+        assert told.leaves == {"stats.failed_builds": 1}
+        assert len(listener.heard) == before + 1
+
+    def test_what_nova_compute_refuses_is_told_and_still_raised(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        with pytest.raises(exception.ComputeResourcesUnavailable):
+            tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), "no-such-node", {})
+
+        failed = listener.next(ClaimFailed)
+        assert (failed.consumer, failed.kind) == ("vm-1", "instance_claim")
+        assert "no-such-node" in failed.text
+
+    def test_memory_is_told_even_if_placement_fails_after_it(self, tracker: Tracker, listener: Listener) -> None:
+        tracker.fail_update = True
+
+        with pytest.raises(RuntimeError):
+            tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), HOST, {})
+
+        assert listener.next(NodeReported, after=1).members == {"vm-1": Member()}
+
+    def test_a_provider_tree_is_told_when_it_is_a_new_one(self, tracker: Tracker, listener: Listener) -> None:
+        known = len(listener.of(TreeWritten))
+        tracker.update_available_resource(CONTEXT, HOST)
+        tracker.inventory = {"VCPU": {"total": 8}}
+
+        tracker.update_available_resource(CONTEXT, HOST)
+        tracker.build_failed(HOST)
+
+        listener.next(NodeReported, after=1)
+        assert len(listener.of(TreeWritten)) == known + 1
+
+    def test_a_move_ends_after_the_tracker_has_forgotten_it(self, tracker: Tracker, listener: Listener) -> None:
+        tracker.tracked_migrations["vm-1"] = objects.Migration(
+            uuid=MIGRATION, source_node="elsewhere", dest_node=HOST
+        )
+        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+        assert listener.next(NodeReported, after=1).members == {"vm-1": Member(False, MIGRATION)}
+
+        moved = guest(tracker, "vm-1")
+        tracker.drop_move_claim(CONTEXT, moved, HOST, flavor=moved.flavor)
+
+        listener.wait(lambda: any("vm-1" in one.members for one in listener.of(NodeReported)[2:]))
+        assert listener.of(NodeReported)[-1].members == {"vm-1": None}
+
+    def test_a_node_that_nova_drops_is_gone(self, tracker: Tracker, listener: Listener) -> None:
+        tracker.remove_node(HOST)
+
+        assert listener.next(NodeGone) == NodeGone(NODE)
+
+    def test_a_node_without_an_audit_is_not_ready(self, tracker: Tracker, path: str) -> None:
+        hooks = Hooks(tracker, path, 1)
+        tracker.compute_nodes[HOST] = record()
+
+        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+
+        (_, told) = hooks._everything()
+        assert isinstance(told, NodeReported) and not told.ready
+
+
+class TestNovaIsLeftAlone:
+    def test_a_mistake_in_a_hook_is_not_novas_problem(
+        self, tracker: Tracker, listener: Listener, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        del tracker.stats[HOST].states  # whatever: something that we read is not as we know it
+
+        with caplog.at_level(logging.ERROR):
+            tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+
+        assert "nova-compute is not affected" in caplog.text
+        assert not listener.next(NodeReported, after=1).ready
+
+    def test_without_an_agent_nothing_piles_up(self, tracker: Tracker, hooks: Hooks) -> None:
+        for index in range(50):
+            tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}"), HOST, {})
+
+        assert len(hooks.channel._queue) == 0
+
+    def test_a_full_queue_becomes_one_complete_report(
+        self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 3)
+        hooks.channel._peer = object()  # type: ignore[assignment]  # connected, and never read from
+
+        with hooks.channel.lock:
+            for index in range(20):
+                tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
+            queued = list(hooks.channel._queue)
+            hooks.channel._peer = None
+
+        assert len(queued) <= 3
+        complete = [one for one in queued if isinstance(one, NodeReported) and one.complete]
+        assert complete and len(complete[-1].members) >= 18
+
+    @pytest.mark.parametrize("name", METHODS)
+    def test_a_nova_without_one_of_our_names_is_recognised(self, tracker: Tracker, name: str) -> None:
+        setattr(tracker, name, None)
+
+        assert missing_names(tracker, PciDevTracker) == [name]
+
+    def test_this_nova_has_all_of_them(self, tracker: Tracker) -> None:
+        assert missing_names(tracker, PciDevTracker) == []
+
+
+class TestConnection:
+    def test_a_second_agent_is_told_that_there_is_one(
+        self, listener: Listener, path: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.ERROR):
+            second = Listener(path)
+            for _ in range(200):
+                if "another agent" in caplog.text:
+                    break
+                threading.Event().wait(0.05)
+            second.stop()
+
+        assert "another agent" in caplog.text
+        assert second.heard == []
+
+    def test_an_agent_that_returns_hears_everything_again(
+        self, tracker: Tracker, listener: Listener, path: str
+    ) -> None:
+        listener.stop()
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), HOST, {})
+
+        again = Listener(path)
+
+        told = again.next(NodeReported)
+        assert told.complete and told.members == {"vm-1": Member()}
+        again.stop()
+
+    def test_a_report_larger_than_a_frame_arrives_whole(self, tracker: Tracker, hooks: Hooks, path: str) -> None:
+        for index in range(3000):
+            tracker.stats[HOST].states[f"5e0d8a4a-0000-4000-8000-{index:012d}"] = {}
+        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+
+        listener = Listener(path)
+
+        assert len(listener.next(NodeReported).members) == 3000
+        listener.stop()
+
+
+class TestLoading:
+    def test_installed_but_off_it_does_nothing(self, tracker: Tracker) -> None:
+        tap = ResourceTrackerTap(tracker)
+
+        assert tap.hooks is None
+        assert tracker._update.__func__ is type(tracker)._update
+
+    def test_it_never_raises(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.ERROR):
+            tap = ResourceTrackerTap(object())
+
+        assert tap.hooks is None
+
+    def test_stevedores_complaint_about_us_is_hidden_and_others_are_not(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        logger = logging.getLogger("stevedore.extension")
+        with caplog.at_level(logging.ERROR):
+            logger.error("Could not load %r: %s", ENTRY_POINT, "KeyError")
+            logger.error("Could not load %r: %s", "somebody_else", "KeyError")
+
+        assert ENTRY_POINT not in caplog.text and "somebody_else" in caplog.text
