@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state channel of one cell on RabbitMQ, by kombu.
+
+=============================  =============================================================
+``ssched.state.<cell>``        durable fanout exchange: agents publish, schedulers listen
+``ssched.agents.<cell>``       durable fanout exchange: schedulers publish, agents and other
+                               schedulers listen
+``ssched.scheduler.<...>``     a scheduler's queue, a new name in each life
+``ssched.agent.<host>``        an agent's queue, always the same name: its address
+the default exchange           casts, by queue name
+=============================  =============================================================
+
+All queues are exclusive and named by us (RabbitMQ 3.10 and 4.x both take that), die with their
+connection, and are bounded, oldest dropped first: what is dropped shows as a gap.  A second agent for
+the same host is refused by the broker, says so once, and takes over when the first one is gone.
+
+Nothing is acknowledged or persistent: state that can be sent again needs no durable queue.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from kombu import Exchange, Queue
+
+from shared_scheduler.transport import settings
+from shared_scheduler.transport.bus import ConnectionChanged, Receive, agent_address
+from shared_scheduler.transport.link import Link
+from shared_scheduler.transport.seat import Seat
+from shared_scheduler.transport.urls import BrokerUrl
+
+#: What Nova calls a cell may hold what an exchange name should not.
+NAME_MAX_CHARS = 200
+
+
+def exchange_of(kind: str, cell: str) -> Exchange:
+    """The durable fanout exchange ``ssched.<kind>.<cell>``."""
+    name = f"ssched.{kind}.{cell}"[:NAME_MAX_CHARS]
+    return Exchange(name, type="fanout", durable=True, auto_delete=False, delivery_mode=1)
+
+
+def queue_of(name: str, messages_max: int, bytes_max: int) -> Queue:
+    """An exclusive, bounded queue; its bindings are made separately."""
+    return Queue(
+        name,
+        exchange=None,
+        durable=False,
+        exclusive=True,
+        auto_delete=True,
+        queue_arguments={
+            "x-max-length": messages_max,
+            "x-max-length-bytes": bytes_max,
+            "x-overflow": "drop-head",
+        },
+    )
+
+
+@dataclass(slots=True)
+class EndpointCounters:
+    """What one endpoint has seen; ``dropped`` found the outbox full."""
+
+    sent: int = 0
+    dropped: int = 0
+    received: int = 0
+
+
+class KombuEndpoint:
+    """One participant of a KombuBus; see ``bus.Endpoint`` for the contract."""
+
+    def __init__(
+        self,
+        link_of: Callable[[], Link],
+        queue: Queue,
+        hears: tuple[Exchange, ...],
+        tells: Exchange,
+    ) -> None:
+        self._link_of = link_of
+        self._link: Link | None = None
+        self._seat: Seat | None = None
+        self._queue = queue
+        self._hears = hears
+        self._tells = tells
+        self.counters = EndpointCounters()
+
+    @property
+    def address(self) -> str:
+        """Where casts to this endpoint go."""
+        return str(self._queue.name)
+
+    def start(self, receive: Receive, changed: ConnectionChanged) -> None:
+        """Connect in the background; returns at once."""
+        if self._link is not None:
+            raise RuntimeError(f"endpoint {self.address} was started already")
+        self._link = self._link_of()
+        count = partial(self._count_and_receive, receive)
+        self._seat = Seat(self.address, self._queue, self._hears, self._tells, count, changed)
+        self._link.add(self._seat)
+
+    def _count_and_receive(self, receive: Receive, bodies: list[bytes]) -> None:
+        self.counters.received += len(bodies)
+        receive(bodies)
+
+    def broadcast(self, body: bytes) -> bool:
+        """Send to the other side."""
+        return self._put(str(self._tells.name), "", body)
+
+    def cast(self, address: str, body: bytes) -> bool:
+        """Send to one endpoint, through the default exchange."""
+        return self._put("", address, body)
+
+    def _put(self, exchange: str, routing_key: str, body: bytes) -> bool:
+        if self._link is None:
+            raise RuntimeError(f"endpoint {self.address} is not started")
+        taken = self._link.outbox.put(exchange, routing_key, self.address, body)
+        if taken:
+            self.counters.sent += 1
+        else:
+            self.counters.dropped += 1
+        return taken
+
+    def close(self) -> None:
+        """Flush for a bounded time, then stop."""
+        link, seat = self._link, self._seat
+        self._seat = None
+        if link is not None and seat is not None:
+            link.remove(seat)
+
+
+class KombuBus:
+    """The state channel of one cell.
+
+    ``shared``: all endpoints of this bus share one link (two connections, two threads), for fleets
+    of simulated agents; otherwise each endpoint has its own.  ``queue_messages_max`` is what the
+    broker keeps for a scheduler that does not read.
+    """
+
+    def __init__(
+        self,
+        url: BrokerUrl,
+        cell: str,
+        shared: bool = False,
+        queue_messages_max: int = settings.SCHEDULER_QUEUE_MAX_MESSAGES,
+    ) -> None:
+        self._url = url
+        self._state = exchange_of("state", cell)
+        self._agents = exchange_of("agents", cell)
+        self._shared = Link(url, f"cell {cell}") if shared else None
+        self._queue_messages_max = queue_messages_max
+
+    def scheduler_endpoint(self, name: str) -> KombuEndpoint:
+        """An endpoint whose address is new each time."""
+        address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        queue = queue_of(address, self._queue_messages_max, settings.SCHEDULER_QUEUE_MAX_BYTES)
+        return KombuEndpoint(
+            self._link_for(address), queue, (self._state, self._agents), self._agents
+        )
+
+    def agent_endpoint(self, host: str) -> KombuEndpoint:
+        """The endpoint of the agent beside the nova-compute service ``host``."""
+        address = agent_address(host)
+        queue = queue_of(address, settings.AGENT_QUEUE_MAX_MESSAGES, settings.AGENT_QUEUE_MAX_BYTES)
+        return KombuEndpoint(self._link_for(address), queue, (self._agents,), self._state)
+
+    def _link_for(self, address: str) -> Callable[[], Link]:
+        if self._shared is not None:
+            shared = self._shared
+            return lambda: shared
+        return partial(Link, self._url, address)

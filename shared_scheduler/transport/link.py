@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link to the broker: one thread that receives, one that sends, each with its own connection.
+
+A link carries one endpoint, or all of a simulated fleet.  Stdlib threads only, so that the same code
+is green under eventlet.  Nothing is started before the first seat is added: after any fork.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from shared_scheduler.transport import settings
+from shared_scheduler.transport.outbox import Outbox
+from shared_scheduler.transport.receiver import Receiver
+from shared_scheduler.transport.reconnect import Reconnector
+from shared_scheduler.transport.seat import Seat
+from shared_scheduler.transport.sender import Sender
+from shared_scheduler.transport.urls import BrokerUrl
+
+
+class Link:
+    """Two threads and two connections to one broker; closes itself with its last seat."""
+
+    def __init__(self, url: BrokerUrl, name: str) -> None:
+        self.outbox = Outbox()
+        self._name = name
+        self._stopping = threading.Event()
+        self._receiver = Receiver(
+            Reconnector(url, name, "receives", self._stopping), self._stopping
+        )
+        self._sender = Sender(
+            self.outbox, Reconnector(url, name, "sends", self._stopping), self._stopping
+        )
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def add(self, seat: Seat) -> None:
+        """Begin to deliver to this seat; starts the threads if it is the first."""
+        with self._lock:
+            if self._stopping.is_set():
+                raise RuntimeError(f"the link of {self._name} was closed")
+            self._sender.publishes_to(seat.tells)
+            self._receiver.add(seat)
+            if not self._threads:
+                self._start()
+
+    def _start(self) -> None:
+        for name, work in (("receive", self._receiver.run), ("send", self._sender.run)):
+            thread = threading.Thread(target=work, name=f"{name} {self._name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def remove(self, seat: Seat) -> None:
+        """Stop delivering to this seat.  The last one closes the link, flushing what waits."""
+        with self._lock:
+            if self._receiver.remove(seat) == 0 and not self._stopping.is_set():
+                self._close()
+
+    def _close(self) -> None:
+        self._stopping.set()
+        self.outbox.wake()
+        self._sender.done.wait(settings.CLOSE_FLUSH_S)
+        end_s = time.monotonic() + settings.CLOSE_FLUSH_S
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, end_s - time.monotonic()))

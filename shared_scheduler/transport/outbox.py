@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What waits to be sent: bounded in number and age, never blocking whoever fills it."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shared_scheduler.transport import settings
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One message on its way out; ``sender`` is the address of the endpoint it comes from."""
+
+    exchange: str
+    routing_key: str
+    sender: str
+    body: bytes
+    put_at_s: float
+
+
+class Outbox:
+    """A bounded queue of parcels.  Many threads put, one takes."""
+
+    def __init__(
+        self,
+        messages_max: int = settings.OUTBOX_MAX_MESSAGES,
+        age_max_s: float = settings.OUTBOX_MAX_AGE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parcels: queue.Queue[Parcel | None] = queue.Queue(messages_max)
+        self._age_max_s = age_max_s
+        self._clock = clock
+        #: parcels that found the outbox full
+        self.overflowed = 0
+        #: parcels that waited too long
+        self.expired = 0
+
+    def __len__(self) -> int:
+        return self._parcels.qsize()
+
+    def put(self, exchange: str, routing_key: str, sender: str, body: bytes) -> bool:
+        """Never blocks; False when there is no room and the message is dropped."""
+        try:
+            self._parcels.put_nowait(Parcel(exchange, routing_key, sender, body, self._clock()))
+        except queue.Full:
+            self.overflowed += 1
+            return False
+        return True
+
+    def take(self, timeout_s: float) -> Parcel | None:
+        """The next parcel that is not too old, None if there is none within the time."""
+        try:
+            parcel = self._parcels.get(timeout=timeout_s)
+            while parcel is not None and self.is_too_old(parcel):
+                self.expired += 1
+                parcel = self._parcels.get_nowait()
+        except queue.Empty:
+            return None
+        return parcel
+
+    def is_too_old(self, parcel: Parcel) -> bool:
+        """Is it of no use any more?"""
+        return self._clock() - parcel.put_at_s > self._age_max_s
+
+    def wake(self) -> None:
+        """Make a waiting ``take`` return."""
+        try:
+            self._parcels.put_nowait(None)
+        except queue.Full:
+            return  # then it is not waiting

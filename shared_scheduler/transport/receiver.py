@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The receiving half of a link: one thread, one connection, all seats."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from amqp.exceptions import ResourceLocked
+from kombu import Connection, Consumer, Exchange
+
+from shared_scheduler.transport import settings
+from shared_scheduler.transport.reconnect import Reconnector
+from shared_scheduler.transport.seat import Seat
+
+LOG = logging.getLogger(__name__)
+
+
+class Receiver:
+    """Declares, binds and reads for all seats; hands over batches, one seat after the other.
+
+    Everything is declared again after each reconnect, and bound again now and then, so that what an
+    administrator deleted comes back.  Other threads only call ``add`` and ``remove``.
+    """
+
+    def __init__(self, reconnector: Reconnector, stopping: threading.Event) -> None:
+        self._reconnector = reconnector
+        self._stopping = stopping
+        self._lock = threading.Lock()
+        self._seats: list[Seat] = []
+        self._waiting: list[Seat] = []  # for their queue
+        self._leaving: list[Seat] = []
+        self._ready: list[Seat] = []  # with something in the inbox
+        self._declared: set[str] = set()  # on this connection
+
+    def add(self, seat: Seat) -> None:
+        """Begin to deliver to this seat."""
+        with self._lock:
+            self._seats.append(seat)
+            self._waiting.append(seat)
+
+    def remove(self, seat: Seat) -> int:
+        """Stop delivering to this seat; returns how many are left."""
+        with self._lock:
+            if seat in self._seats:
+                self._seats.remove(seat)
+                self._leaving.append(seat)
+            if seat in self._waiting:
+                self._waiting.remove(seat)
+            return len(self._seats)
+
+    def run(self) -> None:
+        """Until stopping is set; the body of the receiving thread."""
+        self._reconnector.run(self._serve, self._tell_all_lost)
+
+    def _serve(self, connection: Connection) -> None:
+        self._declared.clear()
+        channel = connection.channel()
+        rebind_at_s = time.monotonic() + settings.REBIND_S
+        while not self._stopping.is_set():
+            self._let_go()
+            self._seat_some(connection, channel)
+            self._read_batch(connection)
+            self._hand_over()
+            self._reconnector.keep_alive(connection)
+            if time.monotonic() >= rebind_at_s:
+                rebind_at_s = time.monotonic() + settings.REBIND_S
+                self._bind_all_again(connection)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _read_batch(self, connection: Connection) -> None:
+        """Wait for a message, then take what else is there, within bounds of number and time."""
+        if not _read_one(connection, settings.IDLE_S if not self._ready else 0.0):
+            return
+        end_s = time.monotonic() + settings.BATCH_MAX_S
+        for _ in range(settings.BATCH_MAX_MESSAGES - 1):
+            if time.monotonic() >= end_s or not _read_one(connection, 0.0):
+                return
+
+    def _hand_over(self) -> None:
+        ready, self._ready = self._ready, []
+        for seat in ready:
+            bodies, seat.inbox = seat.inbox, []
+            try:
+                seat.receive(bodies)
+            except Exception:  # the receiver's bug must not cost the connection
+                LOG.exception("%s failed on %d messages", seat.address, len(bodies))
+
+    def _reader(self, seat: Seat) -> Callable[[Any], None]:
+        """Collects what arrives, except what this seat has said itself."""
+
+        def read(message: Any) -> None:
+            if message.properties.get("app_id") == seat.address:
+                return
+            if not seat.inbox:
+                self._ready.append(seat)
+            body = message.body
+            seat.inbox.append(body.encode() if isinstance(body, str) else bytes(body))
+
+        return read
+
+    # --- seats -------------------------------------------------------------------------------
+
+    def _seat_some(self, connection: Connection, channel: Any) -> None:
+        """A few at a time, so that the others go on reading."""
+        now_s = time.monotonic()
+        with self._lock:
+            due = [seat for seat in self._waiting if seat.retry_at_s <= now_s]
+            due = due[: settings.SEATS_PER_TURN]
+        for seat in due:
+            if self._seat(connection, channel, seat):
+                with self._lock:
+                    if seat in self._waiting:
+                        self._waiting.remove(seat)
+
+    def _seat(self, connection: Connection, channel: Any, seat: Seat) -> bool:
+        """Declare, bind, consume.  On a channel of its own: a refusal closes the channel."""
+        try:
+            with connection.channel() as declaring:
+                for exchange in seat.exchanges:
+                    self._declare(declaring, exchange)
+                seat.queue(declaring).queue_declare()
+                _bind(declaring, seat)
+        except ResourceLocked:
+            self._note_refusal(seat)
+            return False
+        seat.refused = False
+        reader = self._reader(seat)
+        seat.consumer = Consumer(
+            channel, [seat.queue], no_ack=True, auto_declare=False, on_message=reader
+        )
+        seat.consumer.consume()
+        self._tell(seat, True)
+        return True
+
+    def _declare(self, channel: Any, exchange: Exchange) -> None:
+        if exchange.name not in self._declared:
+            exchange(channel).declare()
+            self._declared.add(exchange.name)
+
+    def _note_refusal(self, seat: Seat) -> None:
+        seat.retry_at_s = time.monotonic() + settings.REFUSED_RETRY_S * random.uniform(0.5, 1.0)
+        if not seat.refused:
+            seat.refused = True
+            LOG.error(
+                "%s is held by another connection to the message queue; waiting until that is gone. "
+                "If two processes serve this host, stop one of them (a connection that was cut off "
+                "goes by itself, within a minute or two)",
+                seat.address,
+            )
+
+    def _let_go(self) -> None:
+        with self._lock:
+            leaving, self._leaving = self._leaving, []
+        for seat in leaving:
+            if seat.consumer is not None:
+                seat.consumer.cancel()  # the queue deletes itself with its last consumer
+            seat.inbox.clear()
+        self._ready = [seat for seat in self._ready if seat.inbox]
+
+    def _bind_all_again(self, connection: Connection) -> None:
+        self._declared.clear()
+        with self._lock:
+            seated = [seat for seat in self._seats if seat.consumer is not None]
+        with connection.channel() as declaring:
+            for seat in seated:
+                for exchange in seat.exchanges:
+                    self._declare(declaring, exchange)
+                _bind(declaring, seat)
+
+    def _tell_all_lost(self) -> None:
+        self._hand_over()
+        with self._lock:
+            seats = list(self._seats)
+            self._waiting = list(self._seats)
+        for seat in seats:
+            seat.consumer = None
+            if seat.connected:
+                self._tell(seat, False)
+
+    def _tell(self, seat: Seat, connected: bool) -> None:
+        seat.connected = connected
+        try:
+            seat.changed(connected)
+        except Exception:  # the receiver's bug must not cost the connection
+            LOG.exception("%s failed on being told connected=%s", seat.address, connected)
+
+
+def _read_one(connection: Connection, timeout_s: float) -> bool:
+    """Let one frame be handled; False when none came in time."""
+    try:
+        connection.drain_events(timeout=timeout_s)
+    except TimeoutError:  # socket.timeout is the same
+        return False
+    return True
+
+
+def _bind(channel: Any, seat: Seat) -> None:
+    queue = seat.queue(channel)
+    for exchange in seat.hears:
+        queue.bind_to(exchange)

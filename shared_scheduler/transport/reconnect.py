@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Be connected, for ever: back-off with jitter, the next host each time, one log line an event."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from amqp.exceptions import AMQPError
+from kombu import Connection
+from kombu.exceptions import KombuError
+
+from shared_scheduler.transport import settings
+from shared_scheduler.transport.urls import BrokerUrl
+
+LOG = logging.getLogger(__name__)
+
+#: What a broker, a network or an administrator can do to a connection.
+LOST = (OSError, AMQPError, KombuError)
+
+
+class Reconnector:
+    """Runs ``serve`` on one connection after the other until it is told to stop.
+
+    ``name`` and ``what`` ("receives", "sends") are for logs and for the broker's list of connections.
+    """
+
+    def __init__(self, url: BrokerUrl, name: str, what: str, stopping: threading.Event) -> None:
+        self._url = url
+        self._name = name
+        self._what = what
+        self._stopping = stopping
+        self._told = ""  # the trouble that was logged last; empty while all is well
+        self._keep_alive_at_s = 0.0
+
+    def run(self, serve: Callable[[Connection], None], lost: Callable[[], None]) -> None:
+        """``serve`` returns when stopping, or raises; ``lost`` is called after each connection."""
+        attempts = 0
+        for host in range(10**12):
+            if self._stopping.is_set():
+                return
+            attempts = 0 if self._serve_once(host, serve) else attempts + 1
+            lost()
+            self._stopping.wait(backoff_s(attempts))
+
+    def _serve_once(self, host: int, serve: Callable[[Connection], None]) -> bool:
+        """One connection; was it a good one, that held for a while?"""
+        served_since_s = None
+        try:
+            with self._connect(host) as connection:
+                served_since_s = time.monotonic()
+                self._note_return()
+                serve(connection)
+        except LOST as problem:
+            self._note_loss(problem, served_since_s is not None)
+        except Exception:  # a bug must not end the thread: nobody would ever notice
+            LOG.exception("%s %s no more; connecting again", self._name, self._what)
+        return (
+            served_since_s is not None
+            and time.monotonic() - served_since_s > settings.RECONNECT_MAX_S
+        )
+
+    def _connect(self, host: int) -> Connection:
+        connection = Connection(
+            **self._url.connect_arguments(host),
+            connect_timeout=settings.CONNECT_TIMEOUT_S,
+            heartbeat=settings.HEARTBEAT_S,
+            transport_options=_transport_options(f"{self._name} {self._what}"),
+        )
+        try:
+            connection.connect()
+        except BaseException:
+            connection.release()
+            raise
+        return connection
+
+    def keep_alive(self, connection: Connection) -> None:
+        """To be called often.  Sends heartbeats; raises where the broker has sent none for long."""
+        now_s = time.monotonic()
+        if (
+            now_s >= self._keep_alive_at_s
+            and connection.supports_heartbeats
+            and connection.heartbeat
+        ):
+            self._keep_alive_at_s = now_s + 1.0
+            connection.heartbeat_check(rate=2)
+
+    def _note_return(self) -> None:
+        if self._told:
+            LOG.info("%s %s again with the message queue at %s", self._name, self._what, self._url)
+            self._told = ""
+
+    def _note_loss(self, problem: BaseException, was_connected: bool) -> None:
+        """One line when it happens, not one for each attempt."""
+        reason = str(problem).strip().replace("\n", " ") or type(problem).__name__
+        if self._stopping.is_set() or self._told:
+            return
+        self._told = reason
+        if was_connected:
+            LOG.warning(
+                "%s lost the message queue at %s (%s); reconnecting", self._name, self._url, reason
+            )
+        else:
+            LOG.error(
+                "%s cannot reach the message queue at %s (%s); trying until it answers. "
+                "Check transport_url, and that the broker runs and lets this user in",
+                self._name,
+                self._url,
+                reason,
+            )
+
+
+def _transport_options(connection_name: str) -> dict[str, Any]:
+    return {
+        "confirm_publish": True,
+        "polling_interval": 0.01,  # of kombu's memory transport, in seconds
+        "client_properties": {"connection_name": connection_name},
+    }
+
+
+def backoff_s(attempts: int) -> float:
+    """How long to wait before the next attempt, jittered."""
+    most_s: float = settings.RECONNECT_BASE_S * float(2 ** min(attempts, 10))
+    return min(settings.RECONNECT_MAX_S, most_s) * random.uniform(0.5, 1.0)
