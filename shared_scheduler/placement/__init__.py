@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement: who is asked, who writes, and by which rules.
+
+============  ==========================================================================
+module        what
+============  ==========================================================================
+reply         pure: one HTTP answer and what it means, by Placement's error codes
+policy        pure: consumer generations, one table for every operation (seed 004)
+batches       pure: which queued writes go out together
+doubtful      pure: writes whose outcome nobody knows
+connection    a keystoneauth adapter, from ``[placement]`` or from an address and a token
+client        the calls of the API that we use, typed
+settle        one consumer to its end: write, compare, retry, take back
+group_commit  threads: carries out ``WriteAllocation`` and ``DeleteAllocation``
+questions     threads: answers ``AskCandidates``, ``AskFitting`` and ``LookUpConsumer``
+mirror        provider trees of nodes without an agent
+============  ==========================================================================
+"""

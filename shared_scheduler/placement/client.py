@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of Placement's API that we make, typed, at microversion 1.36.
+
+Writes answer with a ``Reply`` whose ``meaning`` the caller acts on.  Reads answer with data, or raise
+``PlacementError``: ``UnreachableError`` if nothing was learned, ``RefusedError`` if Placement
+said no.  Nothing of requests or keystoneauth1 comes out of here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from shared_scheduler.core.events import Candidate
+from shared_scheduler.placement.connection import Transport
+from shared_scheduler.placement.policy import Standing
+from shared_scheduler.placement.reply import Meaning, Reply
+from shared_scheduler.protocol.messages import Allocations
+
+#: One small call.
+TIMEOUT_S = 10.0
+#: A call whose cost grows with the cloud: candidates, all providers.
+SWEEP_TIMEOUT_S = 60.0
+#: Candidates asked for when only some fitting hosts are of interest.
+FITTING_LIMIT = 1000
+SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
+
+
+class PlacementError(Exception):
+    """A read brought nothing; one line that says why."""
+
+
+class UnreachableError(PlacementError):
+    """No answer, or a server in trouble: it may be different soon."""
+
+
+class RefusedError(PlacementError):
+    """Placement understood and said no.  ``status`` is the HTTP status."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.describe())
+        self.status = reply.status
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerWrite:
+    """One consumer's new allocations; ``generation`` None means that it must not exist."""
+
+    consumer: str
+    allocations: Allocations
+    generation: int | None
+    project_id: str
+    user_id: str
+    mappings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """As Placement wants it, providers sorted: rows are locked in this order."""
+        body: dict[str, Any] = {
+            "allocations": {
+                provider: {"resources": dict(self.allocations[provider])}
+                for provider in sorted(self.allocations)
+            },
+            "consumer_generation": self.generation,
+            "project_id": self.project_id,
+            "user_id": self.user_id,
+        }
+        if self.mappings:
+            body["mappings"] = {name: list(rps) for name, rps in self.mappings.items()}
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One resource provider as the list shows it."""
+
+    uuid: str
+    name: str
+    generation: int
+    parent: str | None
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """One resource class of a provider."""
+
+    total: int
+    reserved: int = 0
+    min_unit: int = 1
+    max_unit: int = 2147483647
+    step_size: int = 1
+    allocation_ratio: float = 1.0
+
+    @property
+    def capacity(self) -> int:
+        """What may be used in all; Placement's rule in Python doubles (placement.md 1.3)."""
+        return int((self.total - self.reserved) * self.allocation_ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One provider as ``provider_summaries`` shows it."""
+
+    uuid: str
+    parent: str | None
+    root: str
+    capacity: Mapping[str, int]
+    used: Mapping[str, int]
+    traits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """An answer of ``GET /allocation_candidates``."""
+
+    requests: tuple[Candidate, ...]
+    summaries: Mapping[str, Summary]
+
+    def roots(self) -> frozenset[str]:
+        """Root providers that at least one candidate takes something from."""
+        used = {provider for one in self.requests for provider in one.allocations}
+        return frozenset(self.summaries[uuid].root for uuid in used if uuid in self.summaries)
+
+
+class PlacementClient:
+    """Thread-safe: all state is in the transport."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        timeout_s: float = TIMEOUT_S,
+        sweep_timeout_s: float = SWEEP_TIMEOUT_S,
+    ) -> None:
+        self._transport = transport
+        self.timeout_s = timeout_s
+        self._sweep_timeout_s = sweep_timeout_s
+
+    # -- consumers ---------------------------------------------------------------------------
+
+    def write(
+        self, write: ConsumerWrite, request_id: str = "", timeout_s: float | None = None
+    ) -> Reply:
+        """Replace one consumer's allocations (empty ones remove the consumer)."""
+        path = f"/allocations/{write.consumer}"
+        return self._call("PUT", path, write.body(), request_id, timeout_s)
+
+    def write_many(
+        self,
+        writes: Iterable[ConsumerWrite],
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """Replace those of several in one transaction: all or none."""
+        body = {write.consumer: write.body() for write in writes}
+        return self._call("POST", "/allocations", body, request_id, timeout_s)
+
+    def consumer(self, uuid: str, timeout_s: float | None = None) -> Standing:
+        """What a consumer holds; empty if it holds nothing or does not exist."""
+        body = self._get(f"/allocations/{uuid}", timeout_s)
+        allocations = {
+            provider: dict(part["resources"]) for provider, part in body["allocations"].items()
+        }
+        return Standing(
+            allocations, body.get("consumer_generation"),
+            body.get("project_id", ""), body.get("user_id", ""),
+        )  # fmt: skip
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def candidates(
+        self, query: str, node: str = "", limit: int | None = None, request_id: str = ""
+    ) -> Candidates:
+        """Ask with Nova's query string, of one tree if ``node`` is given."""
+        asked = narrowed(query, node, limit)
+        body = self._get(f"/allocation_candidates?{asked}", self._sweep_timeout_s, request_id)
+        return Candidates(
+            tuple(_candidate(item) for item in body["allocation_requests"]),
+            {
+                uuid: _summary(uuid, item)
+                for uuid, item in body["provider_summaries"].items()
+            },
+        )  # fmt: skip
+
+    # -- providers ---------------------------------------------------------------------------
+
+    def providers(self, in_tree: str = "", required: str = "") -> tuple[Provider, ...]:
+        """Providers of one tree, or with one trait, or all of the cloud."""
+        asked = {"in_tree": in_tree, "required": required}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        body = self._get("/resource_providers" + (f"?{query}" if query else ""),
+                         self._sweep_timeout_s)  # fmt: skip
+        return tuple(_provider(item) for item in body["resource_providers"])
+
+    def sharing_providers(self) -> frozenset[str]:
+        """Providers that share their inventory through aggregates."""
+        return frozenset(one.uuid for one in self.providers(required=SHARING_TRAIT))
+
+    def exists(self, provider: str) -> bool:
+        """False if there is no such provider."""
+        reply = self._call("GET", f"/resource_providers/{provider}")
+        if reply.status == 404:
+            return False
+        _data(reply)
+        return True
+
+    def inventories(self, provider: str) -> dict[str, Inventory]:
+        """Resource class to inventory."""
+        body = self._get(f"/resource_providers/{provider}/inventories")
+        return {name: Inventory(**item) for name, item in body["inventories"].items()}
+
+    def traits(self, provider: str) -> list[str]:
+        """Sorted."""
+        return sorted(self._get(f"/resource_providers/{provider}/traits")["traits"])
+
+    def aggregates(self, provider: str) -> list[str]:
+        """Sorted aggregate uuids."""
+        return sorted(self._get(f"/resource_providers/{provider}/aggregates")["aggregates"])
+
+    def allocations(self, provider: str) -> dict[str, dict[str, int]]:
+        """Consumer uuid to what it takes from this provider."""
+        body = self._get(f"/resource_providers/{provider}/allocations")
+        return {
+            consumer: dict(part["resources"]) for consumer, part in body["allocations"].items()
+        }
+
+    def usages(self, provider: str) -> dict[str, int]:
+        """Resource class to the amount used by all consumers."""
+        return dict(self._get(f"/resource_providers/{provider}/usages")["usages"])
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _get(self, path: str, timeout_s: float | None = None, request_id: str = "") -> Any:
+        return _data(self._call("GET", path, None, request_id, timeout_s))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Reply:
+        wait_s = self.timeout_s if timeout_s is None else timeout_s
+        return self._transport.call(method, path, body, request_id, wait_s)
+
+
+def narrowed(query: str, node: str, limit: int | None) -> str:
+    """``query`` of one tree, with ``limit`` in place of what stood there (None: without one).
+
+    ``in_tree`` of the unnumbered group binds all groups to that tree's anchor.  Where that group asks
+    for nothing Placement would ignore it, so it is said of each numbered group instead.
+    """
+    asked = [(name, value) for name, value in parse_qsl(query) if name != "limit"]
+    if limit is not None:
+        asked.append(("limit", str(limit)))
+    if node:
+        asked = [(name, value) for name, value in asked if name != "in_tree"]
+        names = [name for name, _ in asked if name.startswith("resources")]
+        whole = ["resources"] if "resources" in names else names
+        asked += [("in_tree" + name.removeprefix("resources"), node) for name in whole]
+    return urlencode(asked, safe=":,!")
+
+
+def _data(reply: Reply) -> Any:
+    meaning = reply.meaning
+    if meaning is Meaning.DONE:
+        if isinstance(reply.body, dict):
+            return reply.body
+        raise UnreachableError("what answered at Placement's address speaks no JSON")
+    if meaning in (Meaning.UNKNOWN, Meaning.DENIED):
+        raise UnreachableError(reply.describe())
+    raise RefusedError(reply)
+
+
+def _candidate(item: Mapping[str, Any]) -> Candidate:
+    return Candidate(
+        {name: dict(part["resources"]) for name, part in item["allocations"].items()},
+        {name: tuple(rps) for name, rps in item.get("mappings", {}).items()},
+    )
+
+
+def _summary(uuid: str, item: Mapping[str, Any]) -> Summary:
+    resources: Mapping[str, Mapping[str, int]] = item["resources"]
+    return Summary(
+        uuid,
+        item["parent_provider_uuid"],
+        item["root_provider_uuid"],
+        {name: part["capacity"] for name, part in resources.items()},
+        {name: part["used"] for name, part in resources.items()},
+        tuple(sorted(item["traits"])),
+    )
+
+
+def _provider(item: Mapping[str, Any]) -> Provider:
+    return Provider(
+        item["uuid"], item["name"], item["generation"],
+        item["parent_provider_uuid"], item["root_provider_uuid"],
+    )  # fmt: skip

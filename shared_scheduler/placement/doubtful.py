@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes whose outcome nobody knows, and allocations that could not be taken back.  Pure.
+
+A request that timed out may still be carried out after we gave it up.  Each one is remembered and
+looked at again a few times; what then stands there and is exactly ours is taken back.  A look that
+gets no answer does not count.  Until then a conflict with it is known to be with ourselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shared_scheduler.protocol.messages import Allocations
+
+#: Seconds after which to look, counted from the giving up, and from each look to the next.
+LOOKS_AFTER_S = (2.0, 8.0, 20.0)
+#: How long to wait after a look that got no answer.
+AGAIN_AFTER_S = 10.0
+#: Consumers remembered; the oldest are dropped first.
+MAX_CONSUMERS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What may have been written, over what."""
+
+    written: Allocations
+    before: Allocations = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Case:
+    attempts: list[Attempt]
+    look_at_s: float
+    looks: int = 0
+
+
+class Doubtful:
+    """The memory of them, by consumer."""
+
+    def __init__(
+        self, looks_after_s: Sequence[float] = LOOKS_AFTER_S, max_consumers: int = MAX_CONSUMERS
+    ) -> None:
+        self._looks_after_s = tuple(looks_after_s)
+        self._max_consumers = max_consumers
+        self._cases: dict[str, _Case] = {}
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def add(self, consumer: str, attempt: Attempt, now: float) -> bool:
+        """Remember one; False if an older consumer had to be forgotten for it."""
+        case = self._cases.pop(consumer, None) or _Case([], 0.0)
+        if attempt not in case.attempts:
+            case.attempts.append(attempt)
+        case.looks, case.look_at_s = 0, now + self._looks_after_s[0]
+        self._cases[consumer] = case
+        if len(self._cases) <= self._max_consumers:
+            return True
+        del self._cases[next(iter(self._cases))]
+        return False
+
+    def attempts(self, consumer: str) -> tuple[Attempt, ...]:
+        """Those of one consumer, oldest first."""
+        case = self._cases.get(consumer)
+        return tuple(case.attempts) if case else ()
+
+    def settled(self, consumer: str) -> None:
+        """What stands there is known, and wanted or gone."""
+        self._cases.pop(consumer, None)
+
+    def due(self, now: float) -> list[tuple[str, tuple[Attempt, ...]]]:
+        """Consumers to look at."""
+        return [
+            (consumer, tuple(case.attempts))
+            for consumer, case in self._cases.items()
+            if case.look_at_s <= now
+        ]
+
+    def all(self) -> list[tuple[str, tuple[Attempt, ...]]]:
+        """Every one of them, due or not."""
+        return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items()]
+
+    def looked(self, consumer: str, now: float, answered: bool) -> None:
+        """A look is over and found nothing of ours (``answered``), or nothing could be learned."""
+        case = self._cases.get(consumer)
+        if case is None:
+            return
+        if not answered:
+            case.look_at_s = now + AGAIN_AFTER_S
+            return
+        case.looks += 1
+        if case.looks >= len(self._looks_after_s):
+            del self._cases[consumer]
+        else:
+            case.look_at_s = now + self._looks_after_s[case.looks]

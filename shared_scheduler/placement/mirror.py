@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Provider trees of nodes without an agent, in the shape that an agent would publish.
+
+A provider's generation tells that its inventory, traits or aggregates changed, or that something was
+allocated; it does *not* tell that something was released (placement.md 3.4).  So what is remembered of
+a provider is good while its generation and its usages are the same: one small read for a quiet one
+instead of five.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shared_scheduler.placement.client import Inventory, PlacementClient, Provider, Summary
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.state.leaves import PROVIDER
+
+#: Providers remembered; beyond that everything is forgotten, which costs reads and nothing else.
+MAX_PROVIDERS = 50_000
+#: A consumer that stands for all of a provider's consumers while only their sum is known.
+SUM_OF = "sum-of-"
+#: The largest amount of one allocation where Placement was not told of one.
+UNLIMITED = 2147483647
+
+Consumers = dict[str, dict[str, dict[str, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A node's providers as ``rp.<uuid>`` leaves, and what each consumer takes from them."""
+
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    consumers: Consumers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    generation: int
+    leaf: dict[str, Leaf]
+    consumers: Mapping[str, Mapping[str, int]]
+
+    def used(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for amounts in self.consumers.values():
+            for name, amount in amounts.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
+
+class PlacementMirror:
+    """Used by several threads.  Every method may raise ``PlacementError``."""
+
+    def __init__(self, client: PlacementClient, max_providers: int = MAX_PROVIDERS) -> None:
+        self._client = client
+        self._max_providers = max_providers
+        self._known: dict[str, _Known] = {}
+        self._swept: dict[str, tuple[int, str | None, str]] = {}
+        self._lock = threading.Lock()
+
+    def sweep(self) -> frozenset[str]:
+        """One call over the whole cloud: roots of the trees that changed since the last sweep.
+
+        All of them at the first time.  Sees new, gone and moved providers, changed inventories,
+        traits and aggregates and new allocations; not releases.
+        """
+        swept = {
+            one.uuid: (one.generation, one.parent, one.root) for one in self._client.providers()
+        }
+        with self._lock:
+            before, self._swept = self._swept, swept
+            for uuid in self._known.keys() - swept.keys():
+                del self._known[uuid]
+        changed = {uuid for uuid, seen in swept.items() if before.get(uuid) != seen}
+        roots = {swept[uuid][2] for uuid in changed}
+        return frozenset(roots | {before[uuid][2] for uuid in before.keys() - swept.keys()})
+
+    def read(self, node: str) -> Tree:
+        """The tree of one node as it is now; empty if Placement does not know it."""
+        tree = Tree()
+        for provider in self._client.providers(in_tree=node):
+            known = self._provider(provider)
+            tree.leaves[PROVIDER + provider.uuid] = known.leaf
+            _add(tree.consumers, provider.uuid, known.consumers)
+        return tree
+
+    def overview(self, resources: str = "MEMORY_MB:1") -> dict[str, Tree]:
+        """Root to tree of every node that has any of ``resources`` left: one call for all of them.
+
+        Rough: capacities in place of inventories, sums in place of consumers, no aggregates and no
+        generations.  Good enough to begin with; ``read`` says it exactly.
+        """
+        trees: dict[str, Tree] = {}
+        answer = self._client.candidates(f"resources={resources}")
+        for summary in answer.summaries.values():
+            tree = trees.setdefault(summary.root, Tree())
+            tree.leaves[PROVIDER + summary.uuid] = _rough_leaf(summary)
+            used = {name: amount for name, amount in summary.used.items() if amount}
+            if used:
+                tree.consumers[SUM_OF + summary.uuid] = {summary.uuid: used}
+        return trees
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _provider(self, provider: Provider) -> _Known:
+        with self._lock:
+            known = self._known.get(provider.uuid)
+        if known is None or known.generation != provider.generation:
+            known = self._read_provider(provider)
+        elif known.used() != _positive(self._client.usages(provider.uuid)):
+            consumers = self._client.allocations(provider.uuid)
+            known = _Known(known.generation, known.leaf, consumers)
+        else:
+            return known
+        with self._lock:
+            if len(self._known) >= self._max_providers:
+                self._known.clear()
+            self._known[provider.uuid] = known
+        return known
+
+    def _read_provider(self, provider: Provider) -> _Known:
+        inventories = self._client.inventories(provider.uuid)
+        leaf = _leaf(
+            provider.name, provider.parent, provider.generation, inventories,
+            self._client.traits(provider.uuid), self._client.aggregates(provider.uuid),
+        )  # fmt: skip
+        consumers = self._client.allocations(provider.uuid)
+        return _Known(provider.generation, leaf, consumers)
+
+
+def _leaf(
+    name: str,
+    parent: str | None,
+    generation: int,
+    inventories: Mapping[str, Inventory],
+    traits: Iterable[str],
+    aggregates: Iterable[str],
+) -> dict[str, Leaf]:
+    """The shape of state/leaves.py."""
+    rows: dict[str, Leaf] = {
+        rc: [row.total, row.reserved, row.min_unit, row.max_unit, row.step_size,
+             row.allocation_ratio]
+        for rc, row in sorted(inventories.items())
+    }  # fmt: skip
+    return {
+        "name": name, "parent": parent, "generation": generation, "inventories": rows,
+        "traits": list(traits), "aggregates": list(aggregates),
+    }  # fmt: skip
+
+
+def _rough_leaf(summary: Summary) -> dict[str, Leaf]:
+    rows = {
+        name: Inventory(capacity, max_unit=UNLIMITED)
+        for name, capacity in summary.capacity.items()
+        if capacity > 0
+    }
+    return _leaf("", summary.parent, 0, rows, summary.traits, ())
+
+
+def _add(
+    consumers: Consumers, provider: str, found: Mapping[str, Mapping[str, int]]
+) -> None:
+    for consumer, amounts in found.items():
+        consumers.setdefault(consumer, {})[provider] = dict(amounts)
+
+
+def _positive(used: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in used.items() if amount}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumer generations: what each operation expects to find, and what it does if it finds otherwise.
+
+The question is the one of openstack-dev, 16 August 2018: how should Nova behave when Placement
+answers "consumer generation conflict"?  Three ways were discussed: (a) read, write, fail on conflict;
+(b) retry blindly; (c) keep an own view, read, combine, write.  Ours is (c) where we are the author of
+what stands there, and (a) everywhere else; nothing is ever retried blindly.
+
+=========  ==================  ===========================================================
+operation  sent with           on a conflict, what stands there decides
+=========  ==================  ===========================================================
+new        null, no read       exactly our intent: a lost reply, written
+           before              nothing: a lost race for a provider; sent again with null until
+                               ``ORPHAN_AFTER_S``, then once with 0 in case the record is an
+                               orphan, then ``provider_conflict``
+                               an earlier attempt of ours whose outcome was unknown: replaced
+                               with the generation read
+                               anything else: ``consumer_conflict``, a hard error, untouched
+merge      the generation      exactly the union: a lost reply, written
+           just read           what was read before, unchanged: a lost race for a provider,
+                               sent again a few times
+                               anything else: ``consumer_conflict``, untouched
+delete     the generation      nothing: gone already
+           just read           exactly what we wrote: sent again
+                               anything else: left alone; gone if ours is not part of it
+=========  ==================  ===========================================================
+
+A build, a move's new destination and an unshelve are *new* (the conductor has put the source's
+allocation under the migration's uuid before it asks us).  An evacuation is *merge*: the instance's
+consumer still holds the source.  What other services write (revert, confirm, shelve, resize of a
+port) is theirs; we only see it.
+
+An orphan is a consumer record of generation 0 without allocations: Placement commits the record before
+the allocations, and died in between.  It refuses null for ever and takes 0.  But every write of a new
+consumer looks like that for some milliseconds, and whoever then writes with 0 destroys: the creator,
+having lost, deletes the record under the allocations of the one who won.  So 0 is sent only when
+nothing has moved for much longer than a write takes.
+
+Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds:
+two creators with null may both pass (the second adopts the first one's record), and a write of empty
+allocations compares the generation before it reads what it deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shared_scheduler.protocol.messages import Allocations
+
+#: Writes of one consumer before it is given up; with the waits between them some 8 s.
+MAX_ATTEMPTS = 20
+#: A record that refuses null and shows nothing for this long is an orphan ...
+ORPHAN_AFTER_S = 2.0
+#: ... or for this long, where an unanswered write of ours may still be under way.
+ORPHAN_AFTER_UNSURE_S = 5.0
+#: Waits before a write is sent again: doubled each time up to the longest, half of it at random.
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What Placement holds for a consumer.  ``generation`` None: no allocations, no record shown."""
+
+    allocations: Allocations = field(default_factory=dict)
+    generation: int | None = None
+    project_id: str = ""
+    user_id: str = ""
+
+
+class Finding(StrEnum):
+    """What stands there, compared with what one operation wanted."""
+
+    NOTHING = "nothing"
+    AS_WANTED = "as_wanted"
+    UNCHANGED = "unchanged"  # merge: still what was read before
+    OWN_ATTEMPT = "own_attempt"
+    FOREIGN = "foreign"
+
+
+def same(left: Allocations, right: Allocations) -> bool:
+    """Equal as allocations: order and empty parts do not count."""
+    return _plain(left) == _plain(right)
+
+
+def holds(standing: Allocations, part: Allocations) -> bool:
+    """True if any provider of ``part`` carries exactly ``part``'s amounts in ``standing``."""
+    there = _plain(standing)
+    return any(there.get(provider) == amounts for provider, amounts in _plain(part).items())
+
+
+def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int]]:
+    """Both; a provider that is held already (shared storage) is not added again.
+
+    The rule of nova/scheduler/client/report.py, ``_move_operation_alloc_request``.
+    """
+    return _plain(wanted) | _plain(standing)
+
+
+def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int]]:
+    """``standing`` less the providers of ``part``."""
+    return {name: amounts for name, amounts in _plain(standing).items() if name not in part}
+
+
+def find_new(
+    standing: Standing, wanted: Allocations, attempts: tuple[Allocations, ...] = ()
+) -> Finding:
+    """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours."""
+    if not standing.allocations:
+        return Finding.NOTHING
+    if same(standing.allocations, wanted):
+        return Finding.AS_WANTED
+    mine = any(same(standing.allocations, attempt) for attempt in attempts)
+    return Finding.OWN_ATTEMPT if mine else Finding.FOREIGN
+
+
+def find_merge(standing: Standing, before: Standing, wanted: Allocations) -> Finding:
+    """After a conflict or an unknown outcome of a *merge* of ``wanted`` over ``before``."""
+    if standing.generation == before.generation:
+        return Finding.UNCHANGED
+    return Finding.AS_WANTED if same(standing.allocations, wanted) else Finding.FOREIGN
+
+
+def find_delete(standing: Standing, written: Allocations) -> Finding:
+    """Before each attempt of a *delete*."""
+    if not standing.allocations:
+        return Finding.NOTHING
+    return Finding.AS_WANTED if same(standing.allocations, written) else Finding.FOREIGN
+
+
+def wait_s(sent: int, fraction: float) -> float:
+    """Before the next write after ``sent`` of them; ``fraction``: random, from 0 to 1."""
+    longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(sent, 10))
+    return longest * (1 + fraction) / 2
+
+
+def patience_s(unsure: bool) -> float:
+    """How long conflicts are answered with the same write again."""
+    return ORPHAN_AFTER_UNSURE_S if unsure else ORPHAN_AFTER_S
+
+
+def _plain(allocations: Allocations) -> dict[str, dict[str, int]]:
+    plain = {name: _amounts(amounts) for name, amounts in allocations.items()}
+    return {name: amounts for name, amounts in plain.items() if amounts}
+
+
+def _amounts(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}

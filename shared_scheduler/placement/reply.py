@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One answer of Placement and what it means.
+
+Meaning is read from the HTTP status and from Placement's error ``code``, never from its text: texts
+are for people and change.  Where a code is not enough (whose generation conflicted? which provider is
+unknown?) the caller looks at Placement again (reference: placement/errors.py, handlers/allocation.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+CONCURRENT_UPDATE = "placement.concurrent_update"
+#: Statuses of a proxy or server in trouble: whether the request was carried out is unknown.
+_IN_TROUBLE = 500
+#: Longest error text that is kept.
+DETAIL_CHARS = 500
+
+
+class Meaning(StrEnum):
+    """What an answer to a write means."""
+
+    DONE = "done"
+    NO_CAPACITY = "no_capacity"  # 409 that is no conflict: capacity, units, or no such inventory
+    CONFLICT = "conflict"  # 409 concurrent_update: a consumer's or a provider's generation
+    BAD_REQUEST = "bad_request"  # 400: an unknown provider or class, or nonsense
+    DENIED = "denied"  # 401, 403: nothing was done
+    ODD = "odd"  # 404, 406 and the like: no Placement at this address, nothing was done
+    UNKNOWN = "unknown"  # no answer, or 5xx: it may have been carried out
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """``status`` 0 means that nothing came back; ``detail`` then says why."""
+
+    status: int
+    body: Any = None
+    code: str = ""
+    detail: str = ""
+
+    @property
+    def meaning(self) -> Meaning:
+        """See ``Meaning``."""
+        if self.status == 0 or self.status >= _IN_TROUBLE:
+            return Meaning.UNKNOWN
+        if self.status < 300:
+            return Meaning.DONE
+        if self.status == 409:
+            conflict = self.code == CONCURRENT_UPDATE
+            return Meaning.CONFLICT if conflict else Meaning.NO_CAPACITY
+        if self.status == 400:
+            return Meaning.BAD_REQUEST
+        return Meaning.DENIED if self.status in (401, 403) else Meaning.ODD
+
+    def describe(self) -> str:
+        """One line for people."""
+        if self.status == 0:
+            return f"Placement did not answer: {self.detail}"
+        return f"Placement answered HTTP {self.status} {self.code}: {self.detail}"
+
+
+def reply_from(status: int, body: Any) -> Reply:
+    """Make a reply of a status and a decoded JSON body (None if there was none)."""
+    if status < 400:
+        return Reply(status, body)
+    error = _first_error(body)
+    detail = str(error.get("detail") or error.get("title") or "").strip()
+    return Reply(status, body, str(error.get("code", "")), " ".join(detail.split())[:DETAIL_CHARS])
+
+
+def no_reply(detail: str) -> Reply:
+    """Nothing came back."""
+    return Reply(0, None, "", " ".join(detail.split())[:DETAIL_CHARS])
+
+
+def _first_error(body: Any) -> dict[str, Any]:
+    errors = body.get("errors") if isinstance(body, dict) else None
+    first = errors[0] if isinstance(errors, list) and errors else {}
+    return first if isinstance(first, dict) else {}

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consumer to its end: write, compare, retry, look, take back.  Blocking; rules in ``policy``.
+
+::
+
+    write --DONE--------------------------------> written
+      |  --NO_CAPACITY--------------------------> no_capacity
+      |  --BAD_REQUEST--> is the provider there? -> unknown_provider | rejected
+      |  --DENIED, ODD--------------------------> unreachable
+      '  --CONFLICT, UNKNOWN--> read the consumer, ``policy`` says what it means
+                                  |  written | consumer_conflict
+                                  '  write again, with patience, until the deadline
+                                       -> provider_conflict | unreachable
+
+A write that was given up although it may have been carried out is remembered as doubtful.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.placement import policy
+from shared_scheduler.placement.client import (
+    TIMEOUT_S,
+    ConsumerWrite,
+    PlacementClient,
+    PlacementError,
+)
+from shared_scheduler.placement.doubtful import Attempt, Doubtful
+from shared_scheduler.placement.policy import Finding, Standing
+from shared_scheduler.placement.reply import Meaning, Reply
+from shared_scheduler.placement.room import Room
+from shared_scheduler.protocol.messages import Allocations
+
+LOG = logging.getLogger(__name__)
+
+#: Wait before a delete is sent again: uniform between these, so that two losers part.
+RETRY_MIN_S, RETRY_MAX_S = 0.005, 0.050
+#: The generation of a record without allocations.
+ORPHAN = 0
+#: Wait before an unanswered read is sent again.
+READ_AGAIN_S = 0.25
+#: Writes of one serialised intent that are looked at and taken back, and the wait between them.
+MAX_RACES = 4
+RACE_MIN_S, RACE_MAX_S = 0.010, 0.200
+#: Shortest time a call is given, however near the deadline is.
+MIN_CALL_S = 0.5
+#: How long a delete goes on trying before it is left to the doubtful.
+DELETE_PATIENCE_S = 10.0
+#: How long one sweep over the doubtful may take before it is continued in the next.
+SWEEP_PATIENCE_S = 10.0
+
+_FINAL = {
+    Meaning.NO_CAPACITY: WriteCode.NO_CAPACITY,
+    Meaning.DENIED: WriteCode.UNREACHABLE,
+    Meaning.ODD: WriteCode.UNREACHABLE,
+}
+
+
+def first_write(effect: WriteAllocation) -> ConsumerWrite:
+    """The first thing sent for a *new* consumer."""
+    return ConsumerWrite(
+        effect.consumer, effect.allocations, None, effect.project_id, effect.user_id,
+        effect.mappings,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Course:
+    """One write on its way."""
+
+    effect: WriteAllocation
+    next: ConsumerWrite
+    before: Standing | None = None  # set for a merge
+    sent: int = 0
+    unsure: bool = False  # a write without an answer is out
+    conflicts_since_s: float | None = None
+    last: Reply | None = None
+
+    @property
+    def consumer(self) -> str:
+        return self.effect.consumer
+
+
+class Settler:
+    """Used by many threads at once, for different consumers.
+
+    ``pause`` waits so many seconds; True tells that the service stops and nobody should wait on.
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        clock: Callable[[], float],
+        pause: Callable[[float], bool],
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._pause = pause
+        self._rng = rng
+        self._room = Room(client, clock)
+        self._doubtful = Doubtful()
+        self._lock = threading.Lock()  # of _doubtful
+
+    # -- writes ------------------------------------------------------------------------------
+
+    def write(self, effect: WriteAllocation, unsure: bool = False) -> AllocationWritten:
+        """Write one consumer.  ``unsure``: it went out in a batch that got no answer.
+
+        A serialised write that raced is taken back and tried again a few times: all racers see that
+        there is too much, and without that the last unit would go to none of them.
+        """
+        for _ in range(MAX_RACES - 1):
+            answer, raced = self._write_once(effect, unsure)
+            if not raced:
+                return answer
+            self._pause(self._rng.uniform(RACE_MIN_S, RACE_MAX_S))
+        return self._write_once(effect, unsure)[0]
+
+    def _write_once(self, effect: WriteAllocation, unsure: bool) -> tuple[AllocationWritten, bool]:
+        """The answer, and whether it was taken back and may be tried again."""
+        course: _Course | AllocationWritten
+        if effect.policy is ConsumerPolicy.MERGE:
+            course = self._begin_merge(effect)
+        else:
+            course = _Course(effect, first_write(effect), unsure=unsure)
+        if isinstance(course, AllocationWritten):
+            return course, False
+        answer = self._advance(course)
+        if answer.code is WriteCode.WRITTEN and effect.serialise:
+            return self._look(course, answer)
+        return answer, False
+
+    def written(self, effect: WriteAllocation) -> AllocationWritten:
+        """A batch that held this one was answered with yes."""
+        with self._lock:
+            self._doubtful.settled(effect.consumer)
+        return AllocationWritten(effect.claim_id, WriteCode.WRITTEN, "", effect.allocations)
+
+    def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
+        standing = self._read(effect.consumer, effect.deadline_s)
+        if standing is None:
+            detail = "could not read what an evacuated instance holds"
+            return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail)
+        if not standing.allocations:
+            return _Course(effect, first_write(effect))
+        both = policy.union(standing.allocations, effect.allocations)
+        write = replace(
+            first_write(effect), allocations=both, generation=standing.generation, mappings={}
+        )
+        return _Course(effect, write, before=standing)
+
+    def _advance(self, course: _Course) -> AllocationWritten:
+        """Send and compare in turn until it has an end."""
+        if course.unsure:
+            answer = self._compare(course)
+            if answer is not None:
+                return answer
+        while True:
+            answer = self._send(course) or self._compare(course)
+            if answer is not None:
+                return answer
+            self._pause(policy.wait_s(course.sent, self._rng.random()))
+
+    def _send(self, course: _Course) -> AllocationWritten | None:
+        """Send once; None if what stands there has to be looked at."""
+        effect = course.effect
+        wait_s = self._wait_s(effect.deadline_s)
+        course.last = reply = self._client.write(course.next, effect.request_id, wait_s)
+        course.sent += 1
+        meaning = reply.meaning
+        if meaning is Meaning.DONE:
+            return self._end(course, WriteCode.WRITTEN)
+        if meaning is Meaning.BAD_REQUEST:
+            return self._end(course, self._blame(effect))
+        if meaning in _FINAL:
+            return self._end(course, _FINAL[meaning])
+        course.unsure |= meaning is Meaning.UNKNOWN
+        return None
+
+    def _compare(self, course: _Course) -> AllocationWritten | None:
+        """Look at what stands there; None if it is to be sent again (as ``course.next`` says)."""
+        standing = self._read(course.consumer, course.effect.deadline_s)
+        if standing is None:
+            return self._end(course, WriteCode.UNREACHABLE)
+        finding = self._finding(course, standing)
+        if finding is Finding.AS_WANTED:
+            return self._end(course, WriteCode.WRITTEN)
+        if finding is Finding.FOREIGN:
+            return self._end(course, WriteCode.CONSUMER_CONFLICT)
+        if finding is Finding.OWN_ATTEMPT:
+            course.next = replace(course.next, generation=standing.generation)
+        elif finding is Finding.NOTHING and course.next.generation not in (None, ORPHAN):
+            course.next = replace(course.next, generation=None)
+        code = self._patience(course, finding)
+        return None if code is None else self._end(course, code)
+
+    def _patience(self, course: _Course, finding: Finding) -> WriteCode | None:
+        """How it ends if it is not sent again."""
+        now = self._clock()
+        unanswered = course.last is None or course.last.meaning is Meaning.UNKNOWN
+        if now >= course.effect.deadline_s or course.sent >= policy.MAX_ATTEMPTS:
+            return WriteCode.UNREACHABLE if unanswered else WriteCode.PROVIDER_CONFLICT
+        if unanswered:
+            course.conflicts_since_s = None
+            return None
+        if course.conflicts_since_s is None:
+            course.conflicts_since_s = now
+        if now - course.conflicts_since_s < policy.patience_s(course.unsure):
+            return None
+        if finding is Finding.NOTHING and course.next.generation is None:
+            course.next = replace(course.next, generation=ORPHAN)
+            return None
+        return WriteCode.PROVIDER_CONFLICT
+
+    def _finding(self, course: _Course, standing: Standing) -> Finding:
+        if course.before is not None:
+            return policy.find_merge(standing, course.before, course.next.allocations)
+        with self._lock:
+            attempts = self._doubtful.attempts(course.consumer)
+        mine = tuple(one.written for one in attempts if not one.before)
+        return policy.find_new(standing, course.next.allocations, mine)
+
+    def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
+        effect, wrote = course.effect, course.next.allocations
+        with self._lock:
+            if code is WriteCode.WRITTEN:
+                self._doubtful.settled(effect.consumer)
+            elif course.unsure:
+                before = course.before.allocations if course.before else {}
+                self._doubtful.add(effect.consumer, Attempt(wrote, before), self._clock())
+        if code is WriteCode.WRITTEN:
+            return AllocationWritten(effect.claim_id, code, "", wrote)
+        detail = course.last.describe() if course.last else "Placement did not answer"
+        return AllocationWritten(effect.claim_id, code, detail)
+
+    def _blame(self, effect: WriteAllocation) -> WriteCode:
+        """After a 400: stale topology, or a request that no Placement would take."""
+        try:
+            known = all(self._client.exists(provider) for provider in effect.allocations)
+        except PlacementError:
+            return WriteCode.UNREACHABLE
+        return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
+
+    def _look(
+        self, course: _Course, answer: AllocationWritten
+    ) -> tuple[AllocationWritten, bool]:
+        """After a write that no agent has judged: too much there?  Then ours goes."""
+        try:
+            overfull = self._room.look(course.effect.allocations)
+        except PlacementError as error:
+            LOG.warning("claim %s is written, could not look for over-commit: %s",
+                        answer.claim_id, error)  # fmt: skip
+            return answer, False
+        if overfull is None:
+            return answer, False
+        before = course.before.allocations if course.before else {}
+        gone = self.take_back(course.consumer, Attempt(answer.written, before), answer.claim_id)
+        detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
+        return AllocationWritten(answer.claim_id, WriteCode.NO_CAPACITY, detail), gone.gone
+
+    # -- deletes -----------------------------------------------------------------------------
+
+    def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
+        """Delete what one claim wrote, and nothing else."""
+        attempt = Attempt(effect.written, effect.before)
+        return self.take_back(effect.consumer, attempt, effect.claim_id, effect.request_id)
+
+    def take_back(
+        self, consumer: str, attempt: Attempt, claim_id: str, request_id: str = ""
+    ) -> AllocationDeleted:
+        """Put back what stood there before ``attempt``, if what stands there is exactly it."""
+        until_s = self._clock() + DELETE_PATIENCE_S
+        detail = "Placement did not answer"
+        while True:
+            standing = self._read(consumer, until_s)
+            if standing is None:
+                break
+            finding = policy.find_delete(standing, attempt.written)
+            if finding is not Finding.AS_WANTED:
+                return _left_alone(attempt, claim_id, standing)
+            write = _put_back(consumer, attempt.before, standing)
+            reply = self._client.write(write, request_id, self._wait_s(until_s))
+            detail = reply.describe()
+            if reply.meaning is Meaning.DONE:
+                return AllocationDeleted(claim_id, True)
+            retry = reply.meaning in (Meaning.CONFLICT, Meaning.UNKNOWN)
+            if not retry or self._clock() >= until_s or self._pause(self._jitter_s()):
+                break
+        with self._lock:
+            self._doubtful.add(consumer, attempt, self._clock())
+        return AllocationDeleted(claim_id, False, detail)
+
+    # -- doubts ------------------------------------------------------------------------------
+
+    def in_doubt(self) -> int:
+        """Consumers whose allocations are not known for sure."""
+        with self._lock:
+            return len(self._doubtful)
+
+    def sweep(self, busy: Callable[[str], bool], everything: bool = False) -> None:
+        """Look at doubtful consumers again (not those that somebody is writing: ``busy``)."""
+        now = self._clock()
+        with self._lock:
+            due = self._doubtful.all() if everything else self._doubtful.due(now)
+        for consumer, attempts in due:
+            if self._clock() > now + SWEEP_PATIENCE_S:
+                return
+            if not busy(consumer):
+                self._look_again(consumer, attempts)
+
+    def _look_again(self, consumer: str, attempts: tuple[Attempt, ...]) -> None:
+        try:
+            standing = self._client.consumer(consumer)
+        except PlacementError:
+            self._looked(consumer, answered=False)
+            return
+        for attempt in attempts:
+            if policy.same(standing.allocations, attempt.written):
+                reply = self._client.write(_put_back(consumer, attempt.before, standing))
+                LOG.warning("allocations of %s had been written after all: took them back (%s)",
+                            consumer, reply.meaning)  # fmt: skip
+                self._looked(consumer, answered=reply.meaning is Meaning.DONE)
+                return
+        self._looked(consumer, answered=True)
+
+    def _looked(self, consumer: str, answered: bool) -> None:
+        with self._lock:
+            self._doubtful.looked(consumer, self._clock(), answered)
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _read(self, consumer: str, until_s: float) -> Standing | None:
+        """What a consumer holds, asked again until ``until_s``; None if nothing was learned."""
+        while True:
+            try:
+                return self._client.consumer(consumer, self._wait_s(until_s))
+            except PlacementError as error:
+                LOG.debug("reading consumer %s: %s", consumer, error)
+            if self._clock() + READ_AGAIN_S >= until_s or self._pause(READ_AGAIN_S):
+                return None
+
+    def _jitter_s(self) -> float:
+        return self._rng.uniform(RETRY_MIN_S, RETRY_MAX_S)
+
+    def _wait_s(self, until_s: float) -> float:
+        return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
+
+
+def _put_back(consumer: str, before: Allocations, standing: Standing) -> ConsumerWrite:
+    return ConsumerWrite(
+        consumer, before, standing.generation, standing.project_id, standing.user_id
+    )
+
+
+def _left_alone(attempt: Attempt, claim_id: str, standing: Standing) -> AllocationDeleted:
+    """Somebody else's now, or nothing: gone, unless our part is still in it."""
+    ours = policy.without(attempt.written, attempt.before)
+    if not policy.holds(standing.allocations, ours):
+        return AllocationDeleted(claim_id, True)
+    detail = "somebody has added to these allocations; left alone"
+    return AllocationDeleted(claim_id, False, detail, left_alone=True)

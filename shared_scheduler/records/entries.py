@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision record as one line for the log, and as the entry that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared_scheduler.decision.record import DecisionCounts, DecisionRecord
+
+PLACED = "placed"
+
+#: Reasons that the line for the log names; the record has them all.
+REASONS_IN_LINE_MAX = 4
+#: Instances that it names.
+INSTANCES_IN_LINE_MAX = 4
+
+
+def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]:
+    """What sinks keep.  ``at_s``: seconds since 1970."""
+    return {
+        "at": round(at_s, 6),
+        "scheduler": scheduler,
+        "request_id": record.request_id,
+        "project_id": record.asked["project_id"],
+        "outcome": record.failure or PLACED,
+        "hosts": [inner[0] for inner in record.answer if inner],
+        **record.as_dict(),
+    }
+
+
+def line(record: DecisionRecord) -> str:
+    """What an operator greps for: who asked, where to, out of how many, why not others, how long."""
+    asked: list[str] = record.asked["instances"]
+    if record.failure:
+        head = f"No host for {_shortened(asked)}: {record.failure}: {record.text}"
+    else:
+        pairs = zip(asked, record.answer, strict=True)
+        head = "Placed " + _shortened([f"{uuid or 'server'} on {inner[0]}" for uuid, inner in pairs])
+    parts = [head, _counts(record.decisions[-1:]), _attempts(record), _time(record.timings_ms)]
+    return f"{record.request_id}: " + "; ".join(part for part in parts if part)
+
+
+def _shortened(names: list[str]) -> str:
+    more = len(names) - INSTANCES_IN_LINE_MAX
+    shown = ", ".join(names[:INSTANCES_IN_LINE_MAX])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _counts(decisions: tuple[DecisionCounts, ...]) -> str:
+    if not decisions:
+        return ""
+    [counts] = decisions
+    fell = sorted(counts.reasons.items(), key=lambda one: (-one[1], one[0]))
+    named = ", ".join(f"{count} {code}" for code, count in fell[:REASONS_IN_LINE_MAX])
+    return f"{counts.survivors} of {counts.hosts} hosts passed" + (f", fell: {named}" if named else "")
+
+
+def _attempts(record: DecisionRecord) -> str:
+    bad = [each for each in record.attempts if each.outcome != "written"]
+    if not bad:
+        return ""
+    named = ", ".join(f"{each.host} {each.outcome}" for each in bad[:REASONS_IN_LINE_MAX])
+    return f"{len(bad)} hosts turned it down: {named}"
+
+
+def _time(timings_ms: Mapping[str, float]) -> str:
+    total = timings_ms.get("total")
+    return "" if total is None else f"{total:.1f} ms"

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An in-process Placement for a module of tests (its database is a global of the process)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.placement.world import World, load_app
+
+
+@pytest.fixture(scope="module")
+def placement_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    app, put_back = load_app(tmp_path_factory.mktemp("placement"))
+    yield app
+    put_back()
+
+
+@pytest.fixture
+def world(placement_app: Any) -> Iterator[World]:
+    yield World(placement_app)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What queued up goes out together; what is refused is split; every effect has one answer."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.placement.group_commit import GroupCommit
+from tests.unit.placement.world import Fault, World, in_trouble, lost_reply
+
+WAIT_S = 60.0
+
+
+def intent(provider: str, vcpus: int = 1, **changes: Any) -> WriteAllocation:
+    given: dict[str, Any] = {
+        "claim_id": str(uuid.uuid4()), "consumer": str(uuid.uuid4()),
+        "allocations": {provider: {"VCPU": vcpus}}, "mappings": {"": (provider,)},
+        "project_id": "project", "user_id": "user", "policy": ConsumerPolicy.NEW,
+        "serialise": False, "request_id": "", "deadline_s": time.monotonic() + WAIT_S,
+    }  # fmt: skip
+    return WriteAllocation(**(given | changes))
+
+
+def undo(effect: WriteAllocation) -> DeleteAllocation:
+    return DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations)
+
+
+class Committer:
+    """The core's side, with one worker so that a queue builds up while a call is held."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        self.world = world
+        self.heard: queue.Queue[Any] = queue.Queue()
+        self.gate = threading.Event()
+        self.held = threading.Event()
+        options = {"workers": 1, "rng": random.Random(1)} | options
+        self.commit = GroupCommit(world.client, self.heard.put, **options)
+        self.commit.start()
+
+    def hold(self, go: Callable[[], Any]) -> Any:
+        self.held.set()
+        self.gate.wait(WAIT_S)
+        return go()
+
+    def while_one_is_held(self, *effects: Any, faults: Sequence[Fault] = ()) -> WriteAllocation:
+        """Queue these while a first write is under way, then let it go; ``faults`` come after it."""
+        first = intent(self.world.provider())
+        self.world.http.faults = [lambda _, __, go: self.hold(go), *faults]
+        self.world.http.calls.clear()
+        self.commit.submit(first)
+        assert self.held.wait(WAIT_S)
+        for effect in effects:
+            self.commit.submit(effect)
+        self.gate.set()
+        return first
+
+    def answers(self, count: int) -> dict[str, Any]:
+        found = [self.heard.get(timeout=WAIT_S) for _ in range(count)]
+        assert len({one.claim_id for one in found}) == count, "an effect was answered twice"
+        return {one.claim_id: one for one in found}
+
+    def codes(self, *effects: WriteAllocation) -> list[WriteCode]:
+        found = self.answers(len(effects))
+        return [found[effect.claim_id].code for effect in effects]
+
+    def writes(self) -> list[tuple[str, str]]:
+        return [call for call in self.world.http.calls if call[0] in ("PUT", "POST")]
+
+
+@pytest.fixture
+def committer(world: World) -> Iterator[Committer]:
+    one = Committer(world)
+    yield one
+    one.gate.set()
+    one.commit.stop(drain_s=5.0)
+
+
+W, N = WriteCode.WRITTEN, WriteCode.NO_CAPACITY
+
+
+def test_one_write_is_one_put(world: World, committer: Committer) -> None:
+    effect = intent(world.provider())
+    world.http.calls.clear()
+    committer.commit.submit(effect)
+    assert committer.codes(effect) == [W]
+    assert world.http.calls == [("PUT", f"/allocations/{effect.consumer}")]
+
+
+def test_what_queued_up_while_a_write_was_in_flight_is_one_post(
+    world: World, committer: Committer
+) -> None:
+    effects = [intent(world.provider()) for _ in range(5)]
+    first = committer.while_one_is_held(*effects)
+    assert committer.codes(first, *effects) == [W] * 6
+    assert [method for method, _ in committer.writes()] == ["PUT", "POST"]
+
+
+def test_seventeen_are_two_posts(world: World, committer: Committer) -> None:
+    node = world.provider(vcpus=64)
+    effects = [intent(node) for _ in range(17)]
+    first = committer.while_one_is_held(*effects)
+    assert committer.codes(first, *effects) == [W] * 18
+    assert [method for method, _ in committer.writes()] == ["PUT", "POST", "PUT"]
+    assert world.used(node) == 17
+
+
+def test_only_the_guilty_one_fails(world: World, committer: Committer) -> None:
+    full = world.provider(vcpus=1)
+    effects = [intent(world.provider()) for _ in range(7)]
+    effects.insert(3, intent(full, vcpus=2))
+    first = committer.while_one_is_held(*effects)
+    assert committer.codes(first, *effects) == [W, W, W, W, N, W, W, W, W]
+
+
+def test_the_last_unit_goes_to_one_of_a_batch(world: World, committer: Committer) -> None:
+    node = world.provider(vcpus=3)
+    effects = [intent(node) for _ in range(5)]
+    first = committer.while_one_is_held(*effects)
+    codes = committer.codes(first, *effects)
+    assert sorted(codes[1:]) == sorted([W, W, W, N, N])
+    assert world.used(node) == 3
+
+
+def test_a_consumer_that_exists_does_not_spoil_its_batch(
+    world: World, committer: Committer
+) -> None:
+    theirs = world.provider()
+    effects = [intent(world.provider()) for _ in range(4)]
+    world.take(effects[1].consumer, {theirs: {"VCPU": 1}})
+    first = committer.while_one_is_held(*effects)
+    assert committer.codes(first, *effects) == [W, W, WriteCode.CONSUMER_CONFLICT, W, W]
+
+
+@pytest.mark.parametrize("fault", [lost_reply, in_trouble])
+def test_a_batch_without_an_answer_is_read_back_one_by_one(
+    world: World, committer: Committer, fault: Fault
+) -> None:
+    effects = [intent(world.provider()) for _ in range(4)]
+    first = committer.while_one_is_held(*effects, faults=[fault])
+    assert committer.codes(first, *effects) == [W] * 5
+    assert [world.used(next(iter(one.allocations))) for one in effects] == [1] * 4
+
+
+def test_serialised_writes_go_alone(world: World, committer: Committer) -> None:
+    effects = [intent(world.provider(), serialise=True) for _ in range(3)]
+    first = committer.while_one_is_held(*effects)
+    assert committer.codes(first, *effects) == [W] * 4
+    assert [method for method, _ in committer.writes()] == ["PUT"] * 4
+
+
+def test_a_delete_waits_for_the_write_of_its_consumer(world: World, committer: Committer) -> None:
+    node = world.provider()
+    effect = intent(node)
+    first = committer.while_one_is_held(effect, undo(effect))
+    heard = [committer.heard.get(timeout=WAIT_S) for _ in range(3)]
+    assert [type(one) for one in heard] == [
+        AllocationWritten, AllocationWritten, AllocationDeleted
+    ]  # fmt: skip
+    assert heard[0].claim_id == first.claim_id and heard[2].gone
+    assert world.used(node) == 0
+
+
+def test_many_at_once_on_few_nodes_never_exceed_them(world: World) -> None:
+    committer = Committer(world, workers=4)
+    nodes = [world.provider(vcpus=5) for _ in range(4)]
+    effects = [intent(nodes[number % 4], serialise=number % 3 == 0) for number in range(40)]
+    for effect in effects:
+        committer.commit.submit(effect)
+    codes = committer.codes(*effects)
+    assert (codes.count(W), codes.count(N)) == (20, 20)
+    assert [world.used(node) for node in nodes] == [5] * 4
+    committer.commit.stop()
+
+
+def test_what_waited_too_long_is_never_sent(world: World, committer: Committer) -> None:
+    node = world.provider()
+    late = intent(node, deadline_s=time.monotonic() + 0.05)
+    first = intent(world.provider())
+    world.http.faults.append(lambda _, __, go: committer.hold(go))
+    committer.commit.submit(first)
+    assert committer.held.wait(WAIT_S)
+    committer.commit.submit(late)
+    assert committer.codes(late) == [WriteCode.UNREACHABLE]
+    committer.gate.set()
+    assert committer.codes(first) == [W]
+    assert world.used(node) == 0
+
+
+def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
+    committer = Committer(world, max_waiting=2)
+    node = world.provider()
+    effects = [intent(node) for _ in range(3)]
+    first = committer.while_one_is_held(*effects)
+    assert committer.codes(first, *effects) == [W, W, W, WriteCode.UNREACHABLE]
+    committer.commit.stop()
+
+
+def test_a_stop_lets_go_out_what_is_queued(world: World) -> None:
+    committer = Committer(world)
+    effects = [intent(world.provider()) for _ in range(20)]
+    first = committer.while_one_is_held(*effects)
+    committer.commit.stop()
+    assert committer.codes(first, *effects) == [W] * 21
+
+
+def test_a_stop_in_the_middle_of_an_outage_ends_and_answers_everybody(world: World) -> None:
+    committer = Committer(world)
+    effects = [intent(world.provider()) for _ in range(20)]
+    first = committer.while_one_is_held(*effects, faults=[in_trouble] * 10_000)
+    committer.commit.stop(drain_s=0.2)
+    world.http.faults = []
+    codes = committer.codes(first, *effects)
+    assert codes[1:] == [WriteCode.UNREACHABLE] * 20
+
+
+def test_after_the_stop_nothing_is_taken_in(world: World) -> None:
+    committer = Committer(world)
+    committer.commit.stop()
+    committer.commit.submit(intent(world.provider()))
+    assert committer.commit.waiting() == 0
+
+
+def test_somebody_who_does_not_take_an_answer_stops_nobody(world: World) -> None:
+    heard: queue.Queue[Any] = queue.Queue()
+
+    def refuse_once(event: Any) -> None:
+        heard.put(event)
+        if heard.qsize() == 1:
+            raise RuntimeError("the core is busy")
+
+    commit = GroupCommit(world.client, refuse_once, workers=1)
+    commit.start()
+    effects = [intent(world.provider()) for _ in range(2)]
+    for effect in effects:
+        commit.submit(effect)
+    assert {heard.get(timeout=WAIT_S).code for _ in effects} == {W}
+    commit.stop()

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the core asks of Placement, and what it hears."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
+from shared_scheduler.placement.client import narrowed
+from shared_scheduler.placement.questions import Questions
+from tests.unit.placement.world import World, in_trouble
+
+QUERY = "limit=1000&resources=VCPU:2&root_required=!COMPUTE_STATUS_DISABLED"
+
+
+class Asker:
+    """The core's side."""
+
+    def __init__(self, world: World) -> None:
+        self.heard: queue.Queue[Any] = queue.Queue()
+        self.questions = Questions(world.client, self.heard.put)
+        self.questions.start()
+
+    def ask(self, question: Any) -> Any:
+        self.questions.submit(question)
+        return self.heard.get(timeout=30)
+
+
+@pytest.fixture
+def asker(world: World) -> Iterator[Asker]:
+    one = Asker(world)
+    yield one
+    one.questions.stop()
+
+
+def test_candidates_of_one_node(world: World, asker: Asker) -> None:
+    node, _other = world.provider(), world.provider()
+    answer = asker.ask(AskCandidates("ask", node, (QUERY,), ""))
+    assert answer.error == ""
+    assert [one.allocations for one in answer.candidates] == [{node: {"VCPU": 2}}]
+    assert answer.candidates[0].mappings == {"": (node,)}
+
+
+def test_answers_of_all_queries_follow_one_another(world: World, asker: Asker) -> None:
+    node = world.provider(inventories={"VCPU": {"total": 4}, "PCPU": {"total": 4}})
+    answer = asker.ask(AskCandidates("ask", node, ("resources=PCPU:1", "resources=VCPU:1"), ""))
+    assert [set(one.allocations[node]) for one in answer.candidates] == [{"PCPU"}, {"VCPU"}]
+
+
+def test_a_numbered_group_is_answered_from_a_child(world: World, asker: Asker) -> None:
+    node = world.provider()
+    gpu = world.provider(parent=node, inventories={"VGPU": {"total": 1}})
+    answer = asker.ask(AskCandidates("ask", node, ("resources=VCPU:1&resources_gpu=VGPU:1",), ""))
+    (one,) = answer.candidates
+    assert one.allocations == {node: {"VCPU": 1}, gpu: {"VGPU": 1}}
+    assert one.mappings["_gpu"] == (gpu,)
+
+
+def test_numbered_groups_alone_are_kept_to_the_node_too(world: World, asker: Asker) -> None:
+    node, _other = world.provider(), world.provider()
+    answer = asker.ask(AskCandidates("ask", node, ("resources1=VCPU:1",), ""))
+    assert [set(one.allocations) for one in answer.candidates] == [{node}]
+
+
+def test_a_full_node_has_none(world: World, asker: Asker) -> None:
+    node = world.provider(vcpus=1)
+    answer = asker.ask(AskCandidates("ask", node, (QUERY,), ""))
+    assert (answer.candidates, answer.error) == ((), "")
+
+
+def test_storage_that_is_shared_is_found_although_in_tree_hides_it(
+    world: World, asker: Asker
+) -> None:
+    pool = str(uuid.uuid4())
+    node = world.provider(aggregates=(pool,))
+    other = world.provider(aggregates=(pool,))
+    share = world.provider(
+        inventories={"DISK_GB": {"total": 100}}, traits=("MISC_SHARES_VIA_AGGREGATE",), aggregates=(pool,),
+    )  # fmt: skip
+    answer = asker.ask(AskCandidates("ask", node, ("resources=VCPU:1,DISK_GB:10",), ""))
+    assert [one.allocations for one in answer.candidates] == [
+        {node: {"VCPU": 1}, share: {"DISK_GB": 10}}
+    ]
+    fitting = asker.ask(AskFitting("fit", ("resources=VCPU:1,DISK_GB:10",), ""))
+    assert {node, other} <= fitting.nodes
+
+
+def test_which_nodes_fit(world: World, asker: Asker) -> None:
+    big, small = world.provider(vcpus=64), world.provider(vcpus=2)
+    answer = asker.ask(AskFitting("fit", ("resources=VCPU:33",), ""))
+    assert big in answer.nodes and small not in answer.nodes
+
+
+def test_a_child_speaks_for_its_root(world: World, asker: Asker) -> None:
+    node = world.provider()
+    world.provider(parent=node, inventories={"VGPU": {"total": 7}})
+    answer = asker.ask(AskFitting("fit", ("resources1=VGPU:7",), ""))
+    assert node in answer.nodes
+
+
+def test_a_consumer(world: World, asker: Asker) -> None:
+    node, consumer = world.provider(), str(uuid.uuid4())
+    world.take(consumer, {node: {"VCPU": 3}})
+    assert asker.ask(LookUpConsumer(consumer)).allocations == {node: {"VCPU": 3}}
+    nobody = asker.ask(LookUpConsumer(str(uuid.uuid4())))
+    assert (nobody.allocations, nobody.error) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [AskCandidates("a", str(uuid.uuid4()), (QUERY,), ""), AskFitting("a", (QUERY,), ""),
+     LookUpConsumer(str(uuid.uuid4()))],
+    ids=["candidates", "fitting", "consumer"],
+)  # fmt: skip
+def test_trouble_is_said(world: World, asker: Asker, question: Any) -> None:
+    world.http.faults = [in_trouble]
+    assert "503" in asker.ask(question).error
+
+
+def test_a_query_that_placement_refuses_is_said(world: World, asker: Asker) -> None:
+    answer = asker.ask(AskFitting("fit", ("resources=NO_SUCH:1",), ""))
+    assert "400" in answer.error
+
+
+def test_what_waits_at_the_stop_still_hears_something(world: World) -> None:
+    asker, held = Asker(world), threading.Event()
+
+    def slow(_: str, __: str, go: Callable[[], Any]) -> Any:
+        held.wait(30)
+        return go()
+
+    world.http.faults = [slow, slow]
+    consumers = [str(uuid.uuid4()) for _ in range(3)]
+    for consumer in consumers:
+        asker.questions.submit(LookUpConsumer(consumer))
+    stopper = threading.Thread(target=asker.questions.stop)
+    stopper.start()
+    while not asker.questions.stopping:
+        time.sleep(0.01)
+    held.set()
+    stopper.join(30)
+    heard = {answer.consumer: answer.error for answer in asker.heard.queue}
+    assert set(heard) == set(consumers)
+    assert "stops" in heard[consumers[2]]
+
+
+def test_a_query_is_narrowed_to_a_tree() -> None:
+    assert narrowed("limit=1000&resources=VCPU:1", "node", None) == "resources=VCPU:1&in_tree=node"
+    both = narrowed("resources1=VCPU:1&resources_b=VGPU:1&group_policy=none", "node", None)
+    assert both.endswith("&in_tree1=node&in_tree_b=node")
+    assert narrowed("resources=VCPU:1&in_tree=old", "node", 5).endswith("&limit=5&in_tree=node")
+    assert narrowed("member_of=in:a,b&member_of=!in:c", "", None) == "member_of=in:a,b&member_of=!in:c"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator reads of a decision."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from shared_scheduler.decision.record import (
+    Attempt,
+    DecisionCounts,
+    DecisionRecord,
+    Weighed,
+    asked_of,
+)
+from shared_scheduler.decision.request import Flavor, Request
+from shared_scheduler.protocol.messages import Usage
+from shared_scheduler.records import entries
+
+
+def record(instances: tuple[str, ...] = ("i-1",), **changes: Any) -> DecisionRecord:
+    request = Request(
+        request_id="req-7", project_id="demo", user_id="u", flavor=Flavor(name="m1"), forms=(),
+        usage=Usage(), instance_uuids=instances,
+    )
+    values: dict[str, Any] = {
+        "decisions": (
+            DecisionCounts(0, 10, 3, {"ComputeFilter": 1, "no_room": 6},
+                           (Weighed("n2", "cmp2", 1.75, 3, 41),)),
+        ),
+        "attempts": (Attempt("i-1", "n2", "cmp2", "written", {}, 3, 41, 2.5, 8.0),),
+        "answer": tuple((f"cmp{n}", "cmp9") for n, _ in enumerate(instances, 2)),
+        "timings_ms": {"total": 12.345},
+    }
+    return DecisionRecord("req-7", asked_of(request), **{**values, **changes})
+
+
+def test_a_placed_server_is_one_line() -> None:
+    assert entries.line(record()) == (
+        "req-7: Placed i-1 on cmp2; 3 of 10 hosts passed, fell: 6 no_room, 1 ComputeFilter; 12.3 ms"
+    )
+
+
+def test_hosts_that_turned_it_down_are_named() -> None:
+    refused = Attempt("i-1", "n5", "cmp5", "topology", {})
+
+    text = entries.line(record(attempts=(refused, *record().attempts)))
+
+    assert "1 hosts turned it down: cmp5 topology" in text
+
+
+def test_no_host_says_why() -> None:
+    text = entries.line(record(failure="no_valid_host", text="0 of 10 hosts pass", answer=()))
+
+    assert text.startswith("req-7: No host for i-1: no_valid_host: 0 of 10 hosts pass;")
+
+
+def test_a_large_request_does_not_make_a_long_line() -> None:
+    text = entries.line(record(tuple(f"i-{n}" for n in range(100))))
+
+    assert "and 96 more" in text
+    assert len(text) < 400
+
+
+def test_the_entry_has_what_to_search_by_and_everything_else() -> None:
+    kept = entries.entry(record(), "sched1", 1_760_000_000.25)
+
+    assert (kept["outcome"], kept["hosts"], kept["project_id"]) == ("placed", ["cmp2"], "demo")
+    assert kept["asked"]["flavor"] == "m1"
+    assert kept["decisions"][0]["best"][0]["sequence"] == 41
+    json.dumps(kept)
+
+
+def test_a_failure_is_its_outcome() -> None:
+    kept = entries.entry(record(failure="timed_out", answer=()), "sched1", 0.0)
+
+    assert (kept["outcome"], kept["hosts"]) == ("timed_out", [])

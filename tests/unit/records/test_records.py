@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records are kept in bounded space, and never in the way of decisions."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, func, select
+
+from shared_scheduler.nova import process
+from shared_scheduler.records import database, recorder
+from shared_scheduler.records.database import DECISIONS, DecisionTable
+from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.recorder import Record, Recorder
+
+
+def record(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "at": 1_760_000_000.5 + number, "scheduler": "sched1", "request_id": f"req-{number}",
+        "project_id": "demo", "outcome": "placed", "hosts": ["cmp1"], **more,
+    }
+
+
+class TestWrongOptions:
+    """One line that names the option, instead of a traceback at the start."""
+
+    def test_a_file_that_cannot_be_opened(self, tmp_path: Path) -> None:
+        with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: .*directory"):
+            JsonLines(tmp_path, max_mb=1, kept=2)
+
+    @pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/place/r.db", "what://h/d"])
+    def test_a_database_that_cannot_be_used(self, url: str) -> None:
+        with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_connection: "):
+            DecisionTable(url, 100)
+
+    def test_the_process_refuses_to_start_with_them(self) -> None:
+        assert RecordsError in process.MENDABLE
+
+
+class TestStop:
+    def test_a_sink_that_hangs_does_not_hold_up_the_stop(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Hanging:
+            def __init__(self) -> None:
+                self.begun, self.go_on = threading.Event(), threading.Event()
+
+            def write(self, records: Sequence[Record]) -> None:
+                self.begun.set()
+                self.go_on.wait()
+
+            def close(self) -> None:
+                assert self.go_on.is_set(), "closed while it was written to"
+
+        monkeypatch.setattr(recorder, "STOP_WAIT_S", 0.05)
+        monkeypatch.setattr(recorder, "QUEUE_MAX", 1)
+        hanging = Hanging()
+        records = Recorder([hanging])
+        records.start()
+        records.add(record(1))
+        hanging.begun.wait()
+        records.add(record(2))  # the queue is full now
+
+        records.stop()
+
+        hanging.go_on.set()
+
+
+class TestJsonLines:
+    def test_one_line_a_record(self, tmp_path: Path) -> None:
+        lines = JsonLines(tmp_path / "made" / "records.jsonl", max_mb=1, kept=2)
+
+        lines.write([record(1), record(2)])
+        lines.close()
+
+        text = (tmp_path / "made" / "records.jsonl").read_text().splitlines()
+        assert [json.loads(line)["request_id"] for line in text] == ["req-1", "req-2"]
+
+    def test_a_restart_goes_on_in_the_same_file(self, tmp_path: Path) -> None:
+        for number in (1, 2):
+            lines = JsonLines(tmp_path / "r", max_mb=1, kept=2)
+            lines.write([record(number)])
+            lines.close()
+
+        assert len((tmp_path / "r").read_text().splitlines()) == 2
+
+    def test_files_are_put_aside_and_the_oldest_go(self, tmp_path: Path) -> None:
+        lines = JsonLines(tmp_path / "r", max_mb=1, kept=3)
+
+        for number in range(5):
+            lines.write([record(number, filler="x" * 600_000)])
+        lines.close()
+
+        kept = [json.loads((tmp_path / name).read_text())["request_id"]
+                for name in ("r", "r.1", "r.2")]
+        assert kept == ["req-4", "req-3", "req-2"]
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["r", "r.1", "r.2"]
+
+    def test_one_file_alone_begins_anew(self, tmp_path: Path) -> None:
+        lines = JsonLines(tmp_path / "r", max_mb=1, kept=1)
+        lines.write([record(n, filler="x" * 600_000) for n in range(3)])
+        lines.close()
+
+        assert json.loads((tmp_path / "r").read_text())["request_id"] == "req-2"
+
+
+class TestDecisionTable:
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/decisions.sqlite"
+
+    def test_a_record_is_found_by_its_request(self, url: str) -> None:
+        table = DecisionTable(url, rows_max=1000)
+
+        table.write([record(1, reasons={"ram": 3}), record(2)])
+
+        assert table.find("req-1") == [record(1, reasons={"ram": 3})]
+        table.close()
+
+    def test_the_oldest_rows_go(self, url: str) -> None:
+        table = DecisionTable(url, rows_max=150)
+
+        for start in range(0, 1000, database.TRIM_EVERY):
+            table.write([record(start + n) for n in range(database.TRIM_EVERY)])
+        table.close()
+
+        with create_engine(url).connect() as connection:
+            assert connection.execute(select(func.count()).select_from(DECISIONS)).scalar() == 150
+            oldest = connection.execute(select(func.min(DECISIONS.c.at))).scalar()
+        assert oldest == record(850)["at"]
+
+
+class Kept:
+    """A sink that can be held up and can fail."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.reached = threading.Event()
+        self.fail = False
+        self.tries = 0
+        self.closed = False
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.reached.set()
+        self.go.wait()
+        self.tries += 1
+        if self.fail:
+            raise OSError("No space left on device")
+        self.records += records
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class TestRecorder:
+    def test_what_was_added_is_written_before_it_stops(self) -> None:
+        sink = Kept()
+        carrier = Recorder([sink])
+        carrier.start()
+
+        for number in range(250):
+            carrier.add(record(number))
+        carrier.stop()
+
+        assert [r["request_id"] for r in sink.records] == [f"req-{n}" for n in range(250)]
+        assert sink.closed
+
+    def test_a_slow_sink_costs_records_not_time(self) -> None:
+        sink = Kept()
+        sink.go.clear()
+        carrier = Recorder([sink])
+        carrier.start()
+        carrier.add(record(0))
+        sink.reached.wait()
+
+        for number in range(recorder.QUEUE_MAX + 10):
+            carrier.add(record(number))
+
+        assert carrier.dropped == 10
+        sink.go.set()
+        carrier.stop()
+        assert len(sink.records) == recorder.QUEUE_MAX + 1
+
+    def test_a_sink_that_fails_is_left_alone_and_the_other_goes_on(self) -> None:
+        broken, good = Kept(), Kept()
+        broken.fail = True
+        now = [0.0]
+        carrier = Recorder([broken, good], clock=lambda: now[0])
+        carrier.start()
+        for number in range(3 * recorder.BATCH_MAX):
+            carrier.add(record(number))
+        carrier.stop()
+
+        assert broken.tries == 1
+        assert len(good.records) == 3 * recorder.BATCH_MAX
+
+    def test_without_sinks_nothing_is_kept_and_nothing_waits(self) -> None:
+        carrier = Recorder([])
+        carrier.start()
+        for number in range(recorder.QUEUE_MAX + 1):
+            carrier.add(record(number))
+        carrier.stop()
+
+        assert not carrier
+        assert carrier.dropped == 0
