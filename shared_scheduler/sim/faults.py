@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong, drawn from the seed: kinds, moments, victims, and that it is healed again.
+
+Swarm testing: each seed draws which kinds of faults it has at all, so that rare combinations come up
+and no kind hides another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import exp, log
+from random import Random
+
+from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.world import World
+
+#: faults last from a tenth of a second to a quarter of a minute, short ones as often as long ones
+FAULT_LOG_S = (log(0.1), log(15.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong at ``at_s`` and is mended ``for_s`` later."""
+
+    kind: str
+    at_s: float
+    for_s: float
+    what: str
+
+
+class Faults:
+    """Plans faults for a world and puts them on its agenda.  ``planned`` is what will happen."""
+
+    def __init__(self, world: World, rng: Random) -> None:
+        self.planned: list[Fault] = []
+        self._world = world
+        self._rng = rng
+        self._kinds: dict[str, Callable[[float, float], str]] = {
+            "cut_nodes": self._cut_nodes,
+            "cut_half": self._cut_half,
+            "deaf_node": self._deaf_node,
+            "dumb_node": self._dumb_node,
+            "cut_scheduler": self._cut_scheduler,
+            "storm": self._storm,
+            "agent_dies": self._agent_dies,
+            "compute_dies": self._compute_dies,
+            "scheduler_dies": self._scheduler_dies,
+            "placement_down": self._placement_down,
+        }
+
+    def draw(self, from_s: float, until_s: float, every_s: float) -> None:
+        """Plan faults between two moments, about one each ``every_s``; all are mended by then."""
+        names = sorted(self._kinds)
+        chosen = [name for name in names if self._rng.random() < 0.5] or [self._rng.choice(names)]
+        at_s = from_s + self._rng.expovariate(1 / every_s)
+        while at_s < until_s:
+            for_s = min(exp(self._rng.uniform(*FAULT_LOG_S)), until_s - at_s)
+            self.plan(self._rng.choice(chosen), at_s, for_s)
+            at_s += self._rng.expovariate(1 / every_s)
+
+    def plan(self, kind: str, at_s: float, for_s: float) -> Fault:
+        """Plan one fault of a kind.  Raises ``KeyError`` for a kind that does not exist."""
+        what = self._kinds[kind](at_s, for_s)
+        fault = Fault(kind, at_s, for_s, what)
+        self.planned.append(fault)
+        agenda, trace = self._world.agenda, self._world.trace
+        agenda.at(at_s, trace.note, "faults", f"{kind} {what} for {for_s:.3f} s")
+        return fault
+
+    def kinds(self) -> tuple[str, ...]:
+        """Every kind there is."""
+        return tuple(sorted(self._kinds))
+
+    # -- kinds: each puts its begin and end on the agenda, and says whom it hits
+
+    def _span(self, at_s: float, for_s: float, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        self._world.agenda.at(at_s, begin)
+        self._world.agenda.at(at_s + for_s, end)
+
+    def _some_nodes(self) -> list[SimNode]:
+        nodes = list(self._world.nodes.values())
+        return self._rng.sample(nodes, min(len(nodes), self._rng.randint(1, 5)))
+
+    def _cut(self, addresses: list[str], at_s: float, for_s: float, out: bool, into: bool) -> str:
+        network = self._world.network
+        for address in addresses:
+            self._span(
+                at_s,
+                for_s,
+                lambda a=address: network.cut(a, out, into),  # type: ignore[misc]
+                lambda a=address: network.heal(a, out, into),  # type: ignore[misc]
+            )
+        return " ".join(addresses) if len(addresses) < 6 else f"{len(addresses)} nodes"
+
+    def _cut_nodes(self, at_s: float, for_s: float) -> str:
+        return self._cut([n.address for n in self._some_nodes()], at_s, for_s, True, True)
+
+    def _cut_half(self, at_s: float, for_s: float) -> str:
+        nodes = list(self._world.nodes.values())
+        half = self._rng.sample(nodes, len(nodes) // 2)
+        return self._cut([node.address for node in half], at_s, for_s, True, True)
+
+    def _deaf_node(self, at_s: float, for_s: float) -> str:
+        return self._cut([self._some_nodes()[0].address], at_s, for_s, False, True)
+
+    def _dumb_node(self, at_s: float, for_s: float) -> str:
+        return self._cut([self._some_nodes()[0].address], at_s, for_s, True, False)
+
+    def _cut_scheduler(self, at_s: float, for_s: float) -> str:
+        number = self._rng.randrange(self._world.sizes.schedulers)
+        network, hit = self._world.network, []
+
+        def begin() -> None:
+            scheduler = self._world.schedulers.get(number)
+            if scheduler is not None:
+                hit.append(scheduler.name)
+                network.cut(scheduler.name)
+
+        def end() -> None:
+            for name in hit:
+                network.heal(name)
+
+        self._span(at_s, for_s, begin, end)
+        return f"scheduler-{number}"
+
+    def _storm(self, at_s: float, for_s: float) -> str:
+        network, rng = self._world.network, self._rng
+        calm = network.weather
+        storm = Weather(
+            loss=rng.choice((0.0, 0.01, 0.1, 0.3)),
+            duplicates=rng.choice((0.0, 0.1, 0.5)),
+            late=rng.choice((0.0, 0.2, 1.0)),
+            late_max_s=rng.choice((0.05, 1.0, 5.0)),
+            delay_s=calm.delay_s,
+            jitter_s=calm.jitter_s,
+        )
+
+        def blow() -> None:
+            network.weather = storm
+
+        def calm_down() -> None:
+            if network.weather is storm:
+                network.weather = replace(calm)
+
+        self._span(at_s, for_s, blow, calm_down)
+        return f"loss {storm.loss} duplicates {storm.duplicates} late {storm.late}"
+
+    def _agent_dies(self, at_s: float, for_s: float) -> str:
+        victims = [node for node in self._some_nodes()]
+        for node in victims:
+            self._one_agent_dies(node, at_s, for_s)
+        return " ".join(node.node for node in victims)
+
+    def _one_agent_dies(self, node: SimNode, at_s: float, for_s: float) -> None:
+        died: list[bool] = []
+
+        def die() -> None:
+            if node.agent is not None:
+                node.kill_agent()
+                died.append(True)
+
+        def rise() -> None:
+            if died:
+                node.start_agent()
+
+        self._span(at_s, for_s, die, rise)
+
+    def _compute_dies(self, at_s: float, for_s: float) -> str:
+        node = self._some_nodes()[0]
+        died: list[bool] = []
+
+        def die() -> None:
+            if node.compute_up:
+                node.kill_compute()
+                died.append(True)
+
+        def rise() -> None:
+            if died:
+                node.start_compute()
+
+        self._span(at_s, for_s, die, rise)
+        return node.node
+
+    def _scheduler_dies(self, at_s: float, for_s: float) -> str:
+        number = self._rng.randrange(self._world.sizes.schedulers)
+        died: list[bool] = []
+
+        def die() -> None:
+            if number in self._world.schedulers:
+                self._world.kill_scheduler(number)
+                died.append(True)
+
+        def rise() -> None:
+            if died:
+                self._world.start_scheduler(number)
+
+        self._span(at_s, for_s, die, rise)
+        return f"scheduler-{number}"
+
+    def _placement_down(self, at_s: float, for_s: float) -> str:
+        world = self._world
+        span_s = min(for_s, 5.0)
+        self._span(at_s, span_s, lambda: world.set_placement(False), lambda: world.set_placement(True))
+        return f"for {span_s:.3f} s"

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state channel that misbehaves on purpose, from a seeded generator.
+
+Every message is encoded and decoded again with the real codec, once for each receiver, so that no
+object is ever shared by accident.  Delivery follows the table of ``transport/bus.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.messages import Message
+from shared_scheduler.sim.agenda import Agenda, Trace
+
+Receive = Callable[[Message], None]
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is now.  Parts are of 1, delays in seconds.
+
+    ``late`` is the part of messages that is delayed by up to ``late_max_s`` more (reordering).
+    """
+
+    loss: float = 0.0
+    duplicates: float = 0.0
+    late: float = 0.0
+    late_max_s: float = 1.0
+    delay_s: float = 0.001
+    jitter_s: float = 0.002
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    address: str
+    scheduler: bool
+    receive: Receive
+
+
+class Network:
+    """The state channel of one cell."""
+
+    def __init__(self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace) -> None:
+        self.weather = weather
+        self.counters: Counter[str] = Counter()
+        self._agenda = agenda
+        self._rng = rng
+        self._trace = trace
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._cut_from: Counter[str] = Counter()  # nothing that they send arrives
+        self._cut_to: Counter[str] = Counter()  # nothing arrives at them
+
+    # -- who is there
+
+    def join(self, address: str, scheduler: bool, receive: Receive) -> None:
+        """An endpoint appears, in place of an older one with its address."""
+        self._endpoints[address] = _Endpoint(address, scheduler, receive)
+
+    def leave(self, address: str) -> None:
+        """An endpoint is gone, with everything that is on the way to it."""
+        self._endpoints.pop(address, None)
+
+    # -- cuts
+
+    def cut(self, address: str, sending: bool = True, receiving: bool = True) -> None:
+        """Cut an endpoint off, in one direction or both.  Cuts add up until they are healed."""
+        self._cut_from[address] += sending
+        self._cut_to[address] += receiving
+
+    def heal(self, address: str, sending: bool = True, receiving: bool = True) -> None:
+        """Take one such cut back."""
+        self._cut_from[address] -= sending
+        self._cut_to[address] -= receiving
+
+    def is_cut(self, address: str) -> bool:
+        """Whether messages to or from it are lost."""
+        return self._cut_from[address] > 0 or self._cut_to[address] > 0
+
+    # -- sending
+
+    def broadcast(self, sender: str, message: Message) -> None:
+        """An agent's reaches all schedulers; a scheduler's all agents and the other schedulers."""
+        body = self._encoded(sender, message)
+        own = self._endpoints.get(sender)
+        to_all = own is not None and own.scheduler
+        for address, endpoint in self._endpoints.items():
+            if address != sender and (to_all or endpoint.scheduler):
+                self._send(sender, address, body)
+
+    def cast(self, sender: str, address: str, message: Message) -> None:
+        """To one endpoint, or to nobody."""
+        self._send(sender, address, self._encoded(sender, message))
+
+    def _encoded(self, sender: str, message: Message) -> bytes:
+        body = codec.encode(message)
+        name = type(message).__name__
+        self.counters[f"sent_{name.lower()}"] += 1
+        self.counters["sent_bytes"] += len(body)
+        return body
+
+    def _send(self, sender: str, address: str, body: bytes) -> None:
+        weather, rng = self.weather, self._rng
+        self.counters["deliveries"] += 1
+        if self._cut_from[sender] > 0 or (weather.loss and rng.random() < weather.loss):
+            self.counters["lost"] += 1
+            return
+        self._deliver_later(address, body)
+        if weather.duplicates and rng.random() < weather.duplicates:
+            self.counters["duplicated"] += 1
+            self._deliver_later(address, body)
+
+    def _deliver_later(self, address: str, body: bytes) -> None:
+        weather, rng = self.weather, self._rng
+        delay_s = weather.delay_s + weather.jitter_s * rng.random()
+        if weather.late and rng.random() < weather.late:
+            self.counters["delayed"] += 1
+            delay_s += weather.late_max_s * rng.random()
+        self._agenda.after(delay_s, self._deliver, address, body)
+
+    def _deliver(self, address: str, body: bytes) -> None:
+        endpoint = self._endpoints.get(address)
+        if endpoint is None or self._cut_to[address] > 0:
+            self.counters["lost"] += 1
+            return
+        endpoint.receive(codec.decode(body))

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Placement for the simulator, as the real one behaves (docs: Placement's allocation API).
+
+* Capacity by the one rule of ``state/fits.py``.
+* A consumer is new (generation null) or it is not; a write for a consumer that holds something else
+  is a conflict, and one that repeats what stands there is a success (the writer reads it back).
+* The check looks at the state at the beginning of a write and the rows appear at its end, so that
+  racing writes for one provider over-commit it, as the real one does: Placement alone protects
+  nobody.  ``races=False`` gives the behaviour that one would wish for.
+* A DELETE frees at once; what frees a provider moves no generation, so nobody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compute_agent.events import ProviderFacts
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.state.fits import Shortage, first_shortage
+from shared_scheduler.state.resources import Inventory, same_allocations, sum_amounts
+
+
+@dataclass(slots=True)
+class Write:
+    """A write that has begun: what it found, and what it wants."""
+
+    consumer: str
+    allocations: Allocations
+    shortage: Shortage | None
+    before: Allocations | None
+
+
+@dataclass(slots=True)
+class SimPlacement:
+    """Providers, one tree a node with the root only, and who holds what."""
+
+    races: bool = True
+    up: bool = True
+    providers: dict[str, ProviderFacts] = field(default_factory=dict)
+    consumers: dict[str, Allocations] = field(default_factory=dict)
+    _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
+
+    # -- providers
+
+    def add_provider(self, node: str, name: str, inventories: Mapping[str, Inventory]) -> None:
+        """A compute node's root provider."""
+        self.providers[node] = ProviderFacts(node, name, None, 1, inventories)
+        self._on.setdefault(node, {})
+
+    def tree(self, node: str) -> tuple[ProviderFacts, ...]:
+        """The providers of a node's tree."""
+        return (self.providers[node],) if node in self.providers else ()
+
+    def consumers_of(self, node: str) -> dict[str, Allocations]:
+        """Who holds something of this provider: consumer -> its part there."""
+        return dict(self._on.get(node, {}))
+
+    def used(self, node: str) -> Mapping[str, int]:
+        """Resource class -> amount in use on this provider."""
+        return sum_amounts(self._on.get(node, {}).values()).get(node, {})
+
+    def over_commit(self, node: str) -> dict[str, int]:
+        """Resource class -> amount above capacity; empty if all is well."""
+        inventories = self.providers[node].inventories
+        used = self.used(node)
+        return {
+            rc: amount - inventories[rc].capacity for rc, amount in used.items() if amount > inventories[rc].capacity
+        }
+
+    # -- writing
+
+    def begin_write(self, consumer: str, allocations: Allocations) -> Write:
+        """The check, at the beginning of a write."""
+        return Write(consumer, allocations, self._shortage(allocations), self.consumers.get(consumer))
+
+    def end_write(self, write: Write) -> tuple[WriteCode, str]:
+        """The rows, at its end."""
+        stands = self.consumers.get(write.consumer)
+        if stands is not None:
+            if same_allocations(stands, write.allocations):
+                return WriteCode.WRITTEN, ""
+            return WriteCode.CONSUMER_CONFLICT, f"{write.consumer} holds other allocations"
+        if any(node not in self.providers for node in write.allocations):
+            return WriteCode.UNKNOWN_PROVIDER, "no such resource provider"
+        shortage = write.shortage if self.races else self._shortage(write.allocations)
+        if shortage is not None:
+            return WriteCode.NO_CAPACITY, f"{shortage.resource_class}: {shortage.detail()}"
+        self._put(write.consumer, write.allocations)
+        return WriteCode.WRITTEN, ""
+
+    def _put(self, consumer: str, allocations: Allocations) -> None:
+        self.consumers[consumer] = allocations
+        for node, amounts in allocations.items():
+            self._on[node][consumer] = {node: amounts}
+
+    def delete(self, consumer: str) -> None:
+        """The consumer holds nothing any more."""
+        for node in self.consumers.pop(consumer, {}):
+            self._on[node].pop(consumer, None)
+
+    def delete_exactly(self, consumer: str, written: Allocations) -> None:
+        """Delete the consumer if what stands there is what was written."""
+        stands = self.consumers.get(consumer)
+        if stands is not None and same_allocations(stands, written):
+            self.delete(consumer)
+
+    # -- asking
+
+    def fitting(self, wanted: Mapping[str, int]) -> frozenset[str]:
+        """Root providers that could take this much of each class."""
+        return frozenset(node for node in self.providers if self._shortage({node: wanted}) is None)
+
+    def _shortage(self, allocations: Allocations) -> Shortage | None:
+        inventories = {node: self.providers[node].inventories for node in allocations if node in self.providers}
+        used = {node: self.used(node) for node in inventories}
+        return first_shortage(inventories, used, allocations)
+
+
+def wanted_of(query: str) -> dict[str, int]:
+    """The amounts of a query string's ``resources`` (simulated requests have no other groups)."""
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if name == "resources":
+            pairs = (item.split(":") for item in value.split(","))
+            return {rc: int(amount) for rc, amount in pairs}
+    return {}

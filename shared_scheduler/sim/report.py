@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a world did, as plain data and as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.sim.world import World
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """The value below which ``part`` of 1 of them lie; 0 of none."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def endings_of(world: World) -> Counter[str]:
+    """How the claims of the schedulers that live now have ended."""
+    total: Counter[str] = Counter(world.dead_endings)
+    for scheduler in world.schedulers.values():
+        total.update(scheduler.core.claims.endings)
+    return total
+
+
+def lags_of(world: World) -> dict[str, int]:
+    """For each node: sequences that exist and that the schedulers together have not applied."""
+    lags = {node: 0 for node in world.nodes}
+    for scheduler in world.schedulers.values():
+        for known in scheduler.core.nodes:
+            newest = world.checkers.newest_of(known.node)
+            if newest is None or newest.epoch == 0:
+                continue
+            same_life = known.window.epoch == newest.epoch
+            applied = known.window.sequence if same_life else 0
+            lags[known.node] += max(0, newest.sequence - (applied or 0))
+    return lags
+
+
+def packing(world: World) -> dict[str, float]:
+    """Nodes in use, and how full those are in memory."""
+    used, busy = 0.0, 0
+    for node in world.nodes.values():
+        memory_mb = world.placement.used(node.node).get("MEMORY_MB", 0)
+        if memory_mb:
+            busy += 1
+            used += memory_mb / world.sizes.size.memory_mb
+    return {"nodes_in_use": busy, "memory_used_of_those": round(used / busy, 4) if busy else 0.0}
+
+
+def report(world: World) -> dict[str, Any]:
+    """All figures; times in milliseconds of virtual time unless they are called wall."""
+    endings = endings_of(world)
+    claims = sum(endings.values())
+    refused = endings[ClaimState.REFUSED.value]
+    lost = world.counters["requests_lost_with_scheduler"]
+    steps_s = world.all_step_s()
+    return {
+        "seed": world.seed,
+        "nodes": len(world.nodes),
+        "schedulers": world.sizes.schedulers,
+        "virtual_s": round(world.now, 3),
+        "requests": world.counters["requests"],
+        "answered": world.counters["answered"],
+        "failed": {k[7:]: n for k, n in sorted(world.counters.items()) if k.startswith("failed_")},
+        "lost_with_a_scheduler": lost,
+        "instances": world.counters["instances"],
+        "claims": claims,
+        "claim_endings": dict(sorted(endings.items())),
+        "refused_percent": round(100 * refused / claims, 3) if claims else 0.0,
+        "latency_ms": _milliseconds(world.latencies_s),
+        "decision_wall_ms": _milliseconds(steps_s),
+        "windows": window_counters(world),
+        "messages": dict(sorted(world.network.counters.items())),
+        "packing": packing(world),
+        "over_committed_nodes": sum(bool(world.placement.over_commit(n)) for n in world.nodes),
+        "checks": dict(sorted(world.checkers.checked.items())),
+        "violations": [violation.line() for violation in world.checkers.violations],
+        "trace": world.trace.digest(),
+    }
+
+
+def _milliseconds(values_s: Sequence[float]) -> dict[str, float]:
+    parts = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+    return {name: round(1000 * percentile(values_s, part), 3) for name, part in parts.items()}
+
+
+def window_counters(world: World) -> dict[str, int]:
+    """The windows' counters, summed over the schedulers that live now."""
+    total: Counter[str] = Counter()
+    for scheduler in world.schedulers.values():
+        total.update(scheduler.core.nodes.window_counters.as_dict())
+    return dict(sorted(total.items()))
+
+
+def as_text(figures: Mapping[str, Any], indent: str = "") -> str:
+    """Figures for people: one line a name, nested ones on one line."""
+    lines = []
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            value = "  ".join(f"{key} {item}" for key, item in value.items() if item) or "none"
+        elif isinstance(value, list):
+            value = "".join(f"\n{indent}  {item}" for item in value) or "none"
+        lines.append(f"{indent}{name.replace('_', ' '):24} {value}")
+    return "\n".join(lines)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One simulated scheduler: the real core, and an edge that talks to the simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.judge import AcceptAll
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.protocol.messages import Message
+from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.sim.network import Network
+from shared_scheduler.sim.placement import SimPlacement, Write, wanted_of
+from shared_scheduler.sim.ticking import Ticking
+from shared_scheduler.state.table import HostTable
+
+#: the one cell of a simulated cloud
+CELL = "cell-1"
+
+
+class SchedulerListener(Protocol):
+    """Who is told what a scheduler says and does (the world)."""
+
+    def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
+        """A request is over."""
+
+    def stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
+        """The core took a step, and its effects are on their way."""
+
+    def refresh(self, scheduler: SimScheduler, node: str) -> None:
+        """The core wants a node read again from the databases and Placement."""
+
+
+class SimScheduler:
+    """A scheduler in one life; a restart makes a new one with the next ``life``.
+
+    ``clock`` measures how long steps really take (seconds); the simulator itself passes none.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        life: int,
+        agenda: Agenda,
+        network: Network,
+        placement: SimPlacement,
+        rng: Random,
+        trace: Trace,
+        settings: Settings,
+        placement_delay_s: Callable[[], float],
+        listener: SchedulerListener,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.name = f"scheduler-{number}.{life}"
+        self.number = number
+        self.up = True
+        self.step_s: list[float] = []
+        self._agenda = agenda
+        self._network = network
+        self._placement = placement
+        self._trace = trace
+        self._placement_delay_s = placement_delay_s
+        self._listener = listener
+        self._clock = clock
+        table = HostTable()
+        self.core = SchedulerCore(Identity(self.name, life), settings, table, Decider(table), AcceptAll(), rng)
+        self._ticking = Ticking(agenda, self.core.next_deadline_s, lambda: self.feed(ev.Tick()))
+
+    def start(self) -> None:
+        """Join the channel."""
+        self._trace.note(self.name, "starts")
+        self._network.join(self.name, True, self._receive)
+        self.feed(ev.ChannelChanged(CELL, True))
+
+    def kill(self) -> None:
+        """Die without a word."""
+        self._trace.note(self.name, "dies")
+        self.up = False
+        self._ticking.stop()
+        self._network.leave(self.name)
+
+    def _receive(self, message: Message) -> None:
+        self.feed(ev.MessagesArrived(CELL, (message,)))
+
+    def feed(self, event: ev.Event) -> None:
+        """Give the core an event, and carry out what it wants."""
+        if not self.up:
+            return
+        for effect in self._step(event):
+            self._carry_out(effect)
+        self._listener.stepped(self, event)
+        self._ticking.look()
+
+    def _step(self, event: ev.Event) -> list[ef.Effect]:
+        if self._clock is None:
+            return self.core.step(event, self._agenda.now)
+        began_s = self._clock()
+        effects = self.core.step(event, self._agenda.now)
+        if isinstance(event, ev.RequestArrived):
+            self.step_s.append(self._clock() - began_s)
+        return effects
+
+    # -- effects
+
+    def _carry_out(self, effect: ef.Effect) -> None:
+        match effect:
+            case ef.Send(_, address, message):
+                self._network.cast(self.name, address, message)
+            case ef.Broadcast(_, message):
+                self._network.broadcast(self.name, message)
+            case ef.WriteAllocation():
+                self._later(self._begin_write, effect)
+            case ef.DeleteAllocation():
+                self._later(self._delete, effect)
+            case ef.Answer() | ef.Fail():
+                self._listener.answered(self, effect)
+            case ef.RefreshNode(_, node, _):
+                self._listener.refresh(self, node)
+            case _:
+                self._later(self._answer_question, effect)
+
+    def _later(self, action: Callable[..., None], *args: object) -> None:
+        """The request travels to Placement."""
+        self._agenda.after(self._placement_delay_s() / 2, action, *args)
+
+    def _reply(self, event: ev.Event) -> None:
+        """The answer travels back."""
+        self._agenda.after(self._placement_delay_s() / 2, self.feed, event)
+
+    def _begin_write(self, effect: ef.WriteAllocation) -> None:
+        if not self._placement.up:
+            self._reply(ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "down"))
+            return
+        write = self._placement.begin_write(effect.consumer, effect.allocations)
+        self._agenda.after(self._placement_delay_s() / 2, self._end_write, effect, write)
+
+    def _end_write(self, effect: ef.WriteAllocation, write: Write) -> None:
+        code, detail = self._placement.end_write(write)
+        self._trace.note("placement", f"{code.value} {effect.claim_id} {effect.consumer}")
+        self._reply(ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations))
+
+    def _delete(self, effect: ef.DeleteAllocation) -> None:
+        up = self._placement.up
+        if up:
+            self._placement.delete_exactly(effect.consumer, effect.written)
+            self._trace.note("placement", f"deleted {effect.claim_id} {effect.consumer}")
+        self._reply(ev.AllocationDeleted(effect.claim_id, up, "" if up else "down"))
+
+    def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer) -> None:
+        error = "" if self._placement.up else "Placement is down"
+        match effect:
+            case ef.AskCandidates(ask_id, node, queries):
+                found = () if error else self._candidates(node, queries)
+                self._reply(ev.CandidatesAnswered(ask_id, found, error))
+            case ef.AskFitting(ask_id, queries):
+                nodes = frozenset() if error else self._fitting(queries)
+                self._reply(ev.FittingAnswered(ask_id, nodes, error))
+            case ef.LookUpConsumer(consumer):
+                holds = self._placement.consumers.get(consumer, {})
+                self._reply(ev.ConsumerAnswered(consumer, holds, error))
+
+    def _fitting(self, queries: tuple[str, ...]) -> frozenset[str]:
+        found: frozenset[str] = frozenset()
+        for query in queries:
+            found |= self._placement.fitting(wanted_of(query))
+        return found
+
+    def _candidates(self, node: str, queries: tuple[str, ...]) -> tuple[ev.Candidate, ...]:
+        wanted = (wanted_of(query) for query in queries)
+        return tuple(
+            ev.Candidate({node: amounts}, {"": (node,)})
+            for amounts in wanted
+            if node in self._placement.fitting(amounts)
+        )

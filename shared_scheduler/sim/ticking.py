@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives a machine its ticks: one alarm at a time on the agenda, at the machine's own deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared_scheduler.sim.agenda import Agenda
+
+#: a deadline that has passed is served this much later, so that virtual time always moves on
+LEAST_PAUSE_S = 0.0001
+
+
+class Ticking:
+    """Calls ``tick`` when ``deadline_s`` says so.  ``look`` after each step of the machine."""
+
+    def __init__(self, agenda: Agenda, deadline_s: Callable[[], float | None], tick: Callable[[], None]) -> None:
+        self._agenda = agenda
+        self._deadline_s = deadline_s
+        self._tick = tick
+        self._at_s = float("inf")
+        self._stopped = False
+
+    def look(self) -> None:
+        """The deadline may have changed."""
+        deadline_s = self._deadline_s()
+        if deadline_s is not None and deadline_s < self._at_s:
+            self._at_s = max(deadline_s, self._agenda.now + LEAST_PAUSE_S)
+            self._agenda.at(self._at_s, self._ring, self._at_s)
+
+    def stop(self) -> None:
+        """The machine is no more."""
+        self._stopped = True
+
+    def _ring(self, at_s: float) -> None:
+        if self._stopped or at_s != self._at_s:
+            return
+        self._at_s = float("inf")
+        self._tick()
+        self.look()

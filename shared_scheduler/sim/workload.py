@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users ask for, and what becomes of it: arrivals, flavors, builds, deletes.
+
+Plays the conductor: a request goes to one of the living schedulers, the answer comes back after a
+while, the build is cast to the chosen host.  A build may fail; the conductor then frees its
+allocation and tries the alternates by itself, without asking any scheduler: such an instance is
+uninvited on its host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+from shared_scheduler.core.effects import Answer, Choice, Fail
+from shared_scheduler.decision.request import Flavor, PlacementForm, Request
+from shared_scheduler.protocol.messages import Usage
+
+#: name, vcpus, memory in MiB, disk in GB: the mix of seed 001's bench without its largest
+FLAVORS = (
+    Flavor("small", 1, 2_048, 20),
+    Flavor("medium", 2, 4_096, 40),
+    Flavor("large", 4, 8_192, 80),
+    Flavor("xlarge", 8, 16_384, 160),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What users do.  Rates are per second, parts are of 1."""
+
+    rate_per_s: float = 20.0
+    lifetime_s: float = 60.0
+    several: float = 0.05  # requests for more than one instance
+    several_max: int = 4
+    not_flat: float = 0.05  # requests whose candidates Placement must name
+    build_fails: float = 0.02
+    num_alternates: int = 2
+    patience_s: float = 20.0  # how long the caller waits for an answer
+    flavors: tuple[Flavor, ...] = FLAVORS
+
+
+class Fate(StrEnum):
+    """Where an instance is."""
+
+    ASKED = "asked"
+    BUILDING = "building"
+    LIVES = "lives"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+@dataclass(slots=True)
+class Server:
+    """One instance that a user wants."""
+
+    uuid: str
+    request_id: str
+    usage: Usage
+    fate: Fate = Fate.ASKED
+    node: str = ""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request that a scheduler has, and its instances."""
+
+    request: Request
+    scheduler: str
+    asked_s: float
+    deadline_s: float
+    servers: tuple[Server, ...]
+    outcome: Answer | Fail | None = None
+    ended_s: float = 0.0
+
+
+def usage_of(flavor: Flavor) -> Usage:
+    """What an instance of this flavor takes."""
+    return Usage(flavor.vcpus, flavor.memory_mb, flavor.root_gb, 1, 0)
+
+
+def make_request(number: int, flavor: Flavor, count: int, flat: bool, habits: Habits) -> Request:
+    """A request for ``count`` instances, as Nova's edge would make it."""
+    amounts = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": flavor.root_gb}
+    query = "resources=" + ",".join(f"{rc}:{amount}" for rc, amount in sorted(amounts.items()))
+    return Request(
+        request_id=f"req-{number}",
+        project_id="project",
+        user_id="user",
+        flavor=flavor,
+        forms=(PlacementForm(amounts),),
+        usage=usage_of(flavor),
+        instance_uuids=tuple(f"server-{number}-{i}" for i in range(count)),
+        flat=flat,
+        queries=(query,),
+        num_alternates=habits.num_alternates,
+    )
+
+
+@dataclass(slots=True)
+class Users:
+    """Draws requests from a seeded generator."""
+
+    habits: Habits
+    rng: Random
+    count: int = 0
+    asked: dict[str, Asked] = field(default_factory=dict)
+    servers: dict[str, Server] = field(default_factory=dict)
+
+    def next_pause_s(self) -> float:
+        """Time to the next request."""
+        return self.rng.expovariate(self.habits.rate_per_s)
+
+    def ask(self, scheduler: str, now: float) -> Asked:
+        """The next request, for ``scheduler``."""
+        self.count += 1
+        rng, habits = self.rng, self.habits
+        several = rng.random() < habits.several
+        count = rng.randint(2, habits.several_max) if several else 1
+        flat = rng.random() >= habits.not_flat
+        request = make_request(self.count, rng.choice(habits.flavors), count, flat, habits)
+        servers = tuple(Server(uuid, request.request_id, request.usage) for uuid in request.instance_uuids)
+        deadline_s = now + habits.patience_s
+        asked = Asked(request, scheduler, now, deadline_s, servers)
+        self.asked[request.request_id] = asked
+        self.servers.update({server.uuid: server for server in servers})
+        return asked
+
+
+def placed(answer: Answer) -> tuple[Choice, ...]:
+    """The claimed choice of each instance."""
+    return tuple(inner[0] for inner in answer.choices)

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The deterministic world: real scheduler and agent cores, everything around them simulated.
+
+One seed decides everything: each part draws from a generator of its own that is made from the seed
+and the part's name, so that a change in one part does not move the chances of the others.  There is
+one cell.  Virtual time is in seconds from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from compute_agent import settings as agent_settings
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.settings import Settings
+from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.sim.checkers import Checkers
+from shared_scheduler.sim.computes import Size
+from shared_scheduler.sim.network import Network, Weather
+from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.placement import SimPlacement
+from shared_scheduler.sim.schedulers import CELL, SimScheduler
+from shared_scheduler.sim.workload import Asked, Fate, Habits, Server, Users, placed
+from shared_scheduler.state.services import ServiceFacts
+
+#: an RPC or a cast over the API's message queue takes up to this long
+RPC_S = 0.004
+#: the answer to a request may be this much later than its deadline (it travels)
+ANSWER_SLACK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large the world is, and how it works when nothing is broken."""
+
+    nodes: int = 50
+    schedulers: int = 3
+    agentless: float = 0.0  # part of the nodes without an agent
+    size: Size = field(default_factory=Size)
+    placement_s: float = 0.005  # mean time of one call to Placement
+    beat_interval_s: float = 5.0
+    build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
+    poll_s: float = 5.0  # agentless nodes are read again this often
+
+
+class World:
+    """Everything.  ``run`` it, break it (``faults.py``), ask it (``checkers.py``, ``report.py``)."""
+
+    def __init__(
+        self,
+        seed: int,
+        sizes: Sizes,
+        habits: Habits,
+        weather: Weather,
+        settings: Settings | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.sizes = sizes
+        self.agenda = Agenda()
+        self.trace = Trace(self.agenda)
+        self.network = Network(self.agenda, self.rng("network"), weather, self.trace)
+        self.placement = SimPlacement()
+        self.settings = settings if settings is not None else Settings()
+        self.users = Users(habits, self.rng("users"))
+        self.counters: Counter[str] = Counter()
+        self.latencies_s: list[float] = []
+        #: how the claims of schedulers that died had ended
+        self.dead_endings: Counter[str] = Counter()
+        self._dead_step_s: list[float] = []
+        self.checkers = Checkers(self)
+        self._clock = clock
+        self._edge_rng = self.rng("edge")
+        self._open = True
+        self._placement_down_s = float("-inf")
+        self.nodes = {node.node: node for node in map(self._make_node, range(sizes.nodes))}
+        self.schedulers: dict[int, SimScheduler] = {}
+        self._lives: Counter[int] = Counter()
+        self._start()
+
+    def rng(self, name: str) -> Random:
+        """The generator of one part of this world."""
+        return Random(f"{self.seed}/{name}")
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.agenda.now
+
+    # -- beginning
+
+    def _make_node(self, number: int) -> SimNode:
+        beats = agent_settings.Settings(beat_interval_s=self.sizes.beat_interval_s)
+        return SimNode(
+            number,
+            self.agenda,
+            self.network,
+            self.placement,
+            self.rng(f"node-{number}"),
+            self.trace,
+            beats,
+            self.sizes.size,
+            self.placement_delay_s,
+            self.checkers.agent_sent,
+        )
+
+    def _start(self) -> None:
+        without = int(self.sizes.nodes * self.sizes.agentless)
+        for i, node in enumerate(self.nodes.values()):
+            if i >= without:
+                self.agenda.after(self._edge_rng.random(), node.start_agent)
+        for number in range(self.sizes.schedulers):
+            self.start_scheduler(number)
+        self.agenda.after(1.0 + self.users.next_pause_s(), self._arrive)
+
+    def start_scheduler(self, number: int) -> SimScheduler:
+        """A new life of scheduler ``number``, with the bulk read that the service does at start."""
+        assert number not in self.schedulers, "one life at a time"
+        self._lives[number] += 1
+        self.schedulers[number] = scheduler = SimScheduler(
+            number,
+            self._lives[number],
+            self.agenda,
+            self.network,
+            self.placement,
+            self.rng(f"scheduler-{number}.{self._lives[number]}"),
+            self.trace,
+            self.settings,
+            self.placement_delay_s,
+            self,
+            self._clock,
+        )
+        services = tuple(ServiceFacts(node.host) for node in self.nodes.values())
+        scheduler.feed(ev.ServicesRead(CELL, services, True))
+        for node in self.nodes.values():
+            scheduler.feed(self._node_read(node, self.now))
+        scheduler.start()
+        self.agenda.after(self.sizes.poll_s, self._poll, scheduler)
+        return scheduler
+
+    def kill_scheduler(self, number: int) -> None:
+        """It dies, with every request that it has."""
+        scheduler = self.schedulers.pop(number)
+        self._dead_step_s.extend(scheduler.step_s)
+        self.dead_endings.update(scheduler.core.claims.endings)
+        scheduler.kill()
+        for asked in self.users.asked.values():
+            if asked.scheduler == scheduler.name and asked.outcome is None:
+                self.counters["requests_lost_with_scheduler"] += 1
+
+    def placement_delay_s(self) -> float:
+        """The time of one call to Placement, from request to answer."""
+        return self.sizes.placement_s * (0.5 + self._edge_rng.random())
+
+    # -- the edges of schedulers
+
+    def _node_read(self, node: SimNode, read_at_s: float) -> ev.NodeRead:
+        report = node.tracker.audit()
+        leaves = dict(report.leaves)
+        for facts in self.placement.tree(node.node):
+            leaves[f"rp.{facts.uuid}"] = {
+                "name": facts.name,
+                "parent": None,
+                "generation": facts.generation,
+                "inventories": {rc: [*row.to_leaf()] for rc, row in facts.inventories.items()},
+                "traits": [],
+                "aggregates": [],
+            }
+        members = frozenset(node.tracker.instances)
+        consumers = self.placement.consumers_of(node.node)
+        return ev.NodeRead(CELL, node.node, node.host, node.host, leaves, consumers, members, read_at_s)
+
+    def refresh(self, scheduler: SimScheduler, node: str) -> None:
+        """Read a node again for one scheduler."""
+        self.agenda.after(self.placement_delay_s(), self._refreshed, scheduler, node)
+
+    def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
+        if self.placement.up and scheduler.up:
+            scheduler.feed(self._node_read(self.nodes[node], self.now))
+
+    def _poll(self, scheduler: SimScheduler) -> None:
+        """What the service's poller does: rows that no agent speaks for are read again."""
+        if not scheduler.up:
+            return
+        for node in self.nodes:
+            if not scheduler.core.nodes.agent_speaks_for(node):
+                self._refreshed(scheduler, node)
+        self.agenda.after(self.sizes.poll_s, self._poll, scheduler)
+
+    def stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
+        """A scheduler took a step."""
+        self.checkers.scheduler_stepped(scheduler, event)
+
+    # -- requests
+
+    def close(self) -> None:
+        """No further requests and deletes."""
+        self._open = False
+
+    def _arrive(self) -> None:
+        if not self._open:
+            return
+        if self.schedulers:
+            numbers = sorted(self.schedulers)
+            scheduler = self.schedulers[self._edge_rng.choice(numbers)]
+            asked = self.users.ask(scheduler.name, self.now)
+            self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
+            self.counters["requests"] += 1
+            event = ev.RequestArrived(asked.request, asked.deadline_s)
+            self.agenda.after(RPC_S * self._edge_rng.random(), scheduler.feed, event)
+        self.agenda.after(self.users.next_pause_s(), self._arrive)
+
+    def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
+        """A scheduler answers: the conductor hears of it after a while."""
+        asked = self.users.asked[effect.request.request_id]
+        self.checkers.answered(asked, effect)
+        asked.outcome, asked.ended_s = effect, self.now
+        self.latencies_s.append(self.now - asked.asked_s)
+        if isinstance(effect, ef.Fail):
+            self.counters[f"failed_{effect.code.value}"] += 1
+            self.trace.note(scheduler.name, f"fails {asked.request.request_id}: {effect.text}")
+            for server in asked.servers:
+                server.fate = Fate.FAILED
+            return
+        self.counters["answered"] += 1
+        where = " ".join(choice.node for choice in placed(effect))
+        self.trace.note(scheduler.name, f"answers {asked.request.request_id}: {where}")
+        self.agenda.after(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
+
+    # -- builds
+
+    def _build_all(self, asked: Asked, answer: ef.Answer) -> None:
+        for server, inner in zip(asked.servers, answer.choices, strict=True):
+            server.fate, server.node = Fate.BUILDING, inner[0].node
+            self.counters["instances"] += 1
+            self._cast_build(server, inner[1:])
+
+    def _cast_build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
+        delay_s = self._edge_rng.expovariate(1 / self.sizes.build_queue_s)
+        self.agenda.after(delay_s, self._build, server, alternates)
+
+    def _build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
+        if self._edge_rng.random() < self.users.habits.build_fails:
+            self.counters["builds_failed"] += 1
+            self.nodes[server.node].refuse(server.uuid)
+            self.placement.delete(server.uuid)
+            self._try_alternate(server, alternates)
+            return
+        self.nodes[server.node].build(server.uuid, server.usage)
+        server.fate = Fate.LIVES
+        lifetime_s = self._edge_rng.expovariate(1 / self.users.habits.lifetime_s)
+        self.agenda.after(lifetime_s, self._delete, server)
+
+    def _try_alternate(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
+        """The conductor claims the next alternate in Placement by itself."""
+        for i, choice in enumerate(alternates):
+            assert choice.candidate is not None
+            write = self.placement.begin_write(server.uuid, choice.candidate.allocations)
+            if self.placement.up and self.placement.end_write(write)[0] == ev.WriteCode.WRITTEN:
+                self.counters["alternates_used"] += 1
+                server.node = choice.node
+                self._cast_build(server, alternates[i + 1 :])
+                return
+        server.fate = Fate.FAILED
+        self.counters["builds_given_up"] += 1
+
+    def _delete(self, server: Server) -> None:
+        if not self._open:
+            return  # the last ones stay, so that there is a state to compare
+        server.fate = Fate.DELETED
+        self.counters["deleted"] += 1
+        self.nodes[server.node].delete(server.uuid)
+
+    def owners(self) -> Mapping[str, Server]:
+        """Every instance that was ever asked for, by uuid."""
+        return self.users.servers
+
+    def lost_with_scheduler(self, server: Server) -> bool:
+        """Its scheduler died before it could answer: what it wrote is nobody's, as in Nova."""
+        asked = self.users.asked[server.request_id]
+        alive = {scheduler.name for scheduler in self.schedulers.values()}
+        return asked.outcome is None and asked.scheduler not in alive
+
+    def set_placement(self, up: bool) -> None:
+        """Placement goes down, or comes back."""
+        self.trace.note("placement", "is up" if up else "is down")
+        self.placement.up = up
+        self._placement_down_s = self.now
+
+    def was_down_since(self, since_s: float) -> bool:
+        """Whether Placement went down or came back after ``since_s``."""
+        return self._placement_down_s >= since_s
+
+    # -- time
+
+    def all_step_s(self) -> list[float]:
+        """Wall times of every decision, if a clock was given."""
+        found = list(self._dead_step_s)
+        for scheduler in self.schedulers.values():
+            found.extend(scheduler.step_s)
+        return found
+
+    def run(self, for_s: float) -> None:
+        """Let virtual time pass."""
+        self.agenda.run_until(self.now + for_s)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs every script beside this file and compares what it prints."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.scenario.language import World
+
+SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
+RULE = "----"
+
+
+@dataclass
+class Step:
+    """A command, what stands in front of it, and what it should print."""
+
+    comments: list[str]
+    command: str = ""
+    expected: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> list[Step]:
+    """Blocks divided by empty lines: comments, a command, a rule, what it prints."""
+    steps = []
+    for block in text.strip().split("\n\n"):
+        lines = block.splitlines()
+        body = [line for line in lines if not line.startswith("#")]
+        comments = [line for line in lines if line.startswith("#")]
+        if not body:
+            steps.append(Step(comments))
+            continue
+        assert body[1:2] in ([], [RULE]), f"{RULE} must follow {body[0]!r}"
+        steps.append(Step(comments, body[0], body[2:]))
+    return steps
+
+
+def rewritten(steps: list[Step], printed: list[list[str]]) -> str:
+    blocks = []
+    for step, lines in zip(steps, printed, strict=True):
+        command = [step.command, RULE, *lines] if step.command else []
+        blocks.append("\n".join([*step.comments, *command]))
+    return "\n\n".join(blocks) + "\n"
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script(path: Path) -> None:
+    world = World()
+    steps = parse(path.read_text())
+    printed = [world.run(step.command) if step.command else [] for step in steps]
+    if os.environ.get("SCENARIO_REWRITE"):
+        path.write_text(rewritten(steps, printed))
+        return
+    for step, lines in zip(steps, printed, strict=True):
+        assert lines == step.expected, f"{path.name}: {step.command}"
+
+
+def test_every_script_opens_with_its_story() -> None:
+    assert len(SCRIPTS) >= 12
+    for path in SCRIPTS:
+        assert path.read_text().startswith("# "), path.name
+
+
+def test_every_weakness_of_the_prototype_that_concerns_the_window_has_its_script() -> None:
+    told = {path.stem.split("_")[0] for path in SCRIPTS}
+    assert {f"w{number:02}" for number in range(1, 11)} <= told

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every planted bug is caught by the simulator, by an invariant that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.run import RunPlan, run
+from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.world import Sizes
+from tests.unit.sim.planted import PLANTED, Planted
+
+SEEDS = 16
+
+
+def plans() -> Iterator[RunPlan]:
+    """Small worlds with everything that can go wrong, by turns busy and quiet."""
+    for seed in range(SEEDS):
+        busy = seed % 2 == 0
+        yield RunPlan(
+            seed=seed,
+            duration_s=20.0,
+            sizes=Sizes(nodes=3, schedulers=2, beat_interval_s=2.0),
+            habits=Habits(rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2),
+            weather=Weather(
+                loss=0.05 if busy else 0.3, duplicates=0.1, late=0.3, late_max_s=3.0
+            ),
+            fault_every_s=1.0,
+            rows_every=1,
+        )
+
+
+def broken_by(plan: RunPlan) -> set[str]:
+    """The invariants that break; an assertion of the code itself counts too."""
+    try:
+        return {violation.name for violation in run(plan).checkers.violations}
+    except (AssertionError, KeyError) as error:
+        return {f"raised {type(error).__name__}"}
+
+
+def test_these_worlds_are_sound_without_a_bug() -> None:
+    for plan in plans():
+        assert broken_by(plan) == set(), plan.command()
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_a_planted_bug_is_caught(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.patch(monkeypatch)
+    seen: set[str] = set()
+    for plan in plans():
+        seen |= broken_by(plan)
+        if seen & planted.breaks:
+            return
+    pytest.fail(f"{planted.name} was not caught by {sorted(planted.breaks)}, only by {sorted(seen)}")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PLANTED) >= 20

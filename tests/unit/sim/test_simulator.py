@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole world, seed by seed: real cores, a hostile network, and every invariant watched."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.sim.checkers import INVARIANTS
+from shared_scheduler.sim.report import report
+from shared_scheduler.sim.run import RunPlan, drawn, run
+from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.world import Sizes
+
+#: each is a world of its own: sizes, weather, faults are drawn from it
+SEEDS = range(36)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_invariant_breaks(seed: int) -> None:
+    world = run(drawn(seed, duration_s=20.0))
+    assert world.checkers.violations == [], f"shared-scheduler-manage simulate --seeds 1 --seed {seed}"
+
+
+def test_every_invariant_is_really_checked() -> None:
+    checked: set[str] = set()
+    for seed in range(3):
+        checked |= run(drawn(seed, duration_s=10.0)).checkers.checked.keys()
+    assert checked == INVARIANTS.keys()
+
+
+def test_the_same_seed_gives_the_same_trace_byte_for_byte() -> None:
+    plan = RunPlan(7, 10.0, Sizes(nodes=5, schedulers=2), fault_every_s=2.0)
+    one, two = run(plan), run(plan)
+    assert list(one.trace.lines()) == list(two.trace.lines())
+    assert one.trace.digest() == two.trace.digest()
+    assert report(one) == report(two)
+
+
+def test_another_seed_gives_another_trace() -> None:
+    sizes = Sizes(nodes=5, schedulers=2)
+    assert run(RunPlan(1, 5.0, sizes)).trace.digest() != run(RunPlan(2, 5.0, sizes)).trace.digest()
+
+
+def test_one_scheduler_and_no_other_writer_is_never_refused() -> None:
+    habits = Habits(rate_per_s=20.0, lifetime_s=1e6, build_fails=0.0)
+    world = run(RunPlan(3, 20.0, Sizes(nodes=5, schedulers=1), habits))
+    endings = report(world)["claim_endings"]
+    assert set(endings) == {"confirmed"}
+    assert world.counters["failed_no_valid_host"] > 0, "the cloud is full, and still nobody erred"
+
+
+def test_four_schedulers_fill_a_cloud_that_placement_alone_would_over_commit() -> None:
+    # given a Placement that over-commits when writes race, as the real one does
+    habits = Habits(rate_per_s=60.0, lifetime_s=1e6, build_fails=0.0, not_flat=0.0)
+    world = run(RunPlan(4, 15.0, Sizes(nodes=5, schedulers=4), habits))
+    assert world.placement.races
+    # then no node is above its capacity, for its agent judged one claim after the other
+    assert report(world)["over_committed_nodes"] == 0
+    assert world.counters["failed_no_valid_host"] > 0
+    assert world.checkers.violations == []
+
+
+def test_a_fleet_without_agents_is_served_from_databases_and_placement() -> None:
+    world = run(RunPlan(5, 15.0, Sizes(nodes=5, schedulers=1, agentless=1.0)))
+    assert world.counters["answered"] > 50
+    assert world.network.counters["sent_claim"] == 0
+    assert world.checkers.violations == []
