@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Argument types that say what is wrong with a value."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number within bounds."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{value} is not within {least} and {most}")
+        return value
+
+    return convert
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """A number within bounds; ``1%`` is 0.01."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{value:g} is not within {least:g} and {most:g}")
+        return value
+
+    return convert

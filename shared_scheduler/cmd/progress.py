@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A progress bar on standard error, for terminals only."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TextIO
+
+WIDTH = 40
+
+
+class Progress:
+    """Use as a context; ``show(part)`` with 0 .. 1."""
+
+    def __init__(self, title: str, out: TextIO | None = None) -> None:
+        self._title = title
+        self._out = out if out is not None else sys.stderr
+        self._on = self._out.isatty()
+        self._shown = -1
+
+    def __enter__(self) -> Progress:
+        self.show(0.0)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        if self._on:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+    def show(self, part: float) -> None:
+        """Redraw if the bar grew."""
+        percent = int(100 * part)
+        if not self._on or percent == self._shown:
+            return
+        self._shown = percent
+        full = int(WIDTH * part)
+        bar = "#" * full + "-" * (WIDTH - full)
+        self._out.write(f"\r{self._title} [{bar}] {percent:3d}%")
+        self._out.flush()

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State channels: one for each message queue that the cells use.
+
+An agent knows its nova.conf and nothing of cell uuids, so all channels have one name and the broker
+and virtual host tell them apart; Nova needs a virtual host a cell anyway.  The core knows cells by
+uuid.  A cell without RabbitMQ (``fake:/`` in tests, ``none:/`` of cell 0) has no channel: its nodes are
+known from the databases and Placement.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import nova.conf
+
+from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
+from shared_scheduler.service.channel import Channel
+from shared_scheduler.service.databases import CELL0, Cell
+from shared_scheduler.transport.bus import CHANNEL_NAME, Endpoint
+from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.urls import TlsOptions, TransportUrlError, parse_transport_url
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+RABBIT = ("rabbit", "kombu", "amqp", "amqps")
+
+
+class Channels:
+    """Opens and closes the channels of cells; several cells on one queue share one."""
+
+    def __init__(
+        self,
+        name: str,
+        handle: Callable[[Any], None],
+        cell_of: Callable[[str], str | None] | None = None,
+    ) -> None:
+        """``name`` tells people which scheduler it is; ``cell_of``: see ``Channel``."""
+        self._name = name
+        self._handle = handle
+        self._cell_of = cell_of
+        self._by_url: dict[str, Channel] = {}
+        self.by_cell: dict[str, Channel] = {}
+        #: address of this scheduler in each cell, read by the core
+        self.addresses: dict[str, str] = {}
+        self.signer = Signer()
+
+    def open(self, cells: Iterable[Cell]) -> list[Channel]:
+        """Channels (not started) that are new; ``by_cell`` has those of all cells."""
+        opened = []
+        wanted = [cell for cell in cells if cell.uuid != CELL0 and cell.uuid not in self.by_cell]
+        for cell in sorted(wanted, key=lambda one: one.disabled):
+            shared = self._by_url.get(cell.transport_url or "")
+            if cell.disabled:
+                if shared is not None:  # its agents are heard too, and are not the other cell's
+                    shared.exclusive = False
+                continue
+            channel = self._shared(cell, shared) if shared is not None else self._new(cell)
+            if channel is not None:
+                self.by_cell[cell.uuid] = channel
+                self.addresses[cell.uuid] = channel.address
+                if shared is None:
+                    opened.append(channel)
+        return opened
+
+    def close(self, cell: str) -> None:
+        """This cell is no more; its channel ends with the last cell that uses it."""
+        channel = self.by_cell.pop(cell, None)
+        self.addresses.pop(cell, None)
+        if channel is not None and channel.leave(cell):
+            self._by_url = {url: one for url, one in self._by_url.items() if one is not channel}
+            channel.close()
+
+    def _shared(self, cell: Cell, channel: Channel) -> Channel:
+        LOG.info("Cell %s shares the message queue of cell %s", cell.name or cell.uuid, channel.cell)
+        channel.share(cell.uuid)
+        return channel
+
+    def _new(self, cell: Cell) -> Channel | None:
+        endpoint = self._endpoint(cell)
+        if endpoint is None:
+            return None
+        channel = Channel(cell.uuid, endpoint, self._handle, self.signer, cell_of=self._cell_of)
+        self._by_url[cell.transport_url] = channel
+        return channel
+
+    def load_keys(self) -> None:
+        """Take over ``signing`` and ``signing_keys_file``.
+
+        :raises KeyringError: the keys cannot be used
+        """
+        self.signer.replace(*self.read_keys())
+
+    @staticmethod
+    def read_keys() -> tuple[Signing, Keyring | None]:
+        """What the signer is to use, from ``signing`` and ``signing_keys_file``.
+
+        :raises KeyringError: the keys cannot be used
+        """
+        ours = CONF.shared_scheduler
+        mode = Signing(ours.signing)
+        if mode is Signing.OFF:
+            return mode, None
+        try:
+            text = Path(ours.signing_keys_file).read_text()
+        except OSError as error:
+            raise KeyringError(
+                f"{ours.signing_keys_file or 'no file'}: {error.strerror}",
+                "[shared_scheduler] signing_keys_file",
+            ) from error
+        return mode, parse_keyring(text)
+
+    def _endpoint(self, cell: Cell) -> Endpoint | None:
+        url = cell.transport_url or ""
+        if url.split(":", 1)[0] not in RABBIT:
+            LOG.info("Cell %s has no RabbitMQ, so no state channel", cell.name or cell.uuid)
+            return None
+        try:
+            broker = parse_transport_url(url, tls_options())
+        except TransportUrlError as error:
+            LOG.error("Cell %s has no state channel: %s", cell.name or cell.uuid, error)
+            return None
+        return KombuBus(broker, CHANNEL_NAME).scheduler_endpoint(self._name)
+
+
+def tls_options() -> TlsOptions | None:
+    """``[oslo_messaging_rabbit]``: what Nova's own connections use."""
+    if "oslo_messaging_rabbit" not in CONF or not CONF.oslo_messaging_rabbit.ssl:
+        return None
+    rabbit = CONF.oslo_messaging_rabbit
+    return TlsOptions(
+        ca_file=rabbit.ssl_ca_file, cert_file=rabbit.ssl_cert_file, key_file=rabbit.ssl_key_file
+    )

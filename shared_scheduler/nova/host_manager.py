@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Nova's code, plug-ins and tests look for at ``manager.host_manager``.
+
+It is Nova's own HostManager with its memory taken out: filters and weighers are loaded by Nova's
+loaders from Nova's options, and compute nodes are found by name in the databases as Nova does.
+Instance lists, host states and aggregates are not kept here: ``shared_scheduler`` keeps them better.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import Any
+
+import nova.conf
+from nova import context as nova_context
+from nova import exception
+from nova.scheduler import filters, host_manager, weights
+
+from shared_scheduler.nova.aggregates import AggregateCache
+
+CONF = nova.conf.CONF
+
+
+class PluginError(Exception):
+    """A filter or weigher class cannot be loaded; says which option names it and why."""
+
+
+class HostManager(host_manager.HostManager):
+    """Filters, weighers and cells.  Nothing is asked of a database before it is needed."""
+
+    def __init__(self, aggregates: AggregateCache) -> None:
+        self._aggregates = aggregates
+        self._cells_lock = threading.RLock()
+        self._cells_read = False
+        self.filter_handler = filters.HostFilterHandler()
+        self.weight_handler = weights.HostWeightHandler()
+        self.track_instance_changes = CONF.filter_scheduler.track_instance_changes
+        self._instance_info: dict[str, Any] = {}
+        self.load_plugins()
+
+    def load_plugins(self) -> None:
+        """(Re)load filters and weighers; the ones loaded before stay when this raises.
+
+        :raises SchedulerHostFilterNotFound: ``enabled_filters`` names one that does not exist
+        :raises PluginError: a class of ``available_filters`` or ``weight_classes`` cannot be loaded
+        """
+        options = CONF.filter_scheduler
+        classes = _loaded(self.filter_handler, "available_filters", options.available_filters)
+        weighers = _loaded(self.weight_handler, "weight_classes", options.weight_classes)
+        by_name = {each.__name__: each for each in classes}
+        unknown = [name for name in options.enabled_filters if name not in by_name]
+        if unknown:
+            raise exception.SchedulerHostFilterNotFound(
+                f"[filter_scheduler] enabled_filters names {', '.join(unknown)}, which is neither a "
+                "filter of Nova nor in available_filters: correct the name or add its class there"
+            )
+        self.filter_cls_map = by_name
+        self.filter_obj_map: dict[str, Any] = {}
+        self.enabled_filters = self._choose_host_filters(options.enabled_filters)
+        self.weighers = [each() for each in weighers]
+
+    @property
+    def cells(self) -> dict[str, Any]:
+        """Cell mappings by uuid, cell0 left out."""
+        self._read_cells_once()
+        return self._cells
+
+    @cells.setter
+    def cells(self, found: dict[str, Any]) -> None:
+        self._cells = found
+
+    @property
+    def enabled_cells(self) -> list[Any]:
+        """Cell mappings that hosts may be chosen from."""
+        self._read_cells_once()
+        return self._enabled_cells
+
+    @enabled_cells.setter
+    def enabled_cells(self, found: list[Any]) -> None:
+        self._enabled_cells = found
+
+    def refresh_cells_caches(self) -> None:
+        """Read the cells again, as Nova does at SIGHUP."""
+        with self._cells_lock:
+            self._cells_read = True  # what is called here reads the attributes it has just set
+            try:
+                super().refresh_cells_caches()
+            except Exception:
+                self._cells_read = False
+                raise
+
+    def _read_cells_once(self) -> None:
+        if self._cells_read:
+            return
+        with self._cells_lock:
+            if not self._cells_read:
+                self.refresh_cells_caches()
+
+    @property
+    def aggs_by_id(self) -> dict[int, Any]:
+        """Aggregates by id."""
+        return {each.id: each for each in self._aggregates.all()}
+
+    @property
+    def host_aggregates_map(self) -> dict[str, set[int]]:
+        """Ids of the aggregates of each host."""
+        found: dict[str, set[int]] = collections.defaultdict(set)
+        for each in self._aggregates.all():
+            for host in each.hosts:
+                found[host].add(each.id)
+        return found
+
+    def update_aggregates(self, aggregates: Any) -> None:
+        """Take over changed aggregates."""
+        self._aggregates.update(as_list(aggregates))
+
+    def delete_aggregate(self, aggregate: Any) -> None:
+        """Forget an aggregate."""
+        self._aggregates.delete(aggregate.id)
+
+    def instance_uuids_of(self, host: str) -> set[str]:
+        """Uuids of the instances on a service host, from its cell's database."""
+        return set(self._get_instances_by_host(nova_context.get_admin_context(), host))
+
+
+def _loaded(handler: Any, option: str, names: list[str]) -> list[Any]:
+    try:
+        return list(handler.get_matching_classes(names))
+    except (ImportError, AttributeError, ValueError, exception.ClassNotFound) as error:
+        raise PluginError(
+            f"[filter_scheduler] {option} = {','.join(names)} cannot be loaded: {error}"
+        ) from error
+
+
+def as_list(aggregates: Any) -> list[Any]:
+    """The casts carry one aggregate, a list of them, or an AggregateList."""
+    if isinstance(aggregates, list):
+        return aggregates
+    return list(aggregates.objects) if "objects" in aggregates.fields else [aggregates]

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A row of the table as Nova's HostState: what filters, weighers and site plug-ins look at.
+
+Names, types and units are HostState's own (contract section 4), because operators see them too, in
+``capabilities:`` extra specs and JSON hints.  Nothing is worked out before somebody asks for it, and
+what is costly (NUMA cells, PCI pools) is kept until the row changes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from nova import context as nova_context
+from nova import objects
+from nova.scheduler import host_manager
+from oslo_utils import timeutils
+
+from compute_agent.sources import topology
+from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.state.numbers import MIB_PER_GIB, DefaultRatios
+from shared_scheduler.state.view import HostView
+
+#: Rows whose costly parts are kept; the one that was not used for longest goes.
+KEPT_MAX = 4_096
+
+
+class Instances(Mapping[str, Any]):
+    """``HostState.instances``: uuid -> Instance of the service host, made when it is looked at.
+
+    As Nova's, the instances know their uuid and their cell; other fields are loaded on demand.
+    """
+
+    def __init__(self, uuids: frozenset[str], context: Callable[[], Any]) -> None:
+        self._uuids = uuids
+        self._context = context
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, uuid: str) -> Any:
+        if uuid not in self._uuids:
+            raise KeyError(uuid)
+        if uuid not in self._made:
+            self._made[uuid] = objects.Instance(self._context(), uuid=uuid)
+        return self._made[uuid]
+
+    def __contains__(self, uuid: object) -> bool:
+        return uuid in self._uuids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._uuids)
+
+    def __len__(self) -> int:
+        return len(self._uuids)
+
+
+class RowParts:
+    """What is costly to make of one row at one generation; shared, so nobody may change it."""
+
+    def __init__(self, view: HostView) -> None:
+        self.generation = view.generation
+        self.leaves = view.leaves
+        self._stats = view.stats
+
+    @cached_property
+    def numa_topology(self) -> Any:
+        """``objects.NUMATopology``, None where the driver reports none."""
+        return topology.host_topology(self.leaves)
+
+    @cached_property
+    def pci_stats(self) -> Any:
+        """Nova's ``PciDeviceStats``."""
+        return topology.pci_stats(self.leaves)
+
+    @cached_property
+    def stats(self) -> dict[str, str | None]:
+        """``ComputeNode.stats``: the object's field turns every value into text."""
+        return {
+            key: None if value is None else str(value) for key, value in self._stats.items()
+        }
+
+    @cached_property
+    def metrics(self) -> Any:
+        """``objects.MonitorMetricList``."""
+        return objects.MonitorMetricList.from_json(self.leaves.get("cn.metrics"))
+
+
+class RowHostState(host_manager.HostState):
+    """One host for one request.  Setting an attribute changes this object alone."""
+
+    def __init__(
+        self,
+        view: HostView,
+        parts: RowParts,
+        aggregates: AggregateCache,
+        ratios: DefaultRatios,
+        cell_context: Callable[[str], Any],
+    ) -> None:
+        # HostState.__init__ would set what is worked out on demand here
+        self._view, self._parts = view, parts
+        self._aggregates, self._ratios, self._cell_context = aggregates, ratios, cell_context
+        self.host = view.host
+        self.nodename = view.nodename
+        self.cell_uuid = view.cell
+        self.limits: dict[str, Any] = {}
+        self.allocation_candidates: list[Any] = []
+        self.updated = None
+        self._lock_name = f"{view.host}-{view.nodename}"
+
+    def __getattr__(self, name: str) -> Any:
+        # only asked for what is not there yet: numbers, then plain fields of the compute node
+        if name.startswith("_") or name not in DERIVED:
+            raise AttributeError(f"HostState has no attribute {name!r}")
+        value = DERIVED[name](self)
+        self.__dict__[name] = value
+        return value
+
+    def _field(self, name: str) -> Any:
+        """A ComputeNode field."""
+        return self._parts.leaves.get(f"cn.{name}")
+
+    def _number(self, name: str) -> Any:
+        """A number of HostState; 0 while nova-compute has never reported usage, as in Nova."""
+        numbers = self._view.numbers
+        return 0 if numbers is None else getattr(numbers, name)
+
+
+def _ratio(name: str) -> Callable[[RowHostState], Any]:
+    return lambda state: (
+        state._field(f"{name}_allocation_ratio") or getattr(state._ratios, name)
+    )
+
+
+def _field(name: str) -> Callable[[RowHostState], Any]:
+    return lambda state: state._field(name)
+
+
+def _number(name: str) -> Callable[[RowHostState], Any]:
+    return lambda state: state._number(name)
+
+
+def _part(name: str) -> Callable[[RowHostState], Any]:
+    return lambda state: getattr(state._parts, name)
+
+
+def _service(state: RowHostState) -> Any:
+    """The record, with a fresh heartbeat where the poller vouches for one.
+
+    Heartbeats are not read again and again: the poller only looks for services that missed theirs.
+    So the time in a record may be old while the service is well.
+    """
+    facts = state._view.service
+    if facts is None:
+        return host_manager.ReadOnlyDict({})
+    record = dict(facts.record)
+    if facts.up:
+        record["last_seen_up"] = timeutils.utcnow(with_timezone=True)
+    return host_manager.ReadOnlyDict(record)
+
+
+def _instances(state: RowHostState) -> Instances:
+    view = state._view
+    return Instances(view.instances, lambda: state._cell_context(view.cell))
+
+
+#: attribute -> how it is worked out; with those of ``__init__`` all that HostState has
+DERIVED: Mapping[str, Callable[[RowHostState], Any]] = {
+    "uuid": lambda state: None if state._view.numbers is None else state._view.node,
+    "total_usable_ram_mb": lambda state: state._field("memory_mb") or 0,
+    "total_usable_disk_gb": lambda state: state._field("local_gb") or 0,
+    "disk_mb_used": lambda state: (state._field("local_gb_used") or 0) * MIB_PER_GIB,
+    "free_ram_mb": _number("free_ram_mb"),
+    "free_disk_mb": _number("free_disk_mb"),
+    "vcpus_total": _number("vcpus_total"),
+    "vcpus_used": _number("vcpus_used"),
+    "num_instances": _number("num_instances"),
+    "num_io_ops": _number("num_io_ops"),
+    "failed_builds": _number("failed_builds"),
+    "cpu_allocation_ratio": _ratio("cpu"),
+    "ram_allocation_ratio": _ratio("ram"),
+    "disk_allocation_ratio": _ratio("disk"),
+    "host_ip": _field("host_ip"),
+    "hypervisor_type": _field("hypervisor_type"),
+    "hypervisor_version": _field("hypervisor_version"),
+    "hypervisor_hostname": _field("hypervisor_hostname"),
+    "cpu_info": _field("cpu_info"),
+    "supported_instances": lambda state: list(state._field("supported_hv_specs") or []),
+    "stats": _part("stats"),
+    "metrics": _part("metrics"),
+    "numa_topology": _part("numa_topology"),
+    "pci_stats": _part("pci_stats"),
+    "aggregates": lambda state: state._aggregates.of_host(state.host),
+    "service": _service,
+    "instances": _instances,
+}
+
+
+class HostStates:
+    """Makes host states, and keeps the costly parts of rows between requests."""
+
+    def __init__(
+        self,
+        aggregates: AggregateCache,
+        ratios: DefaultRatios,
+        cell_context: Callable[[str], Any] = lambda _cell: nova_context.get_admin_context(),
+    ) -> None:
+        """``cell_context`` makes a context for the database of a cell (by uuid)."""
+        self._aggregates = aggregates
+        self._ratios = ratios
+        self._cell_context = cell_context
+        self._kept: OrderedDict[str, RowParts] = OrderedDict()
+
+    def make(self, view: HostView) -> RowHostState:
+        """A fresh host state of what the view shows."""
+        return RowHostState(
+            view, self._parts(view), self._aggregates, self._ratios, self._cell_context
+        )
+
+    def _parts(self, view: HostView) -> RowParts:
+        kept = self._kept.get(view.node)
+        if kept is None or kept.generation != view.generation:
+            kept = self._kept[view.node] = RowParts(view)
+        self._kept.move_to_end(view.node)
+        while len(self._kept) > KEPT_MAX:
+            self._kept.popitem(last=False)
+        return kept

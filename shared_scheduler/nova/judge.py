@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's own filter objects on the winner, before it is claimed.
+
+All enabled filters are run in their order on a HostState of the row.  NUMATopologyFilter and
+PciPassthroughFilter go through the host's allocation candidates with their provider mappings and
+keep those that fit; the first that is left is claimed.  A filter that raises refuses the host: one
+odd host must not fail the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from compute_agent.sources import topology
+from shared_scheduler.core.events import Candidate
+from shared_scheduler.core.judge import Approval
+from shared_scheduler.decision.request import Request
+from shared_scheduler.nova.host_manager import HostManager
+from shared_scheduler.nova.host_state import HostStates, RowHostState
+from shared_scheduler.nova.request_spec import topology_text
+from shared_scheduler.nova.selection import allocation_request
+from shared_scheduler.protocol.messages import Reason
+from shared_scheduler.state.topology import TopologyTake
+from shared_scheduler.state.view import HostView
+
+LOG = logging.getLogger(__name__)
+
+#: Reason codes of this judge; ``detail["filter"]`` names the filter.
+FILTERED = "filter"
+FILTER_FAILED = "filter_failed"
+NO_CANDIDATE = "no_candidate"
+
+
+class NovaJudge:
+    """The ``HostJudge`` of the service.  Called by one thread at a time."""
+
+    def __init__(self, host_manager: HostManager, states: HostStates) -> None:
+        self._host_manager = host_manager
+        self._states = states
+
+    def verify(
+        self, request: Request, index: int, view: HostView, candidates: Sequence[Candidate]
+    ) -> Approval | Reason:
+        """See ``core.judge.HostJudge``."""
+        spec = request.spec
+        point_at(spec, request, index)
+        state = self._states.make(view)
+        bodies = [allocation_request(each) for each in candidates]
+        state.allocation_candidates = list(bodies)
+        if not skips_filters(request):
+            refusal = self._filter(state, spec)
+            if refusal is not None:
+                return refusal
+        if not candidates:
+            return Approval(None, "", dict(state.limits))
+        left = state.allocation_candidates
+        if not left:
+            return Reason(NO_CANDIDATE, {"candidates": len(bodies)})
+        chosen = candidates[bodies.index(left[0])]
+        return self._approve(spec, state, chosen)
+
+    def _filter(self, state: RowHostState, spec: Any) -> Reason | None:
+        """Why a filter refuses, None when all pass."""
+        for each in self._host_manager.enabled_filters:
+            name = type(each).__name__
+            try:
+                passed = each.filter_all([state], spec)
+                if passed is None or not list(passed):
+                    return Reason(FILTERED, {"filter": name})
+            except Exception as error:  # a plug-in, or Nova's on data it does not expect
+                LOG.exception("Filter %s failed on host %s; host refused", name, state.host)
+                return Reason(FILTER_FAILED, {"filter": name, "error": str(error)})
+        return None
+
+    @staticmethod
+    def _approve(spec: Any, state: RowHostState, chosen: Candidate) -> Approval:
+        limits = dict(state.limits)
+        text = topology_text(
+            spec,
+            {suffix: list(given) for suffix, given in chosen.mappings.items()},
+            limits.get("numa_topology"),
+        )
+        return Approval(chosen, text, limits, take_of(state, text))
+
+
+def skips_filters(request: Request) -> bool:
+    """Forced hosts and nodes are not filtered, unless the caller asks for a check (contract 2)."""
+    return bool(request.force_hosts or request.force_nodes) and not request.check_type
+
+
+def point_at(spec: Any, request: Request, index: int) -> None:
+    """Let the spec speak of one instance, with the others of its request in the group already."""
+    uuid = request.instance_uuids[index]
+    if uuid:
+        spec.instance_uuid = uuid
+        spec.obj_reset_changes(["instance_uuid"])
+    group = request.group
+    if group is not None and "instance_group" in spec and spec.instance_group is not None:
+        found = spec.instance_group
+        found.hosts = sorted(group.hosts)
+        found.members = sorted(group.members)
+        if "policies" not in found:  # legacy dicts lack it, and ServerGroupAffinityFilter reads it
+            found.policies = [group.policy] if group.policy else []
+        found.obj_reset_changes(["hosts", "members", "policies"])
+
+
+def take_of(state: RowHostState, text: str) -> TopologyTake | None:
+    """What the claim takes of NUMA cells and PCI pools, so that the next decision sees it taken."""
+    if not text:
+        return None
+    leaves = state._parts.leaves
+    changed = topology.consume(leaves, text)
+    return None if isinstance(changed, Reason) else TopologyTake.between(leaves, changed)

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager that Nova's Service runs: RPC topic ``scheduler``, version 4.5.
+
+Nova's own ``Service.create(..., manager=...)`` is the hook for it, so the RPC server, the service record,
+its heartbeat and the tracking of tasks at shutdown are Nova's.  Import it after the configuration was
+read: the spacing of the periodic task is read here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import nova.conf
+import oslo_messaging as messaging
+from nova import context as nova_context
+from nova import exception, manager, objects, servicegroup
+from nova.scheduler import utils
+from oslo_service import loopingcall, periodic_task
+
+from shared_scheduler.conf import opts
+from shared_scheduler.core.effects import Answer, Fail
+from shared_scheduler.nova import errors, selection
+from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.discovery import HostDiscovery
+from shared_scheduler.nova.host_manager import HostManager, as_list
+from shared_scheduler.nova.notifications import Notifications
+from shared_scheduler.nova.request_filters import RequestFilters
+from shared_scheduler.nova.request_spec import make_request
+from shared_scheduler.nova.running import RunningScheduler
+from shared_scheduler.nova.versions import MinimumComputeVersion
+from shared_scheduler.service.loop import EngineBrokenError
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+opts.register(CONF)
+
+_NOT_GIVEN = object()
+
+
+class SharedSchedulerManager(manager.Manager):
+    """Every method without a leading underscore can be called over RPC."""
+
+    target = messaging.Target(version="4.5")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, service_name="scheduler", **kwargs)
+        self._aggregates = AggregateCache()
+        self.host_manager = HostManager(self._aggregates)
+        self.servicegroup_api = servicegroup.API()
+        self._versions = MinimumComputeVersion()
+        self._discovery = HostDiscovery(self.servicegroup_api)
+        self._notifications = Notifications(self.notifier)
+        self._request_filters = RequestFilters(
+            self._aggregates, self._versions, self._aggregates_learned
+        )
+        self._starting = threading.Lock()
+        self._stopped = False
+        self._running: RunningScheduler | None = None
+
+    # -- life, as Nova's Service calls it
+
+    def init_host(self, service_ref: Any) -> None:
+        """Load the state of all hosts; requests are taken after that."""
+        with self._starting:
+            self._stopped = False  # a Service may be started again
+        self._scheduler()
+
+    def post_start_hook(self) -> None:
+        """The consumer of casts exists now: read what was cast before it did."""
+        facts = self._aggregates.read(nova_context.get_admin_context())
+        self._scheduler().aggregates_changed(facts)
+
+    def reset(self) -> None:
+        """SIGHUP."""
+        self._versions.forget()
+        if self._running is None:
+            self.host_manager.load_plugins()
+            self.host_manager.refresh_cells_caches()
+        else:
+            self._running.reload()
+
+    def graceful_shutdown(self, timeout: float) -> None:
+        """Let requests in flight end, then end everything else.
+
+        Bounded by ``drain_timeout_s``, not by what Nova's Service gives: it gives nothing at all where
+        ``graceful_shutdown_timeout`` is small, and does not wait for longer than that anyway.
+        """
+        drain_s = CONF.shared_scheduler.drain_timeout_s
+        running = self._running
+        if running is not None and not running.drain(drain_s):
+            LOG.warning("Some requests did not end within %.0f seconds", drain_s)
+        self.cleanup_host()
+
+    def cleanup_host(self) -> None:
+        """End every thread; returns when that is done, whoever began it.  Idempotent."""
+        with self._starting:
+            self._stopped = True
+            if self._running is not None:
+                self._running.stop()
+            self._running = None
+
+    def _scheduler(self) -> RunningScheduler:
+        with self._starting:
+            if self._stopped:
+                raise exception.NoValidHost(reason="the scheduler has stopped")
+            if self._running is None:
+                self._running = self._begin()
+            return self._running
+
+    def _begin(self) -> RunningScheduler:
+        running = RunningScheduler(self.host, self.host_manager, self._aggregates)
+        try:
+            running.start()
+        except BaseException:
+            running.stop()
+            raise
+        return running
+
+    # -- RPC
+
+    @messaging.expected_exceptions(exception.NoValidHost)
+    def select_destinations(
+        self,
+        context: Any,
+        request_spec: Any = None,
+        filter_properties: Any = None,
+        spec_obj: Any = _NOT_GIVEN,
+        instance_uuids: Sequence[str] | None = None,
+        return_objects: bool = False,
+        return_alternates: bool = False,
+        num_alternates: int | None = None,
+    ) -> Any:
+        """Hosts for the instances: one list each, the claimed host first, then alternates.
+
+        Arguments and answer are those of Nova's 4.5; ``num_alternates`` is ours, for callers that want
+        another number of them than ``[scheduler] max_attempts`` leaves.
+        """
+        if spec_obj is _NOT_GIVEN:
+            spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
+        running = self._scheduler()
+        if not utils.request_is_rebuild(spec_obj):
+            self._request_filters(context, spec_obj)
+        alternates = _alternates(return_objects and return_alternates, num_alternates)
+        request = make_request(context, spec_obj, instance_uuids, alternates, self.host_manager)
+        self._notifications.start(context, spec_obj)
+        outcome = self._decide(running, request)
+        if isinstance(outcome, Fail):
+            raise errors.exception_of(outcome)
+        answer = self._answer(running, outcome, return_objects)
+        self._tell_end(context, spec_obj, request.request_id)
+        return answer
+
+    def _answer(self, running: RunningScheduler, outcome: Answer, return_objects: bool) -> Any:
+        """What crosses the wire.  Allocations stand already: without it they are taken back."""
+        try:
+            found = selection.selections(outcome.choices, self._aggregates)
+            return found if return_objects else selection.legacy(found)
+        except Exception as error:
+            LOG.exception("Request %s: no answer can be made of what was chosen",
+                          outcome.request.request_id)
+            running.take_back(outcome)
+            raise exception.NoValidHost(reason=f"no answer can be made: {error}") from error
+
+    def _tell_end(self, context: Any, spec: Any, request_id: str) -> None:
+        """Hosts are found and claimed: nobody who listens can change that by failing."""
+        try:
+            self._notifications.end(context, spec)
+        except Exception:
+            LOG.exception("Request %s is answered, but its end could not be notified", request_id)
+
+    @staticmethod
+    def _decide(running: RunningScheduler, request: Any) -> Answer | Fail:
+        try:
+            return running.decide(request)
+        except EngineBrokenError as error:
+            LOG.error("Request %s has no answer: %s", request.request_id, error)
+            raise exception.NoValidHost(reason=str(error)) from error
+
+    def update_aggregates(self, ctxt: Any, aggregates: Any) -> None:
+        """Aggregates were created or changed."""
+        facts = self._aggregates.update(as_list(aggregates))
+        if self._running is not None:
+            self._running.aggregates_changed(facts)
+
+    def delete_aggregate(self, ctxt: Any, aggregate: Any) -> None:
+        """An aggregate is no more."""
+        self._aggregates.delete(aggregate.id)
+        if self._running is not None:
+            self._running.aggregate_deleted(aggregate.id)
+
+    def update_instance_info(self, context: Any, host_name: str, instance_info: Any) -> None:
+        """A host has these instances (more); see ``_look_at``."""
+        self._look_at(host_name)
+
+    def delete_instance_info(self, context: Any, host_name: str, instance_uuid: str) -> None:
+        """A host has lost an instance; see ``_look_at``."""
+        self._look_at(host_name)
+
+    def sync_instance_info(
+        self, context: Any, host_name: str, instance_uuids: Sequence[str]
+    ) -> None:
+        """A host has exactly these instances; see ``_look_at``."""
+        self._look_at(host_name, frozenset(instance_uuids))
+
+    def _look_at(self, host: str, instances: frozenset[str] | None = None) -> None:
+        """Casts of nova-compute are a hint: read a host that no agent speaks for again.
+
+        They are late and some are wrong (contract 1.5), so what they carry is not taken over.
+        """
+        if self._running is not None:
+            self._running.hint(host, instances)
+
+    # -- periodic
+
+    @periodic_task.periodic_task(
+        spacing=CONF.scheduler.discover_hosts_in_cells_interval, run_immediately=True
+    )
+    def _discover_hosts_in_cells(self, context: Any) -> None:
+        self._discovery.look(context)
+
+    def periodic_tasks(self, context: Any, raise_on_error: bool = False) -> Any:
+        """Run what is due.  Nova's own returns nothing once the service is shutting down, which the
+        loop that calls it takes for an error (a traceback at each stop); this ends the loop."""
+        idle_s = super().periodic_tasks(context, raise_on_error=raise_on_error)
+        if idle_s is None:
+            raise loopingcall.LoopingCallDone
+        return idle_s
+
+    def _aggregates_learned(self, aggregates: list[Any]) -> None:
+        if self._running is not None:
+            self._running.aggregates_changed(self._aggregates.update(aggregates))
+
+
+def _alternates(wanted: bool, number: int | None) -> int:
+    if not wanted:
+        return 0
+    return max(0, CONF.scheduler.max_attempts - 1 if number is None else number)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement through Nova's own report client: its options, its credentials, its user agent.
+
+The client of ``placement.client`` asks for a timeout at each call, which Nova's methods do not take; it
+is handed to the adapter underneath by the thread that calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from keystoneauth1 import exceptions as ks_exceptions
+from nova import utils
+from nova.scheduler.client import report
+from openstack import exceptions as sdk_exceptions
+
+from shared_scheduler.placement.connection import MICROVERSION
+from shared_scheduler.placement.reply import Reply, no_reply, reply_from
+
+UNREACHABLE = (ks_exceptions.ClientException, sdk_exceptions.SDKException)
+
+
+class _TimedAdapter:
+    """An adapter that adds the calling thread's timeout to each request."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+        self.local = threading.local()
+
+    @property
+    def additional_headers(self) -> Any:
+        """Headers of every request; the report client sets them."""
+        return self._adapter.additional_headers
+
+    @additional_headers.setter
+    def additional_headers(self, headers: Any) -> None:
+        self._adapter.additional_headers = headers
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._adapter, name)
+        if name not in ("get", "put", "post", "delete"):
+            return method
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            return method(*args, timeout=getattr(self.local, "timeout_s", None), **kwargs)
+
+        return timed
+
+
+class ReportClientTransport:
+    """The ``placement.connection.Transport`` of the service.
+
+    Nothing is asked of Keystone or Placement before the first call, and an outage of theirs at that
+    time is an answer like any other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._timed: Any = None
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        request_id: str = "",
+        timeout_s: float = 10.0,
+    ) -> Reply:
+        """See ``Transport``."""
+        extra: dict[str, Any] = {} if body is None else {"data": body}
+        try:
+            client = self._connected()
+            self._timed.local.timeout_s = timeout_s
+            response = getattr(client, method.lower())(
+                path, version=MICROVERSION, global_request_id=request_id or None, **extra
+            )
+        except ks_exceptions.Unauthorized as error:
+            return Reply(401, None, "", f"Keystone refused the [placement] credentials: {error}")
+        except UNREACHABLE as error:
+            return no_reply(str(error) or type(error).__name__)
+        return reply_from(response.status_code, _decoded(response))
+
+    def _connected(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                self._timed = _TimedAdapter(utils.get_sdk_adapter("placement", admin=True))
+                self._client = report.SchedulerReportClient(adapter=self._timed)
+            return self._client
+
+
+def _decoded(response: Any) -> Any:
+    if not response.content:
+        return None
+    try:
+        return response.json()
+    except ValueError:
+        return None

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters and weighers of a site, which the columns know nothing of: run on host states.
+
+They see what they would see in nova-scheduler, HostState objects and the RequestSpec, for all hosts
+that passed the filters before them.  Slower than columns, never wrong.  One that breaks fails the
+request with its name: without its word there is no answer that the site would want.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nova import weights
+
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.request import Request
+from shared_scheduler.nova.host_manager import HostManager
+from shared_scheduler.nova.host_state import HostStates
+from shared_scheduler.nova.judge import point_at
+from shared_scheduler.state.view import HostView
+
+#: Modules of the classes that the columns have counterparts of.
+NATIVE_FILTERS = "nova.scheduler.filters."
+NATIVE_WEIGHERS = "nova.scheduler.weights."
+
+LOG = logging.getLogger(__name__)
+
+
+class PluginFailedError(DecisionError):
+    """A site's plug-in raised, or answered what no plug-in may; the text names it."""
+
+
+@contextmanager
+def _named(kind: str, name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        LOG.exception("%s %s failed; the request fails", kind, name)
+        raise PluginFailedError(f"{kind} {name} failed: {type(error).__name__}: {error}") from error
+
+
+class SiteFilter:
+    """A ``decision.look.ForeignFilter`` around one of Nova's filter objects."""
+
+    def __init__(self, plugin: Any, states: HostStates) -> None:
+        self._plugin = plugin
+        self._states = states
+        self.name = type(plugin).__name__
+        self.once = bool(plugin.run_filter_once_per_request)
+
+    def passing(
+        self, request: Request, index: int, views: Sequence[HostView]
+    ) -> Sequence[HostView] | None:
+        """Those that pass; None when the filter says stop."""
+        point_at(request.spec, request, index)
+        of_state = {id(state): (state, view) for state, view in _states(self._states, views)}
+        with _named("filter", self.name):
+            left = self._plugin.filter_all([state for state, _ in of_state.values()], request.spec)
+            return None if left is None else [of_state[id(state)][1] for state in left]
+
+
+class SiteWeigher:
+    """A ``decision.look.ForeignWeigher`` around one of Nova's weigher objects."""
+
+    def __init__(self, plugin: Any, states: HostStates) -> None:
+        self._plugin = plugin
+        self._states = states
+        self.name = type(plugin).__name__
+        self.minval: float | None = plugin.minval
+        self.maxval: float | None = plugin.maxval
+
+    def weigh(self, request: Request, views: Sequence[HostView]) -> Sequence[float]:
+        """Raw weights, as the plug-in gives them for all hosts together."""
+        hosts = [weights.WeighedObject(state, 0.0) for state, _ in _states(self._states, views)]
+        with _named("weigher", self.name):
+            found = [float(each) for each in self._plugin.weigh_objects(hosts, request.spec)]
+            if len(found) != len(hosts):
+                raise ValueError(f"{len(found)} weights for {len(hosts)} hosts")
+            return found
+
+    def multipliers(self, views: Sequence[HostView]) -> Sequence[float]:
+        """``weight_multiplier`` of each host."""
+        states = [state for state, _ in _states(self._states, views)]
+        with _named("weigher", self.name):
+            return [float(self._plugin.weight_multiplier(state)) for state in states]
+
+
+def site_filters(host_manager: HostManager, states: HostStates) -> dict[str, SiteFilter]:
+    """The enabled filters that are not Nova's own, by class name."""
+    return {
+        type(each).__name__: SiteFilter(each, states)
+        for each in host_manager.enabled_filters
+        if not type(each).__module__.startswith(NATIVE_FILTERS)
+    }
+
+
+def site_weighers(host_manager: HostManager, states: HostStates) -> dict[str, SiteWeigher]:
+    """The weighers that are not Nova's own, by class name."""
+    return {
+        type(each).__name__: SiteWeigher(each, states)
+        for each in host_manager.weighers
+        if not type(each).__module__.startswith(NATIVE_WEIGHERS)
+    }
+
+
+def _states(states: HostStates, views: Sequence[HostView]) -> list[tuple[Any, HostView]]:
+    return [(states.make(view), view) for view in views]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the command line to a running service: nova/cmd/scheduler.py, with a runner of our own.
+
+The order matters and is Nova's: configuration, logging, objects, reports, then the service.  The
+manager module is imported only after the configuration is there, because periodic tasks read their
+spacing at import.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import nova.conf
+from nova import config, context, exception, objects, rpc, service, thread_pool_factory, version
+from nova.scheduler import rpcapi
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_log import log as logging
+from oslo_reports import guru_meditation_report as gmr
+from oslo_reports import opts as gmr_opts
+from oslo_service import opts as service_opts
+
+from shared_scheduler.conf import opts
+from shared_scheduler.nova import settings
+from shared_scheduler.nova.host_manager import PluginError
+from shared_scheduler.nova.placement_transport import ReportClientTransport
+from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.service import preflight
+from shared_scheduler.service.databases import DatabaseError
+from shared_scheduler.service.runner import (
+    REFUSED_TO_START,
+    WORKER_NUMBER,
+    Runner,
+    Supervisor,
+)
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+#: Nova's configuration files and log names are found under this name.
+PROGRAM = "nova-scheduler"
+MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
+
+#: What an operator can mend; said in one line, without a traceback.
+MENDABLE = (
+    cfg.Error,
+    preflight.UnreachableError,
+    DatabaseError,
+    KeyringError,
+    PluginError,
+    RecordsError,
+    db_exception.DBError,
+    exception.SchedulerHostFilterNotFound,
+    exception.ClassNotFound,
+    exception.TooOldComputeService,
+    exception.ServiceTooOld,
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit status: 0 after a signal, 78 when it could not start."""
+    try:
+        prepare(argv)
+        if CONF.shared_scheduler.workers > 1 and not _is_worker():
+            return _supervise(argv)
+        check_dependencies()
+        return _run()
+    except MENDABLE as error:
+        return refuse(error)
+
+
+def prepare(argv: Sequence[str]) -> None:
+    """Configuration and logging."""
+    opts.register(CONF)
+    service_opts.register_service_opts(CONF)
+    settings.make_reloadable()
+    config.parse_args(list(argv), prog=PROGRAM)
+    logging.setup(CONF, "nova")
+    gmr_opts.set_defaults(CONF)
+
+
+def check_dependencies() -> None:
+    """Wait for databases, broker and Placement, each for a bounded time.
+
+    :raises UnreachableError: one of them does not answer
+    """
+    wanted = [
+        preflight.database("the API database", "[api_database] connection",
+                           CONF.api_database.connection),
+        preflight.database("the database", "[database] connection", CONF.database.connection),
+        _broker(),
+    ]  # fmt: skip
+    found = [each for each in wanted if each is not None]
+    wait_s = CONF.shared_scheduler.startup_wait_s
+    preflight.wait_for(found, wait_s, LOG.warning)
+    preflight.wait_for_answer("Placement", "[placement]", placement_problem, wait_s, LOG.warning)
+
+
+def placement_problem() -> str:
+    """Why Placement cannot be used, empty when it can: a cheap question that needs credentials."""
+    reply = ReportClientTransport().call("GET", "/traits?name=in:OWNER_NOVA", timeout_s=10.0)
+    return "" if reply.status == 200 else reply.describe()
+
+
+def refuse(error: BaseException) -> int:
+    """Say in the log and on the terminal why there is no service."""
+    text = " ".join(str(error).split())
+    line = f"shared-scheduler cannot start: {text or type(error).__name__}"
+    LOG.error(line)
+    if CONF.log_file or CONF.log_dir or CONF.use_syslog:
+        print(line, file=sys.stderr)
+    return REFUSED_TO_START
+
+
+def _run() -> int:
+    objects.register_all()
+    objects.Service.enable_min_version_cache()
+    gmr.TextGuruMeditation.setup_autorun(version, conf=CONF)
+    server = service.Service.create(binary=PROGRAM, topic=rpcapi.RPC_TOPIC, manager=MANAGER)
+    drain_timeout_s = CONF.shared_scheduler.drain_timeout_s
+    status = Runner(LosslessStop(server), lambda: reload(server), drain_timeout_s).run()
+    thread_pool_factory.shutdown_all_executors()
+    return status
+
+
+class LosslessStop:
+    """Nova's Service, stopped in another order.
+
+    Nova lets the manager shut down while requests that were taken from the queue may still wait for
+    a thread; they have been acknowledged, so nobody else would serve them.  Here the RPC server ends
+    first, with every request that it has taken, and the manager after it.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def start(self) -> None:
+        """See ``service.runner.Service``."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """See ``service.runner.Service``."""
+        self._server.manager.set_shutdown_in_progress()
+        if self._server.rpcserver is not None:  # None: told to stop while it started
+            self._server.rpcserver.stop()
+            self._server.rpcserver.wait()
+        self._server.stop()
+        self._server.manager.cleanup_host()
+
+
+def reload(server: Any) -> None:
+    """SIGHUP: options, cells, filters, weighers, aggregates and keys anew; the table stays."""
+    LOG.info("Reloading")
+    try:
+        settings.check_files()
+        CONF.mutate_config_files()
+        context.CELLS = []
+        server.reset()
+    except MENDABLE as error:
+        LOG.error("Not reloaded, what was there before stays: %s", " ".join(str(error).split()))
+    else:
+        LOG.info("Reloaded")
+
+
+def _supervise(argv: Sequence[str]) -> int:
+    command = [sys.executable, "-m", "shared_scheduler.cmd.scheduler", *argv[1:]]
+    ours = CONF.shared_scheduler
+    return Supervisor(command, ours.workers, ours.drain_timeout_s).run()
+
+
+def _is_worker() -> bool:
+    return WORKER_NUMBER in os.environ
+
+
+def _broker() -> preflight.Dependency | None:
+    url = rpc.get_transport_url()
+    if url.transport not in ("rabbit", "kombu"):
+        return None
+    addresses = tuple((host.hostname, host.port or 5672) for host in url.hosts)
+    return preflight.Dependency("the message queue", "[DEFAULT] transport_url", addresses)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scheduler, put together: table, decider, core, engine, and everything that feeds them.
+
+Made and started in the process that uses it, after any fork.  Start-up order: sinks, then the bulk
+load (the service is usable here), then the state channels, on which the agents bring their rows up
+to the moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import nova.conf
+from nova import context as nova_context
+
+from shared_scheduler.core.effects import Answer, DeleteAllocation, Fail, RefreshNode
+from shared_scheduler.core.events import AggregateFacts, AggregatesRead, NodesGone
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.core.settings import Identity
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import Request
+from shared_scheduler.nova import settings
+from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.cells import Channels
+from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
+from shared_scheduler.nova.host_manager import HostManager
+from shared_scheduler.nova.host_state import HostStates
+from shared_scheduler.nova.judge import NovaJudge
+from shared_scheduler.nova.placement_transport import ReportClientTransport
+from shared_scheduler.nova.plugins import site_filters, site_weighers
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.placement.questions import Questions
+from shared_scheduler.records import entries
+from shared_scheduler.records.database import DecisionTable
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.recorder import Recorder, Sink
+from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
+from shared_scheduler.service.databases import Cell
+from shared_scheduler.service.inspection import questions
+from shared_scheduler.service.loop import Engine, Sinks
+from shared_scheduler.service.reading import Reading
+from shared_scheduler.service.runner import WORKER_NUMBER
+from shared_scheduler.state.table import HostTable
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger(__name__)
+
+
+class RunningScheduler:
+    """``start`` once, ``decide`` often, ``stop`` once."""
+
+    def __init__(
+        self, name: str, host_manager: HostManager, aggregates: AggregateCache
+    ) -> None:
+        self._name = name
+        self._host_manager = host_manager
+        self._aggregates = aggregates
+        ratios = settings.default_ratios()
+        self.states = HostStates(aggregates, ratios, self._cell_context)
+        self.channels = Channels(
+            name, lambda event: self.engine.handle(event), lambda node: self._cell_of(node)
+        )
+        self.channels.load_keys()
+        table = HostTable(ratios)
+        rng = random.Random()
+        self.decider = Decider(table, rng=rng)
+        identity = Identity(name, _epoch(), self.channels.addresses, _salt())
+        self.core = SchedulerCore(
+            identity, settings.core_settings(), table, self.decider,
+            NovaJudge(host_manager, self.states), rng,
+        )  # fmt: skip
+        self.engine = Engine(self.core)
+        self.recorder = Recorder(_sinks())
+        self._admin = _admin_server(name, self.engine)
+        self._reading = self._make_reading(PlacementClient(ReportClientTransport()))
+        self._apply_decision_settings()
+
+    def _make_reading(self, client: PlacementClient) -> Reading:
+        ours, handle = CONF.shared_scheduler, self.engine.handle
+        reading = Reading(
+            NovaApiDatabase(self._aggregates), NovaCellDatabase, PlacementMirror(client), handle,
+            self.core.nodes.agent_speaks_for, settings.intervals(),
+        )  # fmt: skip
+        self._sinks = Sinks(
+            GroupCommit(client, handle, workers=ours.placement_writers),
+            Questions(client, handle, workers=ours.placement_readers),
+            reading,
+        )
+        return reading
+
+    # -- life
+
+    def start(self) -> None:
+        """Load everything and begin to serve.
+
+        :raises DatabaseError: the databases cannot be read
+        """
+        begun_s = time.monotonic()
+        self.recorder.start()
+        self.engine.start(self._sinks)
+        cells = self._reading.load()
+        self._use_cells(cells)
+        if self._admin is not None:
+            _start_admin(self._admin)
+        LOG.info(
+            "Scheduler ready after %.1f s: %d compute nodes, %d cells, %d state channels",
+            time.monotonic() - begun_s, len(self.core.table), len(cells),
+            len(self.engine.channels),
+        )
+
+    def reload(self) -> None:
+        """SIGHUP: cells, filters, weighers, aggregates and keys anew; the table stays.
+
+        All that can fail is read before anything is applied.
+        """
+        keys = self.channels.read_keys()
+        cells = self._reading.cells()
+        self._host_manager.refresh_cells_caches()
+        facts = self._aggregates.read(nova_context.get_admin_context())
+        self._host_manager.load_plugins()
+        self.channels.signer.replace(*keys)
+        self._apply_decision_settings()
+        self._reading.use(cells)
+        self._use_cells(cells)
+        self.engine.handle(AggregatesRead(facts, complete=True))
+
+    def drain(self, timeout_s: float) -> bool:
+        """Take no new requests, let those in flight end; whether all did."""
+        return self.engine.drain(timeout_s)
+
+    def stop(self) -> None:
+        """End every thread.  Idempotent."""
+        if self._admin is not None:
+            self._admin.stop()
+        self.engine.stop()
+        self.recorder.stop()
+
+    # -- work
+
+    def decide(self, request: Request) -> Answer | Fail:
+        """Blocks until there is an answer.
+
+        :raises EngineBrokenError: there will be none
+        """
+        outcome = self.engine.decide(request, CONF.shared_scheduler.request_timeout_s)
+        self._record(outcome)
+        return outcome
+
+    def _record(self, outcome: Answer | Fail) -> None:
+        """The claims of an answer stand already: a record that fails must not turn it into an error."""
+        try:
+            LOG.info(entries.line(outcome.record))
+            if self.recorder:
+                self.recorder.add(entries.entry(outcome.record, self._name, time.time()))
+        except Exception:
+            LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
+
+    def take_back(self, answer: Answer) -> None:
+        """Delete the allocations of an answer that never reaches its caller.
+
+        A move's are added to what its consumer had, and what that was is not known any more: those
+        are named in the log for the operator.
+        """
+        request = answer.request
+        if not request.claim:
+            return
+        for consumer, inner in zip(request.instance_uuids, answer.choices, strict=True):
+            candidate = inner[0].candidate
+            if candidate is None:
+                continue
+            if request.merge_with_existing:
+                LOG.error("Request %s: the allocation of %s on host %s stays in Placement",
+                          request.request_id, consumer, inner[0].host)
+                continue
+            self._sinks.writer.submit(DeleteAllocation(
+                f"unanswered.{consumer}", consumer, candidate.allocations,
+                request_id=request.request_id,
+            ))  # fmt: skip
+
+    def aggregates_changed(self, facts: tuple[AggregateFacts, ...]) -> None:
+        """These are new or changed."""
+        self.engine.handle(AggregatesRead(facts))
+
+    def aggregate_deleted(self, aggregate_id: int) -> None:
+        """This one is no more."""
+        self.engine.handle(AggregatesRead((), frozenset({aggregate_id})))
+
+    def hint(self, host: str, instances: frozenset[str] | None) -> None:
+        """Nova-compute said something of this host.  ``instances``: all that it has, if it said so.
+
+        Nodes that an agent speaks for are known better; the others are read again.
+        """
+        for cell, node, members in self.engine.look(lambda core: _nodes_of(core, host)):
+            if instances is None or instances != members:
+                self._reading.submit(RefreshNode(cell, node, "nova-compute reported a change"))
+
+    # -- inside
+
+    def _apply_decision_settings(self) -> None:
+        manager = self._host_manager
+        wanted = settings.decision_settings(
+            (type(each).__name__ for each in manager.enabled_filters),
+            (type(each).__name__ for each in manager.weighers),
+        )
+        filters, weighers = site_filters(manager, self.states), site_weighers(manager, self.states)
+        self.engine.look(lambda _: self.decider.configure(wanted, filters, weighers))
+
+    def _use_cells(self, cells: tuple[Cell, ...]) -> None:
+        disabled = frozenset(cell.uuid for cell in cells if cell.disabled)
+        self.engine.look(lambda core: core.table.set_disabled_cells(disabled))
+        self._leave_cells({cell.uuid for cell in cells})
+        opened = self.channels.open(cells)
+        for uuid, channel in self.channels.by_cell.items():
+            if uuid not in self.engine.channels:
+                self.engine.channels[uuid] = channel
+                channel.announce(uuid)
+        for channel in opened:
+            self.engine.add_channel(channel)
+
+    def _leave_cells(self, there: set[str]) -> None:
+        """Cells that were deleted: their channels end, and then their nodes are no more."""
+        nodes = self.engine.look(lambda core: [(known.cell, known.node) for known in core.nodes])
+        gone = ({cell for cell, _ in nodes} | self.channels.by_cell.keys()) - there
+        for cell in sorted(gone):
+            self.engine.channels.pop(cell, None)
+            self.channels.close(cell)
+            own = frozenset(node for its_cell, node in nodes if its_cell == cell)
+            self.engine.handle(NodesGone(cell, own))
+            LOG.info("Cell %s is gone, and %d compute nodes with it", cell, len(own))
+
+    def _cell_of(self, node: str) -> str | None:
+        known = self.core.nodes.get(node)
+        return None if known is None else known.cell
+
+    def _cell_context(self, cell_uuid: str) -> Any:
+        context = nova_context.get_admin_context()
+        mapping = self._host_manager.cells.get(cell_uuid)
+        if mapping is not None:
+            nova_context.set_target_cell(context, mapping)
+        return context
+
+
+def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[str]]]:
+    """(cell, node, instances of the host) of the host's nodes without an agent."""
+    views = (core.table.view_at(slot) for slot in core.table.slots_of_host(host))
+    return [
+        (view.cell, view.node, view.instances)
+        for view in views if not core.nodes.agent_speaks_for(view.node)
+    ]
+
+
+def _epoch() -> int:
+    """Grows with each life: milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def _salt() -> str:
+    """What no other process has, on this host or another: claim ids come from it."""
+    return f"{os.getpid()}-{secrets.token_hex(16)}"
+
+
+def _sinks() -> list[Sink]:
+    ours = CONF.shared_scheduler
+    found: list[Sink] = []
+    if ours.records_file:
+        number = os.environ.get(WORKER_NUMBER)
+        name = ours.records_file if number is None else f"{ours.records_file}.worker{number}"
+        found.append(JsonLines(Path(name), ours.records_file_max_mb, ours.records_files_kept))
+    if ours.records_connection:
+        found.append(DecisionTable(ours.records_connection, ours.records_rows_max))
+    return found
+
+
+def _admin_server(name: str, engine: Engine) -> AdminServer | None:
+    directory = CONF.shared_scheduler.admin_socket_dir
+    if not directory:
+        return None
+    worker = os.environ.get(WORKER_NUMBER)
+    known_as = name if worker is None else f"{name}.worker{worker}"
+    path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
+    return AdminServer(path, questions(engine, known_as))
+
+
+def _start_admin(server: AdminServer) -> None:
+    """Operators' window; the scheduler works without."""
+    try:
+        server.start()
+    except AdminError as error:
+        LOG.warning("%s", error)

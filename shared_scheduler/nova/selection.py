@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choices become what the conductor understands: Selections, or dicts for conductors before Queens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import nova.conf
+from nova import objects
+from nova.scheduler.client import report
+from oslo_serialization import jsonutils
+
+from shared_scheduler.core.effects import Choice
+from shared_scheduler.core.events import Candidate
+from shared_scheduler.nova.aggregates import AggregateCache
+
+CONF = nova.conf.CONF
+
+#: Of the form of our candidates; the conductor claims alternates with it (contract 1.3, trap 20).
+ALLOCATION_REQUEST_VERSION = report.SAME_SUBTREE_VERSION
+
+
+def allocation_request(candidate: Candidate) -> dict[str, Any]:
+    """The body of Placement's candidate, which ``PUT /allocations`` takes as it is."""
+    return {
+        "allocations": {
+            provider: {"resources": dict(resources)}
+            for provider, resources in candidate.allocations.items()
+        },
+        "mappings": {suffix: list(given) for suffix, given in candidate.mappings.items()},
+    }
+
+
+def selection(choice: Choice, zone_of: Callable[[str], str | None]) -> Any:
+    """One ``objects.Selection``.  What was not claimed carries the JSON text ``null``, as Nova's."""
+    candidate = choice.candidate
+    return objects.Selection(
+        compute_node_uuid=choice.node,
+        service_host=choice.host,
+        nodename=choice.nodename,
+        cell_uuid=choice.cell,
+        limits=objects.SchedulerLimits.from_dict(choice.limits or {}),
+        allocation_request=json.dumps(None if candidate is None else allocation_request(candidate)),
+        allocation_request_version=None if candidate is None else ALLOCATION_REQUEST_VERSION,
+        availability_zone=zone_of(choice.host),
+    )
+
+
+def selections(
+    choices: Sequence[Sequence[Choice]], aggregates: AggregateCache
+) -> list[list[Any]]:
+    """One list an instance, in order: the host that is claimed, then alternates."""
+    def zone_of(host: str) -> str | None:
+        return zone(aggregates, host)
+
+    return [[selection(choice, zone_of) for choice in one] for one in choices]
+
+
+def legacy(found: Sequence[Sequence[Any]]) -> Any:
+    """The form without objects: one dict an instance with host, nodename and limits."""
+    return jsonutils.to_primitive([one[0].to_dict() for one in found])
+
+
+def zone(aggregates: AggregateCache, host: str) -> str | None:
+    """The availability zone of a service host: that of its aggregates, else the default one."""
+    named = {
+        part.strip()
+        for each in aggregates.of_host(host)
+        for part in each.metadata.get("availability_zone", "").split(",")
+        if part.strip()
+    }
+    default: str | None = CONF.default_availability_zone
+    return min(named, default=default)

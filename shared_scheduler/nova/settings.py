@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configuration becomes plain values: the pure packages never see CONF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import nova.conf
+from nova.conf import scheduler as scheduler_options
+from nova.scheduler import utils
+from oslo_config import cfg
+
+from shared_scheduler.conf import opts
+from shared_scheduler.core.settings import Settings
+from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.service.poller import Intervals
+from shared_scheduler.state.numbers import DefaultRatios
+
+CONF = nova.conf.CONF
+
+#: Options of Nova that stock takes over at a restart only, and that we take over at SIGHUP.
+RELOADED: Mapping[str, Sequence[cfg.Opt]] = {
+    "filter_scheduler": scheduler_options.filter_scheduler_opts,
+    "metrics": scheduler_options.metrics_weight_opts,
+    "scheduler": [
+        option for option in scheduler_options.scheduler_opts
+        if option.name not in ("workers", "discover_hosts_in_cells_interval")
+    ],
+}
+
+
+def make_reloadable() -> None:
+    """Let ``mutate_config_files`` take over the options that a reload applies."""
+    for options in RELOADED.values():
+        for option in options:
+            option.mutable = True
+
+
+def check_files() -> None:
+    """Whether the configuration files can be taken over as they are now.
+
+    ``mutate_config_files`` takes over what it cannot use as well, and every later look at that option
+    fails: so look first, into a configuration of its own.
+
+    :raises cfg.Error: a file cannot be read, or a value is not allowed
+    """
+    probe = cfg.ConfigOpts()
+    groups = {**RELOADED, opts.GROUP.name: opts.ALL}
+    for group, options in groups.items():
+        probe.register_opts(options, group=group)
+    probe(args=[], default_config_files=CONF.config_file, default_config_dirs=CONF.config_dir)
+    for group, options in groups.items():
+        for option in options:
+            getattr(probe[group], option.dest)
+
+
+def decision_settings(enabled_filters: Iterable[str], weighers: Iterable[str]) -> DecisionSettings:
+    """``[filter_scheduler]`` and ``[metrics]``; names of filters and weighers in Nova's order."""
+    options = CONF.filter_scheduler
+    named = {each.name for each in fields(DecisionSettings)} & set(options)
+    values: dict[str, Any] = {name: options[name] for name in named}
+    values |= {
+        "enabled_filters": tuple(enabled_filters),
+        "weighers": tuple(weighers),
+        "isolated_images": frozenset(options.isolated_images),
+        "isolated_hosts": frozenset(options.isolated_hosts),
+        "image_props_weight_setting": _ratios(
+            options.image_props_weight_setting, "filter_scheduler.image_props_weight_setting"
+        ),
+        "metrics_weight_multiplier": CONF.metrics.weight_multiplier,
+        "metrics_weight_setting": _ratios(CONF.metrics.weight_setting, "metrics.weight_setting"),
+        "metrics_required": CONF.metrics.required,
+        "metrics_weight_of_unavailable": CONF.metrics.weight_of_unavailable,
+        "near_tie": _near_tie(),
+    }
+    return DecisionSettings(**values)
+
+
+def core_settings() -> Settings:
+    """``[shared_scheduler]``, as far as the core is concerned."""
+    ours = CONF.shared_scheduler
+    return Settings(
+        verdict_timeout_s=ours.verdict_timeout_s,
+        attempts_max=ours.attempts_max,
+        requests_max=ours.requests_max,
+        silent_after_s=ours.agent_silent_after_s,
+        refusals_max=ours.refusals_max,
+        quarantine_s=ours.quarantine_s,
+        doubt_interval_s=ours.doubt_interval_s,
+    )
+
+
+def intervals() -> Intervals:
+    """How often what is asked."""
+    ours = CONF.shared_scheduler
+    return Intervals(
+        exceptions_s=ours.services_poll_interval_s,
+        changes_s=ours.changes_poll_interval_s,
+        nodes_s=ours.nodes_poll_interval_s,
+        sweep_s=ours.placement_poll_interval_s,
+        audit_s=ours.audit_interval_s,
+        aggregates_s=ours.aggregates_read_interval_s,
+    )
+
+
+def default_ratios() -> DefaultRatios:
+    """What a compute node record without ratios counts with, as ComputeNode._from_db_object."""
+    return DefaultRatios(
+        cpu=CONF.cpu_allocation_ratio or CONF.initial_cpu_allocation_ratio,
+        ram=CONF.ram_allocation_ratio or CONF.initial_ram_allocation_ratio,
+        disk=CONF.disk_allocation_ratio or CONF.initial_disk_allocation_ratio,
+    )
+
+
+def _near_tie() -> float | None:
+    ours = CONF.shared_scheduler
+    return float(ours.near_tie) if ours.spread_over_schedulers else None
+
+
+def _ratios(given: list[str], name: str) -> tuple[tuple[str, float], ...]:
+    return tuple(utils.parse_options(given, sep="=", converter=float, name=name))

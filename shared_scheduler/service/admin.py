@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A window into a running scheduler, for the operator of its host: a local socket, read only.
+
+Each scheduler process listens on a Unix socket of its own (mode 0660) in one directory.  A client
+sends one line of JSON, ``{"ask": <question>, ...}``, and gets one line back:
+``{"answer": ...}`` or ``{"error": "..."}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+QUESTION_BYTES_MAX = 4096
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+#: How long who asks waits for the answer.
+ANSWER_TIMEOUT_S = 30.0
+#: How long one client may take to ask, and to take each chunk of its answer: others wait for it.
+CLIENT_TIMEOUT_S = 2.0
+CHUNK_BYTES = 64 * 1024
+SOCKET_PATH_BYTES_MAX = 107
+SUFFIX = ".sock"
+
+#: question name -> function of the other fields of the question
+Questions = Mapping[str, Callable[[Mapping[str, Any]], Any]]
+
+
+class AdminError(Exception):
+    """The socket cannot be used; the text says why and what to do."""
+
+
+class AdminServer:
+    """Answers questions on one Unix socket, one client at a time."""
+
+    def __init__(self, path: Path, questions: Questions) -> None:
+        self._path = path
+        self._questions = questions
+        self._listener: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Bind and answer in the background.
+
+        :raises AdminError: the directory cannot be written, or the path is too long for a socket
+        """
+        self._listener = self._bind()
+        self._thread = threading.Thread(target=self._serve, name="admin", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close and remove the socket.  Idempotent."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        self._path.unlink(missing_ok=True)
+
+    def _bind(self) -> socket.socket:
+        if len(os.fsencode(self._path)) > SOCKET_PATH_BYTES_MAX:
+            raise AdminError(
+                f"admin socket {self._path}: the path is longer than {SOCKET_PATH_BYTES_MAX} bytes; "
+                "set [shared_scheduler] admin_socket_dir to a shorter directory"
+            )
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.unlink(missing_ok=True)
+            _remove_left_behind(self._path)
+            listener.bind(os.fspath(self._path))
+            self._path.chmod(0o660)
+        except OSError as error:
+            listener.close()
+            raise AdminError(
+                f"admin socket {self._path}: {error.strerror}; make its directory writable for the "
+                "scheduler or set [shared_scheduler] admin_socket_dir"
+            ) from error
+        listener.listen(4)
+        return listener
+
+    def _serve(self) -> None:
+        while (listener := self._listener) is not None:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # closed by stop()
+            with client, contextlib.suppress(OSError):
+                _send(client, self._encoded(self._reply(_read_line(client))))
+
+    @staticmethod
+    def _encoded(reply: dict[str, Any]) -> bytes:
+        try:
+            return json.dumps(reply).encode() + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            text = f"the answer cannot be told in JSON: {error}"
+            return json.dumps({"error": text}).encode() + b"\n"
+
+    def _reply(self, line: bytes) -> dict[str, Any]:
+        try:
+            question = json.loads(line)
+            answer = self._questions[question["ask"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            known = ", ".join(sorted(self._questions))
+            return {"error": f'ask with one line of JSON, {{"ask": one of {known}}}'}
+        try:
+            return {"answer": answer(question)}
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _read_line(client: socket.socket) -> bytes:
+    """One line, or what came before the bound or the end."""
+    line = b""
+    until_s = time.monotonic() + CLIENT_TIMEOUT_S
+    while len(line) < QUESTION_BYTES_MAX and not line.endswith(b"\n"):
+        client.settimeout(max(0.001, until_s - time.monotonic()))
+        chunk = client.recv(QUESTION_BYTES_MAX - len(line))
+        if not chunk:
+            break
+        line += chunk
+    return line
+
+
+def _send(client: socket.socket, answer: bytes) -> None:
+    client.settimeout(CLIENT_TIMEOUT_S)
+    whole = memoryview(answer)
+    for start in range(0, len(whole), CHUNK_BYTES):
+        client.sendall(whole[start : start + CHUNK_BYTES])
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Sockets of earlier processes of this scheduler (``<name>-<process id>``) that nobody serves."""
+    name = path.stem.rpartition("-")[0]
+    for other in sockets(path.parent):
+        if other != path and name and other.stem.rpartition("-")[0] == name and _is_dead(other):
+            other.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
+        try:
+            client.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # it is busy, or not ours to ask
+            return False
+    return False
+
+
+def sockets(directory: Path) -> Iterator[Path]:
+    """The admin sockets of the schedulers on this machine, those of dead processes included."""
+    yield from sorted(directory.glob(f"*{SUFFIX}"))
+
+
+def ask(path: Path, question: str, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Any:
+    """Ask a running scheduler.
+
+    :raises AdminError: nobody listens there, or the scheduler answered with an error
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(timeout_s)
+        try:
+            client.connect(os.fspath(path))
+            client.sendall(json.dumps({"ask": question, **fields}).encode() + b"\n")
+            with client.makefile("rb") as stream:
+                reply = json.loads(stream.readline(ANSWER_BYTES_MAX))
+        except (OSError, ValueError) as error:
+            raise AdminError(
+                f"{path}: no scheduler answers there ({error}); is shared-scheduler running?"
+            ) from error
+    if "error" in reply:
+        raise AdminError(f"{path}: {reply['error']}")
+    return reply["answer"]
+
+
+def ask_all(directory: Path, question: str) -> list[Any]:
+    """The answers of all schedulers that listen in ``directory``.
+
+    :raises AdminError: none does
+    """
+    answers = []
+    for path in sockets(directory):
+        with contextlib.suppress(AdminError):  # left behind by a process that was killed
+            answers.append(ask(path, question))
+    if not answers:
+        raise AdminError(
+            f"no scheduler of this machine answers in {directory}; is shared-scheduler running, and is "
+            "[shared_scheduler] admin_socket_dir the same for both?"
+        )
+    return answers

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is the picture true?  Compares what several sources say of the same nodes.
+
+Each source gives a ``Picture``: facts by node, a fact being a family, a key and a value.  A family
+has one authority (design section 2); every other source that covers the family must say the same of
+each node that both know.  A source that covers a family covers all of it: a fact that it lacks is a
+difference too.
+
+=============  =======================================  ============================================
+family         key                                      authority
+=============  =======================================  ============================================
+``node``       ()                                       Nova's database
+``service``    (flag,)                                  Nova's database
+``member``     (instance or migrated instance uuid,)    the agent, else Nova's database
+``number``     (leaf,)                                  the agent, else Nova's database
+``allocation`` (consumer, provider, resource class)     Placement
+``inventory``  (provider, resource class)               Placement
+``traits``     (provider,)                              Placement
+``aggregates`` (provider,)                              Placement
+``position``   ("epoch",) and ("sequence",)             the agent
+=============  =======================================  ============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Fact = tuple[str, ...]  # family and key
+
+DATABASE = "nova database"
+PLACEMENT = "placement"
+AGENT = "agent"
+
+AUTHORITIES: Mapping[str, tuple[str, ...]] = {
+    "node": (DATABASE,),
+    "service": (DATABASE,),
+    "member": (AGENT, DATABASE),
+    "number": (AGENT, DATABASE),
+    "allocation": (PLACEMENT,),
+    "inventory": (PLACEMENT,),
+    "traits": (PLACEMENT,),
+    "aggregates": (PLACEMENT,),
+    "position": (AGENT,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What one source says.  ``whole`` families: a node that is missing here does not exist."""
+
+    source: str
+    families: frozenset[str]
+    nodes: Mapping[str, Mapping[Fact, Any]]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``source`` says ``value`` where ``authority`` says ``expected``; None: it knows no such fact."""
+
+    node: str
+    fact: Fact
+    authority: str
+    expected: Any
+    source: str
+    value: Any
+
+    def __str__(self) -> str:
+        return (
+            f"{self.node}: {' '.join(self.fact)}: {self.source} says {self.value!r}, "
+            f"{self.authority} says {self.expected!r}"
+        )
+
+
+def differences(pictures: Sequence[Picture]) -> list[Difference]:
+    """All facts on which a source and the authority differ, in a stable order."""
+    found = [
+        difference
+        for family in AUTHORITIES
+        for difference in _of_family(family, [p for p in pictures if family in p.families])
+    ]
+    return sorted(found, key=lambda d: (d.node, d.fact, d.source))
+
+
+def _of_family(family: str, pictures: Sequence[Picture]) -> Iterator[Difference]:
+    for node in sorted({node for picture in pictures for node in picture.nodes}):
+        speakers = [p for p in pictures if node in p.nodes or p.whole]
+        truth = _authority(family, node, speakers)
+        if truth is None:
+            continue
+        for picture in speakers:
+            if picture is not truth:
+                yield from _between(family, node, truth, picture)
+
+
+def _authority(family: str, node: str, speakers: Iterable[Picture]) -> Picture | None:
+    """The first authority of the family that speaks of the node."""
+    by_source = {picture.source: picture for picture in speakers}
+    return next((by_source[s] for s in AUTHORITIES[family] if s in by_source), None)
+
+
+def _between(family: str, node: str, truth: Picture, other: Picture) -> Iterator[Difference]:
+    expected, said = _facts(family, truth, node), _facts(family, other, node)
+    for fact in sorted(expected.keys() | said.keys()):
+        if expected.get(fact) != said.get(fact):
+            yield Difference(
+                node, fact, truth.source, expected.get(fact), other.source, said.get(fact)
+            )
+
+
+def _facts(family: str, picture: Picture, node: str) -> dict[Fact, Any]:
+    return {f: v for f, v in picture.nodes.get(node, {}).items() if f[0] == family}
+
+
+def overcommitted(placement: Picture) -> list[str]:
+    """One sentence for each provider and class that holds more than it can."""
+    used: dict[tuple[str, str], int] = {}
+    rooms: dict[tuple[str, str], Sequence[Any]] = {}
+    for facts in placement.nodes.values():
+        for fact, value in facts.items():
+            if fact[0] == "allocation":
+                used[fact[2], fact[3]] = used.get((fact[2], fact[3]), 0) + value
+            elif fact[0] == "inventory":
+                rooms[fact[1], fact[2]] = value
+    return [
+        f"{provider}: {amount} {resource_class} allocated, room for {capacity}"
+        for (provider, resource_class), amount in sorted(used.items())
+        if amount > (capacity := _capacity(rooms.get((provider, resource_class))))
+    ]
+
+
+def _capacity(inventory: Sequence[Any] | None) -> int:
+    if inventory is None:
+        return 0
+    total, reserved, _min, _max, _step, ratio = inventory
+    return int((total - reserved) * ratio)
+
+
+def orphans(placement: Picture, owners: frozenset[str]) -> list[str]:
+    """One sentence for each consumer that neither an instance nor a migration owns."""
+    consumers = {
+        fact[1]: node
+        for node, facts in placement.nodes.items()
+        for fact in facts
+        if fact[0] == "allocation"
+    }
+    return [
+        f"{node}: consumer {consumer} has an allocation, and no instance or migration owns it"
+        for consumer, node in sorted(consumers.items())
+        if consumer not in owners
+    ]

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bulk reads of Nova's databases: what nova-scheduler asks at each request, we ask now and then.
+
+Plain SQL on the columns that are needed, read only; no Nova object is made.  Schema: Nova 34
+(nova/db/main/models.py, nova/db/api/models.py).  Every error is a ``DatabaseError`` of one line that says
+what to do; passwords are never in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+
+from shared_scheduler.core.events import AggregateFacts, ServiceFacts
+from shared_scheduler.service.cell_urls import UrlTemplateError, fill_url
+from shared_scheduler.state.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
+
+CELL0 = "00000000-0000-0000-0000-000000000000"
+COMPUTE = "nova-compute"
+
+#: Connections kept and opened on top, to one database.
+POOL_SIZE, POOL_OVERFLOW = 2, 3
+POOL_WAIT_S = 10
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 60
+RECYCLE_S = 3600
+#: Values in one IN list.
+CHUNK = 500
+
+#: What MySQL's error numbers mean to an operator.
+_MYSQL_ADVICE = {
+    1044: "its user may not read this database: grant it",
+    1045: "user or password are wrong",
+    1049: "there is no such database: check the name, or create and migrate it with nova-manage",
+    1054: "a column is missing: run nova-manage db sync, this needs the schema of Nova 34",
+    1146: "a table is missing: run nova-manage db sync and nova-manage api_db sync",
+    2003: "nobody answers there: start it, or correct the address",
+    2005: "the host name is unknown",
+    2013: "the connection was lost: it is overloaded or was restarted",
+}
+
+
+class DatabaseError(Exception):
+    """One line: which database, what is wrong, what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of the API database, its URLs filled in where they were templates."""
+
+    uuid: str
+    name: str
+    database_url: str
+    transport_url: str
+    disabled: bool = False
+
+    @property
+    def schedulable(self) -> bool:
+        """Hosts may be chosen there: not cell 0, not disabled."""
+        return self.uuid != CELL0 and not self.disabled
+
+
+def _table(name: str, *columns: str, **typed: Any) -> Any:
+    plain: list[sa.ColumnClause[Any]] = [sa.column(column) for column in columns]
+    return sa.table(name, *plain, *(sa.column(column, kind) for column, kind in typed.items()))
+
+
+_CELLS = _table("cell_mappings", "id", "uuid", "name", "database_connection", "transport_url",
+                "disabled")  # fmt: skip
+_HOSTS = _table("host_mappings", "host", "cell_id")
+_AGGREGATES = _table("aggregates", "id", "uuid", "name")
+_AGGREGATE_HOSTS = _table("aggregate_hosts", "aggregate_id", "host")
+_AGGREGATE_METADATA = _table("aggregate_metadata", "aggregate_id", "key", "value")
+_TIMES = {"created_at": sa.DateTime, "updated_at": sa.DateTime}
+_SERVICES = _table(
+    "services", "id", "uuid", "host", "binary", "topic", "report_count", "disabled",
+    "disabled_reason", "forced_down", "version", "deleted", last_seen_up=sa.DateTime, **_TIMES,
+)  # fmt: skip
+_NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
+_INSTANCES = _table("instances", "uuid", "host", "deleted")
+
+
+class _Database:
+    """One database and how to say what is wrong with it."""
+
+    def __init__(self, url: str, option: str) -> None:
+        self._option = option
+        self._shown = "an empty address"
+        with self._explained():
+            parsed = sa.make_url(url)
+            self._shown = parsed.render_as_string(hide_password=True)
+            self._engine = sa.create_engine(_with_driver(parsed), **_engine_options(parsed))
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._engine.dispose()
+
+    def check(self) -> None:
+        """Raises ``DatabaseError`` if it cannot be read."""
+        self._read(sa.select(sa.literal(1)))
+
+    def _read(self, query: Any) -> list[Mapping[str, Any]]:
+        with self._explained(), self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (sa_exc.SQLAlchemyError, ImportError, ValueError, TypeError) as error:
+            text = f"{self._shown} ({self._option}) cannot be read: {_advice(error)}"
+            raise DatabaseError(text) from error
+
+
+class ApiDatabase(_Database):
+    """Nova's API database: cells, host mappings, aggregates."""
+
+    def __init__(
+        self,
+        url: str,
+        option: str = "[api_database] connection",
+        default_database_url: str | None = None,
+        default_transport_url: str | None = None,
+    ) -> None:
+        """``default_*``: [database] connection and [DEFAULT] transport_url, for cell templates."""
+        super().__init__(url, option)
+        self._default_database_url = default_database_url
+        self._default_transport_url = default_transport_url
+
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells, cell 0 and disabled ones too."""
+        rows = self._read(sa.select(_CELLS).order_by(_CELLS.c.id))
+        return tuple(self._cell(row) for row in rows)
+
+    def _cell(self, row: Mapping[str, Any]) -> Cell:
+        database, transport = row["database_connection"] or "", row["transport_url"] or ""
+        try:
+            return Cell(
+                row["uuid"], row["name"] or "",
+                fill_url(database, self._default_database_url, "[database] connection"),
+                fill_url(transport, self._default_transport_url, "[DEFAULT] transport_url"),
+                bool(row["disabled"]),
+            )  # fmt: skip
+        except UrlTemplateError as error:
+            raise DatabaseError(f"cell {row['name'] or row['uuid']}: {error}") from error
+
+    def host_mappings(self) -> dict[str, str]:
+        """Service host to cell uuid."""
+        both = sa.join(_HOSTS, _CELLS, _HOSTS.c.cell_id == _CELLS.c.id)
+        rows = self._read(sa.select(_HOSTS.c.host, _CELLS.c.uuid).select_from(both))
+        return {row["host"]: row["uuid"] for row in rows}
+
+    def aggregates(self) -> tuple[AggregateFacts, ...]:
+        """All host aggregates with hosts and metadata (``availability_zone`` is metadata)."""
+        hosts: dict[int, set[str]] = {}
+        metadata: dict[int, dict[str, str]] = {}
+        for row in self._read(sa.select(_AGGREGATE_HOSTS)):
+            hosts.setdefault(row["aggregate_id"], set()).add(row["host"])
+        for row in self._read(sa.select(_AGGREGATE_METADATA)):
+            metadata.setdefault(row["aggregate_id"], {})[row["key"]] = row["value"]
+        return tuple(
+            AggregateFacts(
+                row["id"], row["uuid"] or "", row["name"] or "",
+                frozenset(hosts.get(row["id"], ())), metadata.get(row["id"], {}),
+            )
+            for row in self._read(sa.select(_AGGREGATES).order_by(_AGGREGATES.c.id))
+        )  # fmt: skip
+
+
+class CellDatabase(_Database):
+    """One cell's database: services, compute nodes, instances."""
+
+    def __init__(
+        self,
+        cell: Cell,
+        service_down_time_s: float = 60.0,
+        utcnow: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        name = cell.name or cell.uuid
+        super().__init__(cell.database_url, f"database_connection of cell {name}")
+        self.cell = cell
+        self._service_down_time_s = service_down_time_s
+        self._utcnow = utcnow
+
+    # -- services ----------------------------------------------------------------------------
+
+    def services(self) -> tuple[ServiceFacts, ...]:
+        """All nova-compute services."""
+        return self._services(sa.true())
+
+    def service_exceptions(
+        self, also: Collection[str] = (), after_id: int | None = None
+    ) -> tuple[ServiceFacts, ...]:
+        """Those that are disabled, forced down or not heard of, those of the hosts ``also``, and
+        new ones (record ``id`` beyond ``after_id``).
+
+        A handful in a healthy cell: cheap enough to ask every second.
+        """
+        heard = sa.func.coalesce(_SERVICES.c.last_seen_up, _SERVICES.c.created_at)
+        now = self._utcnow().replace(tzinfo=None)
+        stale = heard < now - timedelta(seconds=self._service_down_time_s)
+        odd = sa.or_(_SERVICES.c.disabled == sa.true(), _SERVICES.c.forced_down == sa.true(), stale)
+        if after_id is not None:
+            odd = sa.or_(odd, _SERVICES.c.id > after_id)
+        found = {one.host: one for one in self._services(odd)}
+        for part in _chunks(sorted(set(also) - set(found))):
+            found |= {one.host: one for one in self._services(_SERVICES.c.host.in_(part))}
+        return tuple(found.values())
+
+    def minimum_compute_version(self) -> int | None:
+        """The lowest service version of a nova-compute, forced down ones left out as Nova does."""
+        query = sa.select(sa.func.min(_SERVICES.c.version).label("version")).where(
+            _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0,
+            _SERVICES.c.forced_down == sa.false(),
+        )  # fmt: skip
+        version = self._read(query)[0]["version"]
+        return None if version is None else int(version)
+
+    def _services(self, condition: Any) -> tuple[ServiceFacts, ...]:
+        query = sa.select(_SERVICES).where(
+            _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0, condition
+        )
+        now = self._utcnow()
+        return tuple(self._service(row, now) for row in self._read(query) if row["host"])
+
+    def _service(self, row: Mapping[str, Any], now: datetime) -> ServiceFacts:
+        record = {name: _aware(value) for name, value in row.items() if name != "deleted"}
+        record |= {"disabled": bool(row["disabled"]), "forced_down": bool(row["forced_down"])}
+        record |= {"deleted": False, "deleted_at": None, "availability_zone": None}
+        heard = record["last_seen_up"] or record["created_at"]
+        up = heard is not None and (
+            abs((now - heard).total_seconds()) <= self._service_down_time_s
+        )
+        return ServiceFacts(
+            row["host"], record["disabled"], record["forced_down"], up, row["version"] or 0, record
+        )
+
+    # -- compute nodes -----------------------------------------------------------------------
+
+    def node_names(self) -> frozenset[str]:
+        """Uuids of all compute nodes."""
+        query = sa.select(_NODES.c.uuid).where(_NODES.c.deleted == 0)
+        return frozenset(row["uuid"] for row in self._read(query) if row["uuid"])
+
+    def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
+        """Rows of all compute nodes, or of these; see ``state.compute_node`` for their meaning."""
+        if uuids is None:
+            return self._nodes(sa.true())
+        parts = _chunks(sorted(uuids))
+        return [row for part in parts for row in self._nodes(_NODES.c.uuid.in_(part))]
+
+    def nodes_changed_since(self, moment: datetime) -> list[tuple[str, datetime]]:
+        """Uuid and time of change of those that nova-compute has reported since ``moment``."""
+        query = sa.select(_NODES.c.uuid, _NODES.c.updated_at).where(
+            _NODES.c.deleted == 0, _NODES.c.updated_at >= moment.replace(tzinfo=None)
+        )
+        return [(row["uuid"], row["updated_at"]) for row in self._read(query) if row["uuid"]]
+
+    def last_change(self) -> datetime | None:
+        """When the newest report was, by the clock of whoever wrote it."""
+        newest = sa.func.max(_NODES.c.updated_at, type_=sa.DateTime).label("newest")
+        found: datetime | None = self._read(sa.select(newest))[0]["newest"]
+        return found
+
+    def _nodes(self, condition: Any) -> list[Mapping[str, Any]]:
+        query = sa.select(_NODES).where(_NODES.c.deleted == 0, condition)
+        rows = self._read(query)
+        return [row for row in rows if row["uuid"] and row["host"]]
+
+    def instances(self, hosts: Collection[str] | None = None) -> dict[str, frozenset[str]]:
+        """Service host to the uuids of its instances; of these hosts, or of all."""
+        found: dict[str, set[str]] = {}
+        for condition in self._of_hosts(hosts):
+            query = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(
+                _INSTANCES.c.deleted == 0, condition
+            )
+            for row in self._read(query):
+                found.setdefault(row["host"], set()).add(row["uuid"])
+        return {host: frozenset(uuids) for host, uuids in found.items()}
+
+    def _of_hosts(self, hosts: Collection[str] | None) -> list[Any]:
+        if hosts is None:
+            return [_INSTANCES.c.host.is_not(None)]
+        return [_INSTANCES.c.host.in_(part) for part in _chunks(sorted(hosts))]
+
+
+def _chunks(values: Sequence[str]) -> list[Sequence[str]]:
+    return [values[start : start + CHUNK] for start in range(0, len(values), CHUNK)]
+
+
+def _aware(value: Any) -> Any:
+    """Nova's columns are UTC without saying so; its objects say so."""
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+
+
+def _with_driver(url: sa.URL) -> sa.URL:
+    return url.set(drivername="mysql+pymysql") if url.drivername == "mysql" else url
+
+
+def _engine_options(url: sa.URL) -> dict[str, Any]:
+    if url.get_backend_name() == "sqlite":
+        return {}
+    timeouts = {"connect_timeout": CONNECT_TIMEOUT_S, "read_timeout": READ_TIMEOUT_S}
+    return {
+        "pool_size": POOL_SIZE, "max_overflow": POOL_OVERFLOW, "pool_timeout": POOL_WAIT_S,
+        "pool_recycle": RECYCLE_S, "pool_pre_ping": True, "isolation_level": "AUTOCOMMIT",
+        "connect_args": timeouts if url.get_backend_name() in ("mysql", "mariadb") else {},
+    }  # fmt: skip
+
+
+def _advice(error: Exception) -> str:
+    """What an operator can do, with the driver's own words."""
+    original = getattr(error, "orig", None) or error
+    number = original.args[0] if original.args else None
+    words = " ".join(str(original.args[-1] if original.args else original).split())
+    if isinstance(number, int) and number in _MYSQL_ADVICE:
+        return f"{_MYSQL_ADVICE[number]} ({words})"
+    if isinstance(error, sa_exc.ArgumentError):
+        return "it is no database URL, it should look like mysql+pymysql://user:password@host/nova"
+    if isinstance(error, (ImportError, sa_exc.NoSuchModuleError)):
+        return f"its driver is not installed ({words}); use mysql+pymysql://"
+    return words or type(error).__name__

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running scheduler says of itself, as plain data (asked through ``service.admin``)."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.service.admin import Questions
+from shared_scheduler.service.loop import Engine
+from shared_scheduler.state.row import CLOSED_CODES
+from shared_scheduler.state.table import HostTable
+
+
+def questions(engine: Engine, name: str) -> Questions:
+    """The questions of one scheduler process; ``name`` is how operators know it."""
+    return {
+        "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
+        "nodes": lambda _: {"scheduler": name, "nodes": engine.look(nodes)},
+        "tables": lambda _: {"scheduler": name, "nodes": engine.look(tables)},
+    }
+
+
+def status(engine: Engine) -> dict[str, Any]:
+    """Counts: nodes by freshness, what is under way, what has happened since the start."""
+    return {
+        **engine.look(_core_status),
+        "in_flight": engine.in_flight,
+        "cells": {
+            cell: {"connected": channel.connected, "address": channel.address}
+            for cell, channel in engine.channels.items()
+        },
+        "counters": counters(engine),
+    }
+
+
+def counters(engine: Engine) -> dict[str, int]:
+    """Every counter by name, those of the cells' channels added up."""
+    found: Counter[str] = Counter()
+    for channel in engine.channels.values():
+        found.update(channel.counters)
+    found.update(engine.counters)
+    found.update(engine.look(lambda core: dict(core.nodes.counters)))
+    found.update(engine.look(lambda core: core.nodes.window_counters.as_dict()))
+    return dict(sorted(found.items()))
+
+
+def _core_status(core: SchedulerCore) -> dict[str, Any]:
+    freshness = Counter(core.table.freshness(node).value for node in core.table.nodes())
+    return {
+        "nodes": len(core.table),
+        "freshness": dict(sorted(freshness.items())),
+        "quarantined": sorted(core.nodes.quarantined),
+        "claims_open": len(core.claims),
+        "claims_watched": len(core.watch),
+    }
+
+
+def nodes(core: SchedulerCore) -> list[dict[str, Any]]:
+    """One short row a node, by host."""
+    rows = [_short(core, node) for node in core.table.nodes()]
+    return sorted(rows, key=lambda row: (row["host"], row["node"]))
+
+
+def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
+    described = core.table.describe(node)
+    why = why_not(core.table, node) or ("quarantined" if node in core.nodes.quarantined else "")
+    return {
+        "node": node,
+        "host": described["host"],
+        "cell": described["cell"],
+        "freshness": described["freshness"],
+        "epoch": described["epoch"],
+        "sequence": described["sequence"],
+        "choosable": not why,
+        "why_not": why,
+        "outstanding": len(described["outstanding"]),
+        "pending": len(described["claims"]),
+        "used": _root_used(node, described["used"]),
+    }
+
+
+def _root_used(node: str, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    return {rc: amount for rc, amount in sorted(used.get(node, {}).items()) if amount}
+
+
+def why_not(table: HostTable, node: str) -> str:
+    """Why no request may choose this node at present; empty if one may."""
+    slot = table.slot_of(node)
+    assert slot is not None, node
+    closed = CLOSED_CODES[int(table.columns.closed.array[slot])]
+    if closed is not None:
+        return closed.value
+    service = table.view_at(slot).service
+    if service is None:
+        return "no_service_record"
+    states = {"forced_down": service.forced_down, "disabled": service.disabled, "down": not service.up}
+    return next((name for name, holds in states.items() if holds), "")
+
+
+def tables(core: SchedulerCore) -> list[dict[str, Any]]:
+    """Everything of every row, as ``compare`` needs it."""
+    return [
+        {**core.table.describe(node), "service": _service_of(core.table, node)}
+        for node in core.table.nodes()
+    ]
+
+
+def _service_of(table: HostTable, node: str) -> dict[str, bool] | None:
+    service = table.view(node).service
+    if service is None:
+        return None
+    return {"disabled": service.disabled, "forced_down": service.forced_down, "up": service.up}

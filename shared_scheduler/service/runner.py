@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the service in this process, or in N worker processes, and carries signals to it.
+
+oslo.service's launcher is not used: with native threads it always forks, never calls ``reset`` and
+answers SIGHUP by killing the worker, and the table would be lost (reference/messaging-and-limits.md
+1.2).  Here one worker runs in line, the same in both concurrency backends:
+
+=========  ==================================================================
+SIGTERM    drain: take no new requests, end those in flight, say goodbye
+SIGINT     the same
+SIGHUP     ``reload``, in place: the table stays
+SIGUSR2    left to the guru meditation report, which installs its own handler
+=========  ==================================================================
+
+Each of several workers is a scheduler of its own: a fresh interpreter with its own table, queue and
+identity, nothing inherited.  The supervisor starts them again when they die, slower each time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shared_scheduler.service.signals import Interrupted, SignalQueue
+
+LOG = logging.getLogger(__name__)
+
+#: Exit status of a process that could not start (EX_CONFIG): starting it again would not help.
+REFUSED_TO_START = 78
+#: Exit status after the time for draining was over.
+GAVE_UP = 1
+
+#: Environment of a worker: its number, and the pipe that closes when its supervisor is gone.
+WORKER_NUMBER = "SHARED_SCHEDULER_WORKER"
+SUPERVISOR_PIPE = "SHARED_SCHEDULER_SUPERVISOR_PIPE"
+
+#: A worker that lived this long has done nothing wrong.
+HEALTHY_AFTER_S = 60.0
+#: Longest pause before a worker that keeps dying is started again.
+RESTART_PAUSE_MAX_S = 30.0
+
+
+class Service(Protocol):
+    """What is run: Nova's own Service object, or anything like it."""
+
+    def start(self) -> None:
+        """Begin to serve, return when serving."""
+
+    def stop(self) -> None:
+        """Drain and stop."""
+
+
+class Runner:
+    """One worker, in this process."""
+
+    def __init__(
+        self, service: Service, reload: Callable[[], None], drain_timeout_s: float
+    ) -> None:
+        self._service = service
+        self._reload = reload
+        self._drain_timeout_s = drain_timeout_s
+
+    def run(self) -> int:
+        """Start, serve, and return the exit status when told to stop."""
+        ends = (signal.SIGTERM, signal.SIGINT)
+        signals = SignalQueue((*ends, signal.SIGHUP), interrupting=ends)
+        try:
+            self._service.start()
+            signals.interrupting = frozenset()  # from here on they wait in the queue
+        except Interrupted:
+            return self._drain()
+        watch_supervisor()
+        while not self._handle(signals.wait()):
+            pass
+        return self._drain()
+
+    def _handle(self, arrived: Sequence[int]) -> bool:
+        """Whether the service has to stop."""
+        if signal.SIGTERM in arrived or signal.SIGINT in arrived:
+            return True
+        if signal.SIGHUP in arrived:
+            try:
+                self._reload()
+            except Exception:
+                LOG.exception("Reload failed; the service goes on with what it had before")
+        return False
+
+    def _drain(self) -> int:
+        # The guard stays armed to the very end: library threads may hold up the interpreter's exit.
+        guard = threading.Timer(self._drain_timeout_s, self._give_up)
+        guard.daemon = True
+        guard.start()
+        LOG.info("Draining for at most %.0f seconds", self._drain_timeout_s)
+        self._service.stop()
+        return 0
+
+    def _give_up(self) -> None:
+        LOG.error("Not drained within %.0f seconds; exiting", self._drain_timeout_s)
+        logging.shutdown()
+        os._exit(GAVE_UP)
+
+
+def watch_supervisor() -> None:
+    """End this worker when its supervisor is gone, however it went."""
+    pipe = os.environ.get(SUPERVISOR_PIPE)
+    if pipe is None:
+        return
+
+    def wait_for_end() -> None:
+        with os.fdopen(int(pipe), "rb", buffering=0) as closed_when_gone:
+            closed_when_gone.read(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait_for_end, name="supervisor-watch", daemon=True).start()
+
+
+@dataclass
+class _Worker:
+    number: int
+    process: subprocess.Popen[bytes] | None = None
+    started_at_s: float = 0.0
+    deaths: int = 0
+    restart_at_s: float = field(default=0.0)
+
+
+class Supervisor:
+    """Several workers: starts them, starts them again, carries signals, ends with them.
+
+    A worker that refuses to start (bad configuration) ends all of them with its exit status.
+    """
+
+    def __init__(self, command: Sequence[str], workers: int, drain_timeout_s: float) -> None:
+        self._command = list(command)
+        self._workers = [_Worker(number) for number in range(workers)]
+        self._drain_timeout_s = drain_timeout_s
+        self._pipe_for_workers, self._pipe_kept = os.pipe()
+
+    def run(self) -> int:
+        """Until a signal, or a worker's refusal to start."""
+        signals = SignalQueue((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2,
+                               signal.SIGCHLD))
+        while True:
+            now_s = time.monotonic()
+            self._start_due(now_s)
+            arrived = signals.wait(self._pause_s(now_s))
+            if signal.SIGTERM in arrived or signal.SIGINT in arrived:
+                return self._end_all(0)
+            for number in (signal.SIGHUP, signal.SIGUSR2):
+                if number in arrived:
+                    self._signal_all(number)
+            if self._reap(time.monotonic()):
+                return self._end_all(REFUSED_TO_START)
+
+    def _start_due(self, now_s: float) -> None:
+        for worker in self._workers:
+            if worker.process is None and worker.restart_at_s <= now_s:
+                worker.process = self._spawn(worker.number)
+                worker.started_at_s = now_s
+
+    def _spawn(self, number: int) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            WORKER_NUMBER: str(number),
+            SUPERVISOR_PIPE: str(self._pipe_for_workers),
+        }
+        process = subprocess.Popen(
+            self._command, env=environment, pass_fds=(self._pipe_for_workers,)
+        )
+        LOG.info("Worker %d runs as process %d", number, process.pid)
+        return process
+
+    def _pause_s(self, now_s: float) -> float | None:
+        due = [w.restart_at_s - now_s for w in self._workers if w.process is None]
+        return max(0.01, min(due)) if due else None
+
+    def _reap(self, now_s: float) -> bool:
+        """Note the dead; True when one of them refused to start."""
+        refused = False
+        for worker in self._workers:
+            status = worker.process.poll() if worker.process is not None else None
+            if status is None:
+                continue
+            worker.process = None
+            refused = refused or status == REFUSED_TO_START
+            self._plan_restart(worker, status, now_s)
+        return refused
+
+    def _plan_restart(self, worker: _Worker, status: int, now_s: float) -> None:
+        lived_s = now_s - worker.started_at_s
+        worker.deaths = 1 if lived_s >= HEALTHY_AFTER_S else worker.deaths + 1
+        pause_s = min(RESTART_PAUSE_MAX_S, 0.5 * 2.0 ** (worker.deaths - 1))
+        worker.restart_at_s = now_s + pause_s
+        LOG.error(
+            "Worker %d ended with status %d after %.0f seconds; starting it again in %.1f seconds",
+            worker.number, status, lived_s, pause_s,
+        )
+
+    def _signal_all(self, number: int) -> None:
+        for worker in self._workers:
+            if worker.process is not None:
+                worker.process.send_signal(number)
+
+    def _end_all(self, status: int) -> int:
+        self._signal_all(signal.SIGTERM)
+        until_s = time.monotonic() + self._drain_timeout_s + 5.0
+        for worker in self._workers:
+            if worker.process is None:
+                continue
+            try:
+                worker.process.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                LOG.error("Worker %d does not end; killing it", worker.number)
+                worker.process.kill()
+                worker.process.wait()
+        return status

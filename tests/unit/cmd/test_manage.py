@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: what it says, what it refuses, and how it exits."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from shared_scheduler.cmd.live_view import LiveView
+from shared_scheduler.cmd.manage import COMMANDS, main
+from shared_scheduler.cmd.progress import Progress
+from shared_scheduler.sim.exhibition import Exhibition
+from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.world import Sizes, World
+from tests.unit.sim import planted
+
+SMALL = ["--nodes", "4", "--schedulers", "2", "--rate", "10"]
+
+
+class Terminal(io.StringIO):
+    """A screen that keeps what was written on it."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
+
+
+def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulat"]) == 2
+    assert "there is no command 'simulat'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["simulate", "--nodes", "many"], "'many' is not a whole number"),
+        (["simulate", "--loss", "2"], "2 is not within 0 and 1"),
+        (["demo", "--schedulers", "0"], "0 is not within 1 and 16"),
+        (["demo", "--rate", "fast"], "'fast' is not a number"),
+    ],
+)
+def test_a_wrong_argument_gets_one_clear_line(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_simulate_reports_as_json_and_the_same_again(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["simulate", *SMALL, "--seed", "5", "--duration", "5", "--loss", "5%", "--format", "json"]
+    traces = set()
+    for _ in range(2):
+        assert main(asked) == 0
+        figures = json.loads(capsys.readouterr().out)
+        assert figures["seed"] == 5 and figures["violations"] == []
+        assert figures["messages"]["lost"] > 0
+        traces.add(figures["trace"])
+    assert len(traces) == 1
+
+
+def test_simulate_runs_many_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seeds", "2", "--seed", "11", "--format", "json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["seeds"] == 2 and figures["broken_seeds"] == 0 and figures["checks"] > 0
+
+
+def test_a_broken_invariant_exits_with_one_and_prints_how_to_replay_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.forget_a_forget.patch(monkeypatch)
+    asked = ["simulate", *SMALL, "--seed", "5", "--duration", "10", "--loss", "0.3"]
+    assert main(asked) == 1
+    told = capsys.readouterr()
+    assert "overlay" in told.out or "converged" in told.out
+    assert "shared-scheduler-manage simulate --seed 5 --nodes 4 --schedulers 2" in told.err
+
+
+def test_simulate_writes_a_trace_that_a_person_can_read(
+    tmp_path: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{tmp_path}/trace.txt"
+    assert main(["simulate", *SMALL, "--seed", "5", "--duration", "5", "--trace", name]) == 0
+    capsys.readouterr()
+    with open(name) as file:
+        lines = file.read().splitlines()
+    assert any("accepts" in line for line in lines)
+    assert any("answers req-1:" in line for line in lines)
+
+
+def test_the_demo_ends_by_itself_with_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *SMALL, "--duration", "2", "--seed", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "decisions/s" in shown and "checks of invariants, 0 broken" in shown
+    assert "nodes are cut off" in shown and "scheduler-0 starts again" in shown
+
+
+def test_the_demo_as_json_is_nothing_but_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *SMALL, "--duration", "2", "--seed", "1", "--format", "json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["nodes"] == 4 and len(figures["faults"]) >= 4
+    assert figures["decision_wall_ms"]["p50"] > 0, "really measured"
+
+
+def test_the_demo_exits_with_one_when_an_invariant_breaks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.answer_before_the_write.patch(monkeypatch)
+    assert main(["demo", *SMALL, "--duration", "2", "--seed", "1"]) == 1
+    assert "written_first" in capsys.readouterr().out
+
+
+def test_the_live_view_redraws_in_place_and_leaves_the_terminal_as_it_was() -> None:
+    # given a terminal
+    screen = Terminal()
+    world = World(1, Sizes(nodes=4, schedulers=2), Habits(), Weather())
+    view = LiveView(world, Exhibition(world, 5.0), 5.0, screen, True)
+    for _ in range(40):
+        world.run(0.1)
+        view.show()
+    view.close()
+    # then each frame begins at the top, shows the figures, and the cursor comes back
+    frames = screen.getvalue().split("\x1b[H")[1:]
+    assert len(frames) == 40
+    for word in ("decisions", "claims", "lag of nodes", "scheduler-1.1", "scheduler-0 ", "worst"):
+        assert word in frames[-1]
+    assert screen.getvalue().endswith("\x1b[?25h\n")
+
+
+def test_a_progress_bar_is_for_terminals_only() -> None:
+    screen, file = Terminal(), io.StringIO()
+    for out in (screen, file):
+        with Progress("working", out) as progress:
+            progress.show(0.5)
+    assert " 50%" in screen.getvalue() and file.getvalue() == ""

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cell has which channel: one a message queue, whatever number of cells use it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core import events as ev
+from shared_scheduler.nova.cells import Channels
+from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.messages import Beat, Hello, Message, Role
+from shared_scheduler.service.databases import Cell
+from shared_scheduler.transport.bus import ConnectionChanged, Receive
+from shared_scheduler.transport.kombu_bus import KombuBus
+
+URL = "rabbit://nova:secret@mq:5672/"
+
+
+class Wire:
+    """An endpoint that the test holds the other end of."""
+
+    address = "ssched.scheduler.test"
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.receive: Receive = lambda bodies: None
+        self.changed: ConnectionChanged = lambda connected: None
+
+    def start(self, receive: Receive, changed: ConnectionChanged) -> None:
+        self.receive, self.changed = receive, changed
+
+    def cast(self, address: str, body: bytes) -> bool:
+        return True
+
+    def broadcast(self, body: bytes) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def say(self, *messages: Message) -> None:
+        self.receive([codec.encode(message) for message in messages])
+
+
+class Story:
+    """Channels on wires, and what the core is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wires: list[Wire] = []
+        self.rows: dict[str, str] = {}
+        self.told: list[Any] = []
+        self.channels = Channels("sched1", self.told.append, self.rows.get)
+        monkeypatch.setattr(KombuBus, "scheduler_endpoint", lambda *_: self.wire())
+
+    def wire(self) -> Wire:
+        self.wires.append(Wire())
+        return self.wires[-1]
+
+    def open(self, *wanted: Cell) -> None:
+        for channel in self.channels.open(wanted):
+            channel.start()
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch) -> Story:
+    return Story(monkeypatch)
+
+
+def cell(uuid: str, url: str = URL, disabled: bool = False) -> Cell:
+    return Cell(uuid, f"name of {uuid}", "sqlite://", url, disabled)
+
+
+def beat(node: str) -> Beat:
+    return Beat(node, 7, 1, f"host of {node}", 0)
+
+
+def test_cells_on_one_queue_share_one_channel_and_its_address(story: Story) -> None:
+    story.open(cell("a"), cell("b"), cell("c", "rabbit://nova:secret@mq:5672/c"))
+
+    by_cell = story.channels.by_cell
+    assert len(story.wires) == 2
+    assert by_cell["a"] is by_cell["b"] is not by_cell["c"]
+    assert story.channels.addresses.keys() == {"a", "b", "c"}
+    assert story.channels.addresses["a"] == story.channels.addresses["b"]
+
+
+def test_both_cells_hear_of_the_connection_and_of_other_schedulers(story: Story) -> None:
+    story.open(cell("a"), cell("b"))
+    hello = Hello(Role.SCHEDULER, "ssched.scheduler.other", 3)
+
+    story.wires[0].changed(True)
+    story.wires[0].say(hello)
+
+    assert story.told == [
+        ev.ChannelChanged("a", True), ev.ChannelChanged("b", True),
+        ev.MessagesArrived("a", (hello,)), ev.MessagesArrived("b", (hello,)),
+    ]  # fmt: skip
+
+
+def test_on_a_shared_queue_a_node_is_of_the_cell_that_its_row_names(story: Story) -> None:
+    story.open(cell("a"), cell("b"))
+    story.rows.update({"n1": "a", "n2": "b"})
+
+    story.wires[0].say(beat("n1"), beat("n2"), beat("nobody told of it"))
+
+    assert story.told == [
+        ev.MessagesArrived("a", (beat("n1"),)), ev.MessagesArrived("b", (beat("n2"),)),
+    ]  # fmt: skip
+    assert story.channels.by_cell["a"].counters["cell_of_node_unknown"] == 1
+
+
+def test_alone_on_its_queue_a_cell_hears_of_new_nodes_at_once(story: Story) -> None:
+    story.open(cell("a"))
+    story.wires[0].say(beat("new"))
+    assert story.told == [ev.MessagesArrived("a", (beat("new"),))]
+
+
+def test_nodes_of_a_disabled_cell_are_not_taken_for_the_others(story: Story) -> None:
+    story.open(cell("off", disabled=True), cell("a"))
+    story.wires[0].say(beat("of the disabled cell"))
+    assert story.told == []
+    assert "off" not in story.channels.addresses
+
+
+def test_a_cell_that_joins_later_is_told_that_the_channel_is_up(story: Story) -> None:
+    story.open(cell("a"))
+    story.wires[0].changed(True)
+    story.told.clear()
+    story.open(cell("a"), cell("b"))
+
+    story.channels.by_cell["b"].announce("b")
+
+    assert story.told == [ev.ChannelChanged("b", True)]
+
+
+def test_the_channel_ends_with_the_last_cell_that_uses_it(story: Story) -> None:
+    story.open(cell("a"), cell("b"))
+
+    story.channels.close("a")
+    assert story.wires[0].closed == 0
+    story.channels.close("b")
+    assert story.wires[0].closed == 1
+
+    story.open(cell("b"))
+    assert len(story.wires) == 2

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole scheduler behind Nova's Service: called as the conductor calls it, over RPC.
+
+Real Nova objects, databases in SQLite, Placement's own application in this process, oslo.messaging on its
+in-process driver.  The hosts have no agents.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from nova import baserpc, context, exception, objects, service
+from nova.scheduler import rpcapi
+from oslo_utils import timeutils
+
+from shared_scheduler.nova import running
+from shared_scheduler.nova.manager import SharedSchedulerManager
+from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.protocol.signing import Signing
+from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
+from tests.unit.nova.test_host_state import compute_node
+from tests.unit.nova.test_request_filters import add_aggregate, cell1, set_version
+from tests.unit.placement.conftest import placement_app, world
+from tests.unit.placement.world import World
+
+__all__ = ["placement_app", "world"]  # fixtures
+
+MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
+
+
+class Cloud:
+    """Computes, each a service record, a compute node and a provider."""
+
+    def __init__(self, placement: World) -> None:
+        self.placement = placement
+        self.nodes: dict[str, str] = {}
+
+    def compute(self, host: str, vcpus: int = 4, aggregates: tuple[str, ...] = ()) -> None:
+        node = self.placement.provider(
+            inventories={
+                "VCPU": {"total": vcpus}, "MEMORY_MB": {"total": 65536}, "DISK_GB": {"total": 500},
+            },
+            traits=("OWNER_NOVA",), aggregates=aggregates,
+        )  # fmt: skip
+        with context.target_cell(admin(), cell1()) as target:
+            record = objects.Service(
+                target, host=host, binary="nova-compute", topic="compute", report_count=1
+            )
+            record.create()
+            record.last_seen_up = timeutils.utcnow()
+            record.save()
+            made = compute_node(
+                uuid=node, host=host, hypervisor_hostname=f"{host}.example",
+                numa_topology=None, pci_device_pools=None, stats={}, vcpus=vcpus, vcpus_used=0,
+            )
+            made._context = target
+            made.create()
+        set_version(record.id, 74)
+        self.nodes[host] = node
+
+    def used(self, host: str) -> int:
+        return self.placement.used(self.nodes[host])
+
+
+@pytest.fixture
+def cloud(databases: None, world: World, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    monkeypatch.setattr(running, "ReportClientTransport", lambda: world.transport)
+    return Cloud(world)
+
+
+@pytest.fixture
+def start(cloud: Cloud, conf: Any) -> Iterator[Any]:
+    conf.set_override("admin_socket_dir", "", group="shared_scheduler")
+    conf.set_override("doubt_interval_s", 0.0, group="shared_scheduler")
+    objects.Service.clear_min_version_cache()
+    begun: list[Any] = []
+
+    def begin() -> Any:
+        made = service.Service.create(
+            host="sched1", binary="nova-scheduler", topic="scheduler", manager=MANAGER,
+            periodic_enable=False,
+        )
+        made.start()
+        begun.append(made)
+        return made
+
+    yield begin
+    for each in begun:
+        each.stop()
+
+
+def ask(spec: Any, uuids: list[str], **more: Any) -> Any:
+    return rpcapi.SchedulerAPI().select_destinations(
+        user_context(), spec, uuids, return_objects=True, return_alternates=True, **more
+    )
+
+
+def small(**changes: Any) -> Any:
+    return request_spec(flavor=flavor(vcpus=2, memory_mb=512, root_gb=1), **changes)
+
+
+def uuids(count: int) -> list[str]:
+    return [str(uuid.uuid4()) for _ in range(count)]
+
+
+def test_a_server_gets_a_host_and_its_allocation(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1", 16)
+    cloud.compute("cmp2", 4)
+    start()
+    [server] = uuids(1)
+
+    [[chosen, *alternates]] = ask(small(), [server])
+
+    assert (chosen.service_host, chosen.nodename) == ("cmp1", "cmp1.example")
+    assert chosen.cell_uuid == cell1().uuid
+    assert chosen.availability_zone == "nova"
+    standing = cloud.placement.client.consumer(server)
+    asked = json.loads(chosen.allocation_request)
+    assert standing.allocations == {
+        provider: part["resources"] for provider, part in asked["allocations"].items()
+    }
+    assert [each.service_host for each in alternates] == ["cmp2"]
+    assert json.loads(alternates[0].allocation_request)["mappings"] == {"": [cloud.nodes["cmp2"]]}
+
+
+def test_many_servers_are_all_placed_or_none(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    cloud.compute("cmp2")
+    start()
+
+    found = ask(small(), uuids(4))
+
+    assert sorted(each[0].service_host for each in found) == ["cmp1", "cmp1", "cmp2", "cmp2"]
+    assert (cloud.used("cmp1"), cloud.used("cmp2")) == (4, 4)
+
+    with pytest.raises(exception.NoValidHost):
+        ask(small(), uuids(1))
+    assert (cloud.used("cmp1"), cloud.used("cmp2")) == (4, 4)
+
+
+def fails(*_: Any) -> Any:
+    raise RuntimeError("a bug after the commit")
+
+
+@pytest.mark.parametrize(
+    "place", ["shared_scheduler.records.entries.line",
+              "shared_scheduler.nova.notifications.Notifications.end"],
+)  # fmt: skip
+def test_what_fails_after_the_commit_does_not_cost_the_answer(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    cloud.compute("cmp1")
+    start()
+    monkeypatch.setattr(place, fails)
+
+    [[chosen]] = ask(small(), uuids(1))
+
+    assert chosen.service_host == "cmp1"
+    assert cloud.used("cmp1") == 2
+
+
+def test_an_answer_that_cannot_be_made_is_taken_back(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.compute("cmp1")
+    started = start()
+    monkeypatch.setattr("shared_scheduler.nova.selection.selections", fails)
+
+    with pytest.raises(exception.NoValidHost, match="a bug after the commit"):
+        ask(small(), uuids(1))
+
+    started.stop()  # ends with every write that was handed over
+    assert cloud.used("cmp1") == 0
+
+
+def test_what_does_not_fit_whole_leaves_nothing_behind(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    start()
+    servers = uuids(3)
+
+    with pytest.raises(exception.NoValidHost, match="There are not enough hosts"):
+        ask(small(), servers)
+
+    assert cloud.used("cmp1") == 0
+    assert all(not cloud.placement.client.consumer(each).allocations for each in servers)
+
+
+def test_a_rebuild_stays_where_it_is_and_claims_nothing(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    cloud.compute("cmp2")
+    start()
+    spec = small(
+        scheduler_hints={"_nova_check_type": ["rebuild"]}, force_hosts=["cmp2"],
+        force_nodes=["cmp2.example"],
+    )
+
+    [[chosen]] = ask(spec, uuids(1))
+
+    assert chosen.service_host == "cmp2"
+    assert chosen.allocation_request == "null"
+    assert cloud.used("cmp2") == 0
+
+
+def test_a_target_host_is_kept_to(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1", 32)
+    cloud.compute("cmp2")
+    start()
+
+    [[chosen]] = ask(
+        small(requested_destination=objects.Destination(host="cmp2", node=None)), uuids(1)
+    )
+
+    assert chosen.service_host == "cmp2"
+    with pytest.raises(exception.NoValidHost, match="No such host - host: cmp9"):
+        ask(small(requested_destination=objects.Destination(host="cmp9", node=None)), uuids(1))
+
+
+def test_the_number_of_alternates_can_be_asked_for(start: Any, cloud: Cloud) -> None:
+    for number in range(5):
+        cloud.compute(f"cmp{number}")
+    manager = start().manager
+
+    found = manager.select_destinations(
+        user_context(), spec_obj=small(), instance_uuids=uuids(1), return_objects=True,
+        return_alternates=True, num_alternates=4,
+    )
+
+    assert len(found[0]) == 5
+
+
+def test_old_conductors_get_dicts_and_no_claim(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    manager = start().manager
+
+    [answer] = manager.select_destinations(user_context(), spec_obj=small())
+
+    assert (answer["host"], answer["nodename"]) == ("cmp1", "cmp1.example")
+    assert cloud.used("cmp1") == 0
+
+
+def test_a_cast_of_an_aggregate_counts_at_once(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1", 32)
+    made = add_aggregate("zone", "cmp2", availability_zone="zone-b")
+    cloud.compute("cmp2", aggregates=(made.uuid,))
+    running_service = start()
+    gone = add_aggregate("elsewhere", availability_zone="zone-c")
+
+    rpcapi.SchedulerAPI().update_aggregates(admin(), [gone])
+    [[chosen, *_]] = ask(small(availability_zone="zone-b"), uuids(1))
+
+    assert (chosen.service_host, chosen.availability_zone) == ("cmp2", "zone-b")
+    with pytest.raises(exception.NoValidHost):
+        ask(small(availability_zone="zone-c"), uuids(1))
+    assert made.id in running_service.manager.host_manager.aggs_by_id
+
+
+def test_a_compute_that_nobody_told_of_is_found(start: Any, cloud: Cloud) -> None:
+    start()
+    cloud.compute("late")
+
+    [[chosen]] = ask(small(), uuids(1))
+
+    assert chosen.service_host == "late"
+
+
+def test_the_service_record_and_the_ping_are_nova_schedulers(start: Any, cloud: Cloud) -> None:
+    start()
+
+    record = objects.Service.get_by_host_and_binary(admin(), "sched1", "nova-scheduler")
+
+    assert (record.topic, record.version) == ("scheduler", 74)
+    pinged = baserpc.BaseAPI(topic="scheduler").ping(admin(), "hello")
+    assert pinged == {"service": "scheduler", "arg": "hello"}
+
+
+def test_a_reload_keeps_the_table(start: Any, cloud: Cloud, conf: Any) -> None:
+    cloud.compute("cmp1")
+    running_service = start()
+    ask(small(), uuids(1))
+    conf.set_override("enabled_filters", ["ComputeFilter"], group="filter_scheduler")
+
+    running_service.reset()
+
+    assert [type(each).__name__ for each in running_service.manager.host_manager.enabled_filters] == [
+        "ComputeFilter"
+    ]
+    assert ask(small(), uuids(1))[0][0].service_host == "cmp1"
+    with pytest.raises(exception.NoValidHost):
+        ask(small(), uuids(1))
+
+
+def test_a_reload_that_cannot_read_the_keys_changes_nothing(
+    start: Any, cloud: Cloud, conf: Any
+) -> None:
+    cloud.compute("cmp1")
+    started = start()
+    running_one = started.manager._running
+    filters = list(running_one._host_manager.enabled_filters)
+    conf.set_override("enabled_filters", ["ComputeFilter"], group="filter_scheduler")
+    conf.set_override("signing", "enforce", group="shared_scheduler")
+    conf.set_override("signing_keys_file", "/no/such/keys", group="shared_scheduler")
+
+    with pytest.raises(KeyringError):
+        started.reset()
+
+    assert running_one._host_manager.enabled_filters == filters
+    assert running_one.channels.signer.mode is Signing.OFF
+
+
+def test_a_deleted_cell_is_left_at_a_reload(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    started = start()
+    cell1().destroy()
+
+    started.reset()
+
+    with pytest.raises(exception.NoValidHost):
+        ask(small(), uuids(1))
+    assert len(started.manager._running.core.table) == 0
+
+
+def test_an_unknown_filter_refuses_the_start(cloud: Cloud, conf: Any) -> None:
+    conf.set_override("enabled_filters", ["NoSuchFilter"], group="filter_scheduler")
+
+    with pytest.raises(exception.SchedulerHostFilterNotFound, match="NoSuchFilter"):
+        SharedSchedulerManager()
+
+
+def test_when_it_stops_every_thread_of_ours_ends(start: Any, cloud: Cloud) -> None:
+    before = set(threading.enumerate())
+    cloud.compute("cmp1")
+    running_service = start()
+    ask(small(), uuids(1))
+
+    running_service.stop()
+
+    left = {each.name for each in set(threading.enumerate()) - before if not each.daemon}
+    assert not [name for name in left if "engine" in name or "placement" in name]
+    assert running_service.manager._running is None
+
+
+def test_a_second_life_knows_what_the_first_one_did(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    first = start()
+    ask(small(), uuids(2))
+    first.stop()
+
+    start()
+
+    with pytest.raises(exception.NoValidHost):
+        ask(small(), uuids(1))
+
+
+def test_a_site_plugin_sees_host_states(start: Any, cloud: Cloud, conf: Any) -> None:
+    conf.set_override(
+        "available_filters",
+        ["nova.scheduler.filters.all_filters", f"{__name__}.OnlyExample2"],
+        group="filter_scheduler",
+    )
+    conf.set_override("enabled_filters", ["OnlyExample2"], group="filter_scheduler")
+    conf.set_override("weight_classes", [f"{__name__}.ByName"], group="filter_scheduler")
+    for number in range(4):
+        cloud.compute(f"cmp{number}")
+    start()
+
+    [[chosen, *alternates]] = ask(small(), uuids(1))
+
+    assert [chosen.service_host, *(each.service_host for each in alternates)] == ["cmp3", "cmp2"]
+
+
+from nova.scheduler import filters, weights  # noqa: E402
+
+
+class OnlyExample2(filters.BaseHostFilter):
+    """Lets pass whose number is two or more."""
+
+    def host_passes(self, host_state: Any, spec: Any) -> bool:
+        return int(host_state.nodename[3]) >= 2 and host_state.free_ram_mb > spec.memory_mb
+
+
+class ByName(weights.BaseHostWeigher):
+    """The last one is the best."""
+
+    def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
+        return float(host_state.host[3])
+
+

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's own filters and weighers may break: the caller hears which one, and nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.nova.host_state import HostStates
+from shared_scheduler.nova.plugins import SiteFilter, SiteWeigher
+from tests.unit.core.desk import Desk, of_kind, only, only_claim, request
+
+
+class States:
+    """Makes a host state that plug-ins of this test need."""
+
+    def make(self, view: Any) -> Any:
+        return SimpleNamespace(host=view.host)
+
+
+class RackFilter:
+    run_filter_once_per_request = False
+
+    def filter_all(self, states: list[Any], spec: Any) -> list[Any]:
+        return [state for state in states if state.rack]
+
+
+class RackWeigher:
+    minval = maxval = None
+
+    def weight_multiplier(self, state: Any) -> float:
+        return 1.0
+
+    def weigh_objects(self, hosts: list[Any], spec: Any) -> list[float]:
+        return [0.0 for _ in hosts[1:]]
+
+
+class RackMultiplier(RackWeigher):
+    def weigh_objects(self, hosts: list[Any], spec: Any) -> list[float]:
+        return [0.0 for _ in hosts]
+
+    def weight_multiplier(self, state: Any) -> float:
+        raise KeyError("rack")
+
+
+STATES = cast(HostStates, States())
+
+
+def asked() -> Any:
+    return request(spec=SimpleNamespace(instance_uuid="", obj_reset_changes=lambda names: None))
+
+
+def desk_with(*plugins: Any) -> Desk:
+    desk = Desk().with_agents("node-1", "node-2")
+    decider: Decider = desk.core.planner._decider
+    filters = {each.name: each for each in plugins if isinstance(each, SiteFilter)}
+    weighers = {each.name: each for each in plugins if isinstance(each, SiteWeigher)}
+    settings = DecisionSettings(enabled_filters=tuple(filters), weighers=tuple(weighers))
+    decider.configure(settings, filters, weighers)
+    return desk
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name"),
+    [
+        (SiteFilter(RackFilter(), STATES), "RackFilter"),
+        (SiteWeigher(RackWeigher(), STATES), "RackWeigher"),
+        (SiteWeigher(RackMultiplier(), STATES), "RackMultiplier"),
+    ],
+)
+def test_a_broken_plugin_fails_the_request_and_is_named(plugin: Any, name: str) -> None:
+    fail = only(ef.Fail, desk_with(plugin).ask(asked()))
+    assert name in fail.text
+
+
+def test_a_plugin_that_breaks_only_for_alternates_costs_only_them() -> None:
+    plugin = RackFilter()
+    calls: list[int] = []
+
+    def once(states: list[Any], spec: Any) -> list[Any]:
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("the rack service is away")
+        return states
+
+    plugin.filter_all = once  # type: ignore[method-assign]
+    desk = desk_with(SiteFilter(plugin, STATES))
+    claim = only_claim(desk.ask(replace(asked(), num_alternates=1)))
+    (write,) = of_kind(ef.WriteAllocation, desk.accept(claim) + desk.wait(0.1))
+    answer = only(ef.Answer, desk.written(write))
+    assert len(answer.choices[0]) == 1
+    assert len(calls) == 2
+
+
+def test_the_error_is_one_that_the_core_knows() -> None:
+    desk = desk_with(SiteFilter(RackFilter(), STATES))
+    with pytest.raises(DecisionError, match=r"RackFilter.*rack"):
+        desk.core.planner._decider.decide(asked())

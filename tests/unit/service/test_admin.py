@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An operator looks into a running scheduler through its local socket."""
+
+from __future__ import annotations
+
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared_scheduler.service import admin
+
+
+def broken(question: object) -> None:
+    raise RuntimeError("the table is on fire")
+
+
+def circle(question: object) -> object:
+    found: list[object] = []
+    found.append(found)
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "run" / "sched1-17.sock"
+    server = admin.AdminServer(
+        path, {"status": lambda question: {"nodes": 3, "asked": question.get("cell")}, "burn": broken,
+               "odd": lambda _: {1, 2}, "deep": circle}
+    )
+    server.start()
+    yield path
+    server.stop()
+    server.stop()  # idempotent
+    assert not path.exists()
+
+
+def test_a_question_is_answered_again_and_again(path: Path) -> None:
+    assert admin.ask(path, "status") == {"nodes": 3, "asked": None}
+    assert admin.ask(path, "status", cell="c1") == {"nodes": 3, "asked": "c1"}
+
+
+def test_only_owner_and_group_may_ask(path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+
+
+def test_an_unknown_question_names_the_known_ones(path: Path) -> None:
+    with pytest.raises(admin.AdminError, match="one of burn, deep, odd, status"):
+        admin.ask(path, "tell me everything")
+
+
+def test_an_answer_that_fails_is_told_and_the_next_one_works(path: Path) -> None:
+    with pytest.raises(admin.AdminError, match="RuntimeError: the table is on fire"):
+        admin.ask(path, "burn")
+    assert admin.ask(path, "status")["nodes"] == 3
+
+
+@pytest.mark.parametrize("question", ["odd", "deep"])
+def test_an_answer_that_json_cannot_carry_is_told_and_the_next_one_works(
+    path: Path, question: str
+) -> None:
+    with pytest.raises(admin.AdminError, match="cannot be told in JSON"):
+        admin.ask(path, question)
+    assert admin.ask(path, "status")["nodes"] == 3
+
+
+def test_a_silent_client_does_not_keep_others_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "CLIENT_TIMEOUT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(path))
+        assert admin.ask(path, "status")["nodes"] == 3
+        assert silent.recv(1000) == b""  # turned out
+
+
+def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None:
+    left, others, plain = (path.with_name(f"{name}.sock") for name in ("sched1-5", "sched2-5", "x"))
+    for each in (left, others, plain):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(each))
+
+    again = admin.AdminServer(path.with_name("sched1-18.sock"), {"status": lambda _: "new"})
+    again.start()
+
+    assert set(admin.sockets(path.parent)) == {path, path.with_name("sched1-18.sock"), others, plain}
+    assert admin.ask(path, "status")["nodes"] == 3
+    again.stop()
+
+
+@pytest.mark.parametrize("noise", [b"", b"\n", b"not json\n", b"[1]\n", b"[" * 4000 + b"\n", b"\xff" * 9000 + b"\n"])
+def test_noise_harms_nobody(path: Path, noise: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        client.sendall(noise)
+        client.shutdown(socket.SHUT_WR)
+        try:
+            assert b"error" in client.recv(1000)
+        except ConnectionResetError:
+            pass  # what was beyond the bound was never read
+    assert admin.ask(path, "status")["nodes"] == 3
+
+
+def test_nobody_there_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(admin.AdminError, match="is shared-scheduler running"):
+        admin.ask(tmp_path / "nobody.sock", "status")
+
+
+def test_a_path_too_long_for_a_socket_says_which_option_to_set(tmp_path: Path) -> None:
+    server = admin.AdminServer(tmp_path / ("x" * 120 + ".sock"), {})
+    with pytest.raises(admin.AdminError, match="admin_socket_dir to a shorter directory"):
+        server.start()
+
+
+def test_a_socket_left_by_a_dead_process_is_taken_over(tmp_path: Path) -> None:
+    left = tmp_path / "a.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(left))
+    server = admin.AdminServer(left, {"status": lambda question: "alive"})
+    server.start()
+    assert list(admin.sockets(tmp_path)) == [left]
+    assert admin.ask(left, "status") == "alive"
+    server.stop()

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison of pictures: every kind of lie is told, and agreement is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_scheduler.service import comparison
+from shared_scheduler.service.comparison import AGENT, DATABASE, PLACEMENT, Picture
+
+N1, N2 = "4b7c0e0a-0000-4000-8000-000000000001", "4b7c0e0a-0000-4000-8000-000000000002"
+VM = "7d8f0000-0000-4000-8000-00000000000a"
+
+ALLOCATION = ("allocation", VM, N1, "VCPU")
+ROOM = ("inventory", N1, "VCPU")
+
+
+def placement(**facts: Any) -> Picture:
+    nodes = {N1: {ALLOCATION: 2, ROOM: [4, 0, 1, 4, 1, 1.0], **facts}, N2: {}}
+    return Picture(PLACEMENT, frozenset({"allocation", "inventory"}), nodes)
+
+
+def table(facts: dict[comparison.Fact, Any], node: str = N1) -> Picture:
+    families = frozenset({"node", "allocation", "inventory", "number", "service"})
+    return Picture("table of sched1", families, {node: facts}, whole=True)
+
+
+def test_pictures_that_agree_are_silent() -> None:
+    same = table({ALLOCATION: 2, ROOM: [4, 0, 1, 4, 1, 1.0]})
+    assert comparison.differences([placement(), same]) == []
+
+
+def test_a_consumer_that_the_table_lacks_is_told() -> None:
+    [found] = comparison.differences([placement(), table({ROOM: [4, 0, 1, 4, 1, 1.0]})])
+    assert (found.fact, found.expected, found.value) == (ALLOCATION, 2, None)
+    assert str(found) == f"{N1}: allocation {VM} {N1} VCPU: table of sched1 says None, placement says 2"
+
+
+def test_a_consumer_that_only_the_table_knows_is_told() -> None:
+    ghost = ("allocation", "ghost", N1, "VCPU")
+    [found] = comparison.differences(
+        [placement(), table({ALLOCATION: 2, ghost: 1, ROOM: [4, 0, 1, 4, 1, 1.0]})]
+    )
+    assert (found.fact, found.expected, found.value) == (ghost, None, 1)
+
+
+def test_a_node_that_a_whole_picture_lacks_is_told_and_others_need_not_know_it() -> None:
+    database = Picture(DATABASE, frozenset({"node"}), {N1: {("node",): "c1"}, N2: {("node",): "c2"}})
+    agents = Picture(AGENT, frozenset({"number"}), {N1: {}})
+    [found] = comparison.differences([database, agents, table({("node",): "c1"})])
+    assert (found.node, found.source, found.value) == (N2, "table of sched1", None)
+
+
+def test_where_an_agent_speaks_it_is_the_authority_and_else_the_database() -> None:
+    free = ("number", "cn.free_ram_mb")
+    database = Picture(DATABASE, frozenset({"number"}), {N1: {free: 100}, N2: {free: 100}})
+    agents = Picture(AGENT, frozenset({"number"}), {N1: {free: 60}})
+    picture = Picture("table", frozenset({"number"}), {N1: {free: 60}, N2: {free: 60}})
+    found = comparison.differences([database, agents, picture])
+    assert [(d.node, d.authority, d.source) for d in found] == [
+        (N1, AGENT, DATABASE),
+        (N2, DATABASE, "table"),
+    ]
+
+
+def test_more_than_there_is_room_for_is_told() -> None:
+    assert comparison.overcommitted(placement()) == []
+    third = {("allocation", "other", N1, "VCPU"): 3}
+    full = Picture(PLACEMENT, frozenset({"allocation"}), {N1: {**placement().nodes[N1], **third}})
+    assert comparison.overcommitted(full) == [f"{N1}: 5 VCPU allocated, room for 4"]
+
+
+def test_an_allocation_of_a_class_without_inventory_is_over_committed() -> None:
+    bare = Picture(PLACEMENT, frozenset({"allocation"}), {N1: {ALLOCATION: 1}})
+    assert comparison.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, room for 0"]
+
+
+def test_an_allocation_without_an_owner_is_told() -> None:
+    assert comparison.orphans(placement(), frozenset({VM})) == []
+    [line] = comparison.orphans(placement(), frozenset())
+    assert VM in line and N1 in line

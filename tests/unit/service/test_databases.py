@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bulk reads of Nova's own schema."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from nova.db.api import models as api_models
+from nova.db.main import models as main_models
+
+from shared_scheduler.service.cell_urls import UrlTemplateError, fill_url
+from shared_scheduler.service.databases import CELL0, ApiDatabase, Cell, CellDatabase, DatabaseError
+from shared_scheduler.state.compute_node import leaves_from_compute_node
+from tests.unit.service.nova_databases import NovaDatabases, naive
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+# -- cells ---------------------------------------------------------------------------------------
+
+
+def test_cells_with_cell_zero_and_disabled_ones_marked(nova: NovaDatabases) -> None:
+    nova.map_cell("7d2d8a1c-0000-4000-8000-000000000003", "off", "sqlite://", "rabbit://x/", disabled=True)
+    cells = {cell.name: cell for cell in nova.api().cells()}
+    assert [name for name, cell in cells.items() if cell.schedulable] == ["cell1"]
+    assert cells["cell0"].uuid == CELL0
+    assert cells["cell1"].transport_url == "rabbit://mq/cell1"
+
+
+def test_cell_urls_are_filled_from_the_local_ones(nova: NovaDatabases) -> None:
+    nova.map_cell("7d2d8a1c-0000-4000-8000-000000000004", "templated",
+                  "{scheme}://{username}:{password}@{hostname}/nova_cell?{query}",
+                  "{scheme}://{hostname1}:{port2}/v")  # fmt: skip
+    api = nova.api(default_database_url="mysql+pymysql://nova:secret@db/nova?charset=utf8",
+                   default_transport_url="rabbit://u:p@mq1:5672,u:p@mq2:5673/")  # fmt: skip
+    cell = api.cells()[-1]
+    assert cell.database_url == "mysql+pymysql://nova:secret@db/nova_cell?charset=utf8"
+    assert cell.transport_url == "rabbit://mq1:5673/v"
+
+
+def test_a_template_without_a_source_says_which_option_is_missing(nova: NovaDatabases) -> None:
+    nova.map_cell("7d2d8a1c-0000-4000-8000-000000000005", "templated", "{scheme}://x", "rabbit://")
+    with pytest.raises(DatabaseError, match=r"cell templated.*\[database\] connection is not set"):
+        nova.api().cells()
+
+
+def test_a_template_with_a_field_that_does_not_exist() -> None:
+    with pytest.raises(UrlTemplateError, match="hostname9"):
+        fill_url("{scheme}://{hostname9}/", "rabbit://u:p@mq/", "[DEFAULT] transport_url")
+
+
+@pytest.mark.parametrize(
+    "default",
+    ["mysql+pymysql://nova:secret@db:3306/nova?charset=utf8#x", "sqlite:////tmp/nova.db",
+     "rabbit://u:p@[2001:db8::1]:5672/v"],
+)  # fmt: skip
+def test_templates_are_filled_as_nova_fills_them(default: str) -> None:
+    from nova.objects.cell_mapping import CellMapping
+
+    template = "{scheme}|{username}|{password}|{hostname}|{port}|{path}|{query}|{fragment}"
+    assert fill_url(template, default, "x") == CellMapping._format_url(template, default)
+
+
+def test_several_brokers_are_numbered_as_nova_numbers_them() -> None:
+    from nova.objects.cell_mapping import CellMapping
+
+    default = "rabbit://u1:p1@mq1:5671,u2:p2@mq2:5672/v"
+    template = "{username1}|{password1}|{hostname1}|{port1}|{username2}|{hostname2}|{port2}|{path}"
+    assert fill_url(template, default, "x") == CellMapping._format_url(template, default)
+
+
+def test_which_host_is_in_which_cell(nova: NovaDatabases) -> None:
+    with nova.api_engine.connect() as connection:
+        number = connection.execute(
+            sa.select(api_models.CellMapping.id).where(api_models.CellMapping.name == "cell1")
+        ).scalar_one()
+    nova.api_row(api_models.HostMapping, cell_id=number, host="cmp-1")
+    assert nova.api().host_mappings() == {"cmp-1": nova.cell_uuid}
+
+
+def test_aggregates_with_hosts_and_metadata(nova: NovaDatabases) -> None:
+    own = nova.aggregate("az1", ("cmp-1", "cmp-2"), availability_zone="az1", ssd="true")
+    nova.aggregate("empty", ())
+    first, second = nova.api().aggregates()
+    assert (first.uuid, first.hosts) == (own, {"cmp-1", "cmp-2"})
+    assert first.metadata == {"availability_zone": "az1", "ssd": "true"}
+    assert (second.name, second.hosts, second.metadata) == ("empty", frozenset(), {})
+
+
+# -- services ------------------------------------------------------------------------------------
+
+
+def test_services_as_novas_filters_see_them(nova: NovaDatabases) -> None:
+    nova.service("cmp-1", version=73)
+    nova.service("cmp-2", disabled=True, disabled_reason="maintenance")
+    nova.service("cmp-3", last_seen_up=naive(nova.now - timedelta(seconds=61)))
+    nova.service("cmp-4", last_seen_up=None)
+    nova.service("cmp-5", forced_down=True)
+    nova.service("cmp-6", deleted=6)
+    nova.service("api", binary="nova-osapi_compute")
+    found = {one.host: one for one in nova.cell().services()}
+    assert list(found) == ["cmp-1", "cmp-2", "cmp-3", "cmp-4", "cmp-5"]
+    assert (found["cmp-1"].version, found["cmp-1"].up) == (73, True)
+    assert found["cmp-2"].disabled and found["cmp-2"].record["disabled_reason"] == "maintenance"
+    assert [host for host, one in found.items() if not one.up] == ["cmp-3"]
+    assert found["cmp-5"].forced_down
+    assert found["cmp-1"].record["last_seen_up"] == nova.now  # with a time zone, as Nova's object
+
+
+def test_up_and_down_are_novas_own_verdict(nova: NovaDatabases) -> None:
+    from types import SimpleNamespace
+
+    from nova.servicegroup.drivers.db import DbDriver
+    from oslo_utils import fixture
+
+    for age_s in (0, 59, 60, 61, -61):
+        nova.service(f"cmp{age_s}", last_seen_up=naive(nova.now - timedelta(seconds=age_s)))
+    driver = SimpleNamespace(service_down_time=60)
+    with fixture.TimeFixture(naive(nova.now)):
+        for one in nova.cell().services():
+            assert one.up is DbDriver.is_up(driver, one.record)
+
+
+def test_exceptions_are_few_and_ask_after_the_earlier_ones(nova: NovaDatabases) -> None:
+    for number in range(5):
+        nova.service(f"cmp-{number}")
+    cell = nova.cell()
+    assert cell.service_exceptions() == ()
+    nova.change(main_models.Service, "cmp-1", disabled=True)
+    nova.change(main_models.Service, "cmp-2", forced_down=True)
+    nova.change(main_models.Service, "cmp-3", last_seen_up=naive(nova.now - timedelta(hours=1)))
+    assert {one.host for one in cell.service_exceptions()} == {"cmp-1", "cmp-2", "cmp-3"}
+    nova.change(main_models.Service, "cmp-1", disabled=False)
+    again = {one.host: one for one in cell.service_exceptions(also=["cmp-1", "cmp-2"])}
+    assert set(again) == {"cmp-1", "cmp-2", "cmp-3"} and not again["cmp-1"].disabled
+
+
+def test_a_new_service_is_an_exception_too(nova: NovaDatabases) -> None:
+    nova.service("cmp-1")
+    nova.service("cmp-2")
+    assert [one.host for one in nova.cell().service_exceptions(after_id=1)] == ["cmp-2"]
+
+
+def test_the_minimum_version_leaves_out_what_nova_leaves_out(nova: NovaDatabases) -> None:
+    assert nova.cell().minimum_compute_version() is None
+    nova.service("cmp-1", version=73)
+    nova.service("cmp-2", version=72)
+    nova.service("cmp-3", version=1, forced_down=True)
+    nova.service("cmp-4", version=2, deleted=4)
+    assert nova.cell().minimum_compute_version() == 72
+
+
+# -- nodes and instances -------------------------------------------------------------------------
+
+
+def test_nodes_become_leaves(nova: NovaDatabases) -> None:
+    own = nova.node("cmp-1")
+    nova.node("cmp-2", deleted=2)
+    (row,) = nova.cell().nodes()
+    leaves = leaves_from_compute_node(row)
+    assert (leaves["cn.uuid"], leaves["cn.vcpus"], leaves["stats.num_instances"]) == (own, 8, "1")
+    assert leaves["cn.cpu_allocation_ratio"] is None
+
+
+def test_some_nodes_in_any_number(nova: NovaDatabases) -> None:
+    names = [nova.node(f"cmp-{number}") for number in range(3)]
+    assert {row["uuid"] for row in nova.cell().nodes(names[:2])} == set(names[:2])
+    assert nova.cell().nodes([]) == []
+    assert len(nova.cell().nodes([*names, *(f"no-{number}" for number in range(2000))])) == 3
+    assert nova.cell().node_names() == set(names)
+
+
+def test_which_nodes_have_reported(nova: NovaDatabases) -> None:
+    assert nova.cell().last_change() is None
+    nova.node("cmp-1", updated_at=naive(nova.now - timedelta(minutes=1)))
+    fresh = nova.node("cmp-2")
+    assert nova.cell().last_change() == naive(nova.now)
+    changed = nova.cell().nodes_changed_since(nova.now - timedelta(seconds=5))
+    assert changed == [(fresh, naive(nova.now))]
+
+
+def test_instances_by_host(nova: NovaDatabases) -> None:
+    one, two = nova.instance("cmp-1"), nova.instance("cmp-1")
+    nova.instance("cmp-1", deleted=9)
+    nova.instance(None)
+    three = nova.instance("cmp-2")
+    assert nova.cell().instances() == {"cmp-1": {one, two}, "cmp-2": {three}}
+    assert nova.cell().instances(["cmp-2"]) == {"cmp-2": {three}}
+
+
+# -- what can be wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("mysql+pymysql://nova:secret@127.0.0.1:9/nova_api", "nobody answers there"),
+        ("mysql://nova:secret@127.0.0.1:9/nova_api", "nobody answers there"),
+        ("mysql+pymysql://nova:secret@no.such.host.invalid/nova_api", "nobody answers|unknown"),
+        ("mysql+nodriver://nova:secret@127.0.0.1/nova_api", "driver"),
+        ("nova_api", "no database URL"),
+        ("", "no database URL"),
+        ("sqlite:////no/such/directory/api.db", "unable to open database file"),
+        ("sqlite://", "no such table"),
+    ],
+)
+def test_one_line_that_says_what_to_do(url: str, words: str) -> None:
+    with pytest.raises(DatabaseError, match=words) as caught:
+        ApiDatabase(url).cells()
+    text = str(caught.value)
+    assert "[api_database] connection" in text
+    assert "secret" not in text and "\n" not in text
+
+
+def test_a_cells_database_is_named(tmp_path: Path) -> None:
+    cell = Cell("uuid", "cell7", "mysql+pymysql://nova:secret@127.0.0.1:9/nova", "")
+    with pytest.raises(DatabaseError, match="database_connection of cell cell7"):
+        CellDatabase(cell).check()

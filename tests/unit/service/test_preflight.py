@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the service cannot start without is looked for first, and named when it is missing."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from shared_scheduler.service import preflight
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def test_what_listens_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = ("127.0.0.1", server.getsockname()[1])
+        said: list[str] = []
+
+        preflight.wait_for([preflight.Dependency("the broker", "x", (address,))], 0.0, said.append)
+
+        assert said == []
+
+
+def test_one_address_of_several_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        addresses = (("127.0.0.1", closed_port()), ("127.0.0.1", server.getsockname()[1]))
+
+        preflight.wait_for([preflight.Dependency("the broker", "x", addresses)], 0.0, print)
+
+
+def test_what_is_down_is_named_with_its_option_and_what_to_do() -> None:
+    port = closed_port()
+    dependency = preflight.database(
+        "the API database", "[api_database] connection",
+        f"mysql+pymysql://nova:secret@127.0.0.1:{port}/nova_api",
+    )
+    assert dependency is not None
+    said: list[str] = []
+
+    with pytest.raises(preflight.UnreachableError) as raised:
+        preflight.wait_for([dependency], 0.0, said.append)
+
+    line = str(raised.value)
+    assert f"127.0.0.1:{port}" in line
+    assert "[api_database] connection" in line
+    assert "secret" not in line
+    assert len(said) == 1
+
+
+def test_a_unix_socket_in_the_url_is_what_counts(tmp_path: object) -> None:
+    url = f"mysql+pymysql://nova@localhost/nova?unix_socket={tmp_path}/mysqld.sock"
+    dependency = preflight.database("the database", "[database] connection", url)
+    assert dependency is not None
+
+    with pytest.raises(preflight.UnreachableError, match=r"mysqld\.sock"):
+        preflight.wait_for([dependency], 0.0, lambda _: None)
+
+
+def test_sqlite_needs_no_server() -> None:
+    assert preflight.database("the database", "[database] connection", "sqlite://") is None
+
+
+def test_a_missing_connection_is_said_at_once() -> None:
+    with pytest.raises(preflight.UnreachableError, match=r"\[api_database\] connection is not set"):
+        preflight.database("the API database", "[api_database] connection", None)
