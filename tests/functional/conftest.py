@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One real cloud for the whole session.
+
+It lives in a temporary directory and goes with the session. ``SHARED_SCHEDULER_CLOUD=DIR`` takes (and
+keeps) a directory of yours instead; ``SHARED_SCHEDULER_CLOUD_KEEP=1`` leaves the cloud running at the end, so that
+the next run, with the same directory, begins at once. The first run of all also migrates databases.
+
+A session begins with a cloud of no schedulers and no computes: every test module says with
+``cloud.up(...)`` what it needs. Before each module the cloud is whole and empty again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.realcloud.cloud import Cloud
+from tools.realcloud.errors import CloudError
+
+TAIL_LINES = 6
+TAIL_WIDTH = 200
+TAIL_KINDS = ("scheduler-shared", "scheduler-nova", "agent", "compute", "conductor")
+STARTED_AT: pytest.StashKey[dict[str, int]] = pytest.StashKey()
+
+
+@pytest.fixture(scope="session")
+def running_cloud() -> Iterator[Cloud]:
+    """The cloud itself; tests take `cloud`."""
+    chosen = os.environ.get("SHARED_SCHEDULER_CLOUD")
+    keep = bool(os.environ.get("SHARED_SCHEDULER_CLOUD_KEEP"))
+    data = Path(chosen) if chosen else Path(tempfile.mkdtemp(prefix="cloud-"))
+    cloud = Cloud(data, say=lambda line: print(f"cloud: {line}"))
+    try:
+        cloud.up(schedulers=0, agents="none", **({} if cloud.layout.exists() else {"computes": 0}))
+        yield cloud
+    finally:
+        if keep:
+            print(f"the cloud stays: SHARED_SCHEDULER_CLOUD={data}, tools/cloud status --data {data}")
+        else:
+            cloud.down()
+            if not chosen:
+                shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cloud(running_cloud: Cloud) -> Cloud:
+    """The cloud, with everything running that the module before asked for, and without servers."""
+    running_cloud.reset()
+    return running_cloud
+
+
+@pytest.fixture(autouse=True)
+def remember_logs(request: pytest.FixtureRequest) -> None:
+    """Note where each log ends now, so that a failure shows only what came after."""
+    if "cloud" in request.fixturenames:
+        running: Cloud = request.getfixturevalue("cloud")
+        request.node.stash[STARTED_AT] = {name: running.log_size(name) for name in running.names()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Under a failed test: the end of each log."""
+    report: pytest.TestReport = yield  # type: ignore[assignment, misc]
+    running = getattr(item, "funcargs", {}).get("cloud")
+    if report.failed and isinstance(running, Cloud):
+        report.sections.append(("cloud", _tails(running, item.stash.get(STARTED_AT, {}))))
+    return report  # type: ignore[return-value]
+
+
+def _tails(running: Cloud, offsets: dict[str, int]) -> str:
+    try:
+        names = running.names(*TAIL_KINDS)
+    except CloudError as error:
+        return str(error)
+    parts = []
+    for name in names:
+        lines = running.logs(name, offsets.get(name, 0)).splitlines()[-TAIL_LINES:]
+        state = "up" if running.alive(name) else "DOWN"
+        parts.append(f"== {name} ({state}), {running.log_path(name)}")
+        parts += [line[:TAIL_WIDTH] for line in lines]
+    return "\n".join(parts)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real Placement on a real MariaDB, alone: no Keystone (``noauth2``), no Nova, up in seconds.
+
+It uses the machinery of ``tools/realcloud`` (migrated databases from the cache, private ports, processes
+known by id and start time), in a data directory of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from shared_scheduler.placement.connection import transport_to
+from tests.unit.placement.world import Setting
+from tools.realcloud import configs, databases, probes
+from tools.realcloud.errors import CloudError
+from tools.realcloud.layout import Layout, port_is_free
+from tools.realcloud.processes import ProcessTable
+from tools.realcloud.services import Service, plan
+from tools.realcloud.settings import Settings
+
+START_TIMEOUT_S = 180.0
+LOG_TAIL = 2000
+SETTINGS = Settings(computes=0, schedulers=0)
+
+
+class PrivatePlacement(Setting):
+    """Start it with ``start``; ``stop`` ends it and removes its directory."""
+
+    def __init__(self) -> None:
+        self.layout = Layout(Path(tempfile.mkdtemp(prefix="pl-")))
+        self.layout.prepare()
+        super().__init__(transport_to(self.layout.url("placement")))
+        self._processes = ProcessTable(self.layout.run, self.layout.mark)
+
+    def start(self) -> None:
+        """MariaDB, then Placement."""
+        configs.write_all(self.layout, SETTINGS)
+        self._without_keystone()
+        databases.prepare(self.layout, print)
+        self.start_one("mariadb")
+        self.start_one("placement")
+
+    def start_one(self, name: str) -> None:
+        """Start ``mariadb`` or ``placement`` and wait until it answers."""
+        service = self._service(name)
+        self._processes.spawn(
+            name, service.argv, service.env, service.log, service.kind, service.fingerprint()
+        )
+        alive = self._processes.alive
+        try:
+            probes.wait_for(name, service.ready, START_TIMEOUT_S, lambda: alive(name) is None)
+        except CloudError as error:
+            tail = service.log.read_text(errors="replace")[-LOG_TAIL:]
+            raise CloudError(f"{error}; its log ends with:\n{tail}") from error
+
+    def kill(self, name: str) -> None:
+        """``kill -9``; returns when its port is free again (its workers outlive it by a moment)."""
+        self._processes.kill(name)
+        port = self.layout.ports[name]
+        probes.wait_for(f"port {port}", lambda: port_is_free(port), START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """End both and leave nothing."""
+        self._processes.stop(["placement"])
+        self._processes.stop(["mariadb"])
+        shutil.rmtree(self.layout.data, ignore_errors=True)
+
+    def _service(self, name: str) -> Service:
+        return plan(self.layout, SETTINGS)[name]
+
+    def _without_keystone(self) -> None:
+        path = self.layout.etc / "placement" / "placement.conf"
+        text = path.read_text()
+        assert "auth_strategy = keystone" in text
+        path.write_text(text.replace("auth_strategy = keystone", "auth_strategy = noauth2"))

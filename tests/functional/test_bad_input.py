@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input at start and on the wire: one clear line that says what to do, no traceback, no hang."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import kombu
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+from tools.realcloud.layout import port_is_free
+
+START_TIMEOUT_S = 60
+NOBODY_LISTENS = 9  # the discard port
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cloud_is_up(cloud: Cloud) -> None:
+    assert port_is_free(NOBODY_LISTENS)
+    truth.begin(cloud)
+
+
+@pytest.fixture
+def extra(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "extra.conf"
+    path.write_text("[DEFAULT]\nhost = wrong1\n")
+    yield path
+
+
+def run(cloud: Cloud, program: str, extra: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Start a service with more configuration; it has to end by itself, and soon."""
+    with extra.open("a") as conf:
+        conf.write(text)
+    base = cloud.layout.nova_conf()
+    if program == "compute-agent":
+        base = cloud.layout.compute_dir("c1") / "nova.conf"
+    return subprocess.run(
+        [str(cloud.layout.nova / "bin" / program), "--config-file", str(base), "--config-file", str(extra)],
+        capture_output=True,
+        text=True,
+        timeout=START_TIMEOUT_S,
+        check=False,
+    )
+
+
+def assert_one_clear_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    said = done.stdout + done.stderr
+    assert done.returncode != 0, said
+    assert "Traceback" not in said, said
+    clear = [line for line in said.splitlines() if all(word in line for word in words)]
+    assert len(clear) >= 1, said
+
+
+SCHEDULER_MISTAKES = {
+    "not a number": ("[shared_scheduler]\nworkers = many\n", ("workers", "many")),
+    "out of range": ("[shared_scheduler]\nworkers = -1\n", ("workers",)),
+    "unknown filter": ("[filter_scheduler]\nenabled_filters = NoSuchFilter\n", ("NoSuchFilter", "enabled_filters")),
+    "unknown weigher": (
+        "[filter_scheduler]\nweight_classes = nova.scheduler.weights.nothing.NoSuchWeigher\n",
+        ("NoSuchWeigher", "weight_classes"),
+    ),
+    "no API database": (
+        f"[api_database]\nconnection = mysql+pymysql://a:b@127.0.0.1:{NOBODY_LISTENS}/nova_api\n",
+        ("[api_database] connection",),
+    ),
+    "no broker": (
+        f"[DEFAULT]\ntransport_url = rabbit://guest:guest@127.0.0.1:{NOBODY_LISTENS}/cell1\n",
+        ("transport_url",),
+    ),
+    "no Placement": (
+        "[placement]\nauth_type = admin_token\ntoken = admin\n"
+        f"endpoint = http://127.0.0.1:{NOBODY_LISTENS}\nendpoint_override = http://127.0.0.1:{NOBODY_LISTENS}\n",
+        ("Placement", "[placement]"),
+    ),
+}
+
+#: how long a start may wait for what it needs; the tests do not want Nova's patience
+IMPATIENT = "[shared_scheduler]\nstartup_wait_s = 3\n"
+
+
+@pytest.mark.parametrize("mistake", list(SCHEDULER_MISTAKES))
+def test_a_scheduler_that_cannot_start_says_why(cloud: Cloud, extra: Path, mistake: str) -> None:
+    text, words = SCHEDULER_MISTAKES[mistake]
+    assert_one_clear_line(run(cloud, "shared-scheduler", extra, IMPATIENT + text), *words)
+
+
+AGENT_MISTAKES = {
+    "not a number": ("[compute_agent]\nbeat_interval_s = often\n", ("beat_interval_s", "often")),
+    "no place for its state": ("[compute_agent]\nstate_path = /proc/nothing\n", ("state_path", "/proc/nothing")),
+}
+
+
+@pytest.mark.parametrize("mistake", list(AGENT_MISTAKES))
+def test_an_agent_that_cannot_start_says_why(cloud: Cloud, extra: Path, mistake: str) -> None:
+    text, words = AGENT_MISTAKES[mistake]
+    assert_one_clear_line(run(cloud, "compute-agent", extra, text), *words)
+
+
+def test_a_second_agent_for_one_compute_says_that_there_is_one(cloud: Cloud, extra: Path) -> None:
+    extra.write_text("")
+    done = run(cloud, "compute-agent", extra, "")
+    assert_one_clear_line(done, "another agent")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x00" * 64, b"\xc1" * 300, b"{" * 5000, b"\xdf\xff\xff\xff\xff", b"x" * 3_000_000],
+    ids=["empty", "zeros", "reserved", "text", "huge map", "oversized"],
+)
+def test_a_malformed_message_is_rejected_counted_and_harms_nobody(cloud: Cloud, body: bytes) -> None:
+    truth.wait_fresh(cloud, {"c1", "c2", "c3"})
+    before = truth.counter(cloud, "messages_rejected")
+
+    url = cloud.layout.transport_url(1).replace("rabbit://", "amqp://")
+    with kombu.Connection(url) as connection, connection.channel() as channel:
+        exchange = kombu.Exchange("ssched.state.nova", type="fanout", durable=True)
+        producer = kombu.Producer(channel, exchange=exchange)
+        producer.publish(body, content_type="application/octet-stream", content_encoding="binary")
+
+    cloud.wait(lambda: truth.counter(cloud, "messages_rejected") == before + 1, "the rejection to be counted", 20)
+    cloud.wait_active(cloud.boot(1))
+    cloud.reset()
+
+
+@pytest.mark.parametrize("command", [["compare"], ["status"]])
+def test_a_command_without_a_scheduler_says_so(cloud: Cloud, tmp_path: Path, command: list[str]) -> None:
+    nowhere = tmp_path / "nowhere.conf"
+    nowhere.write_text(f"[shared_scheduler]\nadmin_socket_dir = {tmp_path}\n")
+    done = truth.manage(cloud, *command, "--config-file", str(nowhere))
+    assert_one_clear_line(done, "no scheduler")

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark runs both schedulers on the real services; a few hosts and seconds are enough to see that."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "tools" / "benchmark"
+HOSTS = 12
+RUN_TIMEOUT_S = 280
+
+
+def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([BENCHMARK, *arguments], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+
+
+def test_stock_and_ours_answer_every_caller_and_placement_holds_what_they_said(tmp_path: Path) -> None:
+    saved = tmp_path / "results.json"
+    done = benchmark(
+        "--hosts", str(HOSTS), "--repeats", "1", "--callers", "1,4", "--seconds", "1", "--least", "8",
+        "--agents", "both", "--save", str(saved), "--data", str(tmp_path / "data"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = json.loads(saved.read_text())
+
+    assert [one["contestant"] for one in results["rounds"]] == ["stock", "shared", "shared, no agents"]
+    for one in results["rounds"]:
+        measurements = one["measurements"]
+        assert [measurement["callers"] for measurement in measurements] == [1, 4]
+        assert [measurement["errors"] for measurement in measurements] == [[], []]
+        told = sum(measurement["answered"] for measurement in measurements)
+        assert one["check"]["consumers"] == told + 3  # the calls to warm up
+        assert (one["check"]["over"], one["check"]["missing"], one["check"]["surplus"]) == ([], 0, 0)
+    assert results["rounds"][1]["agents"]["accepted"] == results["rounds"][1]["check"]["consumers"]
+
+
+def test_results_that_are_none_are_named(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"format": 0}')
+    done = benchmark("--show", str(other))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"tools/benchmark: {other}: no results of this benchmark ('format 0, wanted 1')\n"

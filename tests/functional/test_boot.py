@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server's way through a real cloud that is scheduled by us."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scheduled_by_us(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2)
+
+
+def test_a_server_becomes_active_where_we_chose_and_placement_knew_before_the_build(
+    cloud: Cloud,
+) -> None:
+    placement_at = cloud.requests_size("placement")
+    decided_before = truth.counter(cloud, "requests_answered")
+
+    [server] = cloud.boot(1)
+    host = cloud.wait_active([server])[server]
+
+    assert truth.counter(cloud, "requests_answered") == decided_before + 1
+    assert cloud.allocations(server) == {host: {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}}
+    calls = cloud.requests("placement", placement_at)
+    assert [call for call in calls if call.path == "/allocation_candidates"] == []
+    written_at_s = min(call.ended_at_s for call in calls if call.writes_allocations())
+    # the first thing that nova-compute does about a build is to read the server's allocation
+    build_read = next(
+        call for call in calls
+        if call.method == "GET" and call.path == f"/allocations/{server}" and "nova-compute" in call.agent
+    )  # fmt: skip
+    assert written_at_s <= build_read.began_at_s
+    assert build_read.size_bytes > len('{"allocations": {}}')
+    truth.assert_true_everywhere(cloud)
+
+
+def test_deleting_a_server_frees_the_node_in_every_scheduler_within_a_second(cloud: Cloud) -> None:
+    [server] = cloud.boot(1)
+    host = cloud.wait_active([server])[server]
+    held = {name: table[host]["used"]["MEMORY_MB"] for name, table in truth.tables(cloud).items()}
+    assert all(amount >= 400 for amount in held.values())
+
+    cloud.delete([server], wait=False)
+    cloud.wait(lambda: not cloud.allocations(server), "Placement to have freed it")
+    freed_at_s = time.monotonic()
+
+    def freed_everywhere() -> bool:
+        return all(
+            table[host]["used"].get("MEMORY_MB", 0) == held[name] - 400
+            for name, table in truth.tables(cloud).items()
+        )
+
+    cloud.wait(freed_everywhere, "the node to be freed in every scheduler", 20)
+    assert time.monotonic() - freed_at_s < 1.0  # the promise of this very test, with room to spare
+
+
+def test_a_build_that_the_compute_gives_back_goes_to_an_alternate(cloud: Cloud) -> None:
+    # given a compute that is the best of all by free memory, and gives every build back
+    truth.begin(cloud, compute_slots=(9, 3, 3), hardware_of={"c1": {"refuses_builds": True}})
+    asked_before = answered(cloud)
+
+    [server] = cloud.boot(1)
+    host = cloud.wait_active([server])[server]
+
+    # then the conductor took it to an alternate that we had named, without asking again
+    assert host in {"c2", "c3"}
+    assert answered(cloud) == asked_before + 1
+    attempts = cloud.sql(
+        "nova_cell1",
+        "SELECT e.host FROM instance_actions_events e JOIN instance_actions a ON a.id = e.action_id"
+        " WHERE a.instance_uuid = %s AND e.event = 'compute__do_build_and_run_instance' ORDER BY e.id",
+        [server],
+    )
+    assert attempts == [("c1",), (host,)]
+    assert list(cloud.allocations(server)) == [host]
+    truth.assert_true_everywhere(cloud)
+
+
+def answered(cloud: Cloud) -> int:
+    return truth.counter(cloud, "requests_answered")
+
+
+def test_many_in_one_request_are_all_or_nothing(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2)
+    # room for nine; ten in one request end with none, and nothing is left behind
+    cloud.compute(
+        "POST",
+        "/servers",
+        {
+            "server": {
+                "name": "gang",
+                "imageRef": cloud.image_id(),
+                "flavorRef": cloud.flavor_id("m400"),
+                "networks": "none",
+                "min_count": 10,
+                "max_count": 10,
+            }
+        },
+    ).expect(202)
+    cloud.wait(
+        lambda: sum(row["status"] == "ERROR" for row in cloud.servers()) == 10,
+        "ten servers in ERROR",
+    )
+    assert cloud.usages() == {}
+    truth.assert_true_everywhere(cloud)
+    cloud.reset()
+
+    cloud.compute(
+        "POST",
+        "/servers",
+        {
+            "server": {
+                "name": "gang",
+                "imageRef": cloud.image_id(),
+                "flavorRef": cloud.flavor_id("m400"),
+                "networks": "none",
+                "min_count": 9,
+                "max_count": 9,
+            }
+        },
+    ).expect(202)
+    cloud.wait(
+        lambda: sum(row["status"] == "ACTIVE" for row in cloud.servers()) == 9,
+        "nine servers to be ACTIVE",
+    )
+    assert {host: used["MEMORY_MB"] for host, used in cloud.usages().items()} == {
+        "c1": 1200,
+        "c2": 1200,
+        "c3": 1200,
+    }
+    truth.assert_true_everywhere(cloud)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the cloud's tool makes of what it is told, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.realcloud import access_log, cli, configs, settings
+from tools.realcloud.errors import CloudError
+from tools.realcloud.layout import Layout
+from tools.realcloud.settings import Settings, changed
+
+
+def test_what_is_not_named_stays_as_it_was(tmp_path: Path) -> None:
+    first = changed(Settings(), {"computes": 5, "numa_cells": 2, "compute_slots": (11, 10)})
+    settings.save(tmp_path / "cloud.json", first)
+
+    second = changed(settings.load(tmp_path / "cloud.json"), {"schedulers": 4})
+
+    assert (second.computes, second.schedulers, second.hardware.numa_cells) == (5, 4, 2)
+    assert [second.hardware_for(n).memory_mb for n in (1, 2, 3)] == [4400, 4000, 4000]
+
+
+def test_one_compute_may_differ_from_the_rest() -> None:
+    mixed = changed(Settings(), {"hardware_of": {"c2": {"numa_cells": 1, "vfs": 8}}})
+
+    assert [mixed.hardware_for(n).numa_cells for n in (1, 2, 3)] == [0, 1, 0]
+    assert mixed.hardware_for(2).vfs == 8
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "agents", "count"),
+    [("shared", "auto", 3), ("nova", "auto", 0), ("both", "auto", 3), ("nova", "all", 3), ("shared", "2", 2)],
+)
+def test_how_many_agents(scheduler: str, agents: str, count: int) -> None:
+    assert Settings(scheduler=scheduler, agents=agents).agent_count() == count
+
+
+def test_both_kinds_of_scheduler_have_names_of_one_sequence() -> None:
+    both = Settings(scheduler="both", schedulers=2)
+
+    assert [both.scheduler_kind(n) for n in range(1, both.scheduler_total() + 1)] == [
+        "shared",
+        "shared",
+        "nova",
+        "nova",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"computes": -1}, "--computes -1: must be between"),
+        ({"cells": 9}, "--cells 9: must be between 1 and 4"),
+        ({"agents": "some"}, "--agents some: give all, none or a number"),
+        ({"compute_slots": (0,)}, "every number must be at least 1"),
+        ({"colour": "red"}, "unknown setting colour"),
+        ({"hardware_of": {"c1": {"wheels": 4}}}, "hardware of c1: unknown wheels"),
+    ],
+)
+def test_nonsense_is_refused_with_the_option_s_name(change: dict[str, object], message: str) -> None:
+    with pytest.raises(CloudError, match=message):
+        changed(Settings(), change)
+
+
+def test_a_path_too_long_for_unix_sockets_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(CloudError, match="too long for Unix sockets"):
+        Layout(tmp_path / ("x" * 90)).prepare()
+
+
+def test_two_clouds_have_different_ports_and_each_keeps_its_own(tmp_path: Path) -> None:
+    one, two = Layout(tmp_path / "one"), Layout(tmp_path / "two")
+    one.prepare()
+    two.prepare()
+
+    assert Layout(tmp_path / "one").ports == one.ports
+    assert not set(one.ports.values()) & set(two.ports.values())
+
+
+def test_computes_never_see_a_database_and_only_those_with_agents_a_tap(tmp_path: Path) -> None:
+    layout, wanted = Layout(tmp_path), Settings(computes=2, agents="1")
+    layout.prepare()
+
+    first, second = (configs.compute(layout, wanted, number) for number in (1, 2))
+
+    assert "mysql" not in first + second
+    assert f"tap_socket = {tmp_path}/run/tap-c1.sock" in first
+    assert "compute_agent" not in second
+
+
+def test_a_line_of_the_access_log() -> None:
+    agent = "nova-scheduler keystoneauth1/5.18.1 python"
+    line = f"1790000000123 77 PUT /allocations/9364dcdf?x=1 409 21500 310 req-1 {agent}\n"
+
+    request = access_log.parse(line)
+
+    assert request is not None
+    assert (request.method, request.path, request.status) == ("PUT", "/allocations/9364dcdf", 409)
+    assert request.writes_one_allocation() and request.writes_allocations()
+    assert request.ended_at_s == pytest.approx(1790000000.1445)
+    assert request.agent == agent
+    assert access_log.parse("*** Operational MODE: preforking+threaded ***\n") is None
+
+
+def test_the_command_line_fails_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["start", "c1", "--data", str(tmp_path)]) == 1
+
+    error = capsys.readouterr().err.strip()
+    assert error == f"tools/cloud start: there is no cloud in {tmp_path}; `tools/cloud up` makes one"
+
+
+def test_the_command_line_in_terms_of_settings() -> None:
+    arguments = cli.parser().parse_args([
+        "up", "--scheduler", "both", "--compute-slots", "11,10,10", "--numa", "2", "--numa-pages", "2048:64",
+        "--nova-option", "filter_scheduler.host_subset_size=3",
+    ])  # fmt: skip
+
+    assert cli.changes_of(arguments) == {
+        "scheduler": "both", "compute_slots": (11, 10, 10), "numa_cells": 2, "pages": {"2048": 64},
+        "nova_options": {"filter_scheduler": {"host_subset_size": "3"}},
+    }  # fmt: skip

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Anything may be killed: servers can be booted again without an operator, and the tables are true."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+HOSTS = {"c1", "c2", "c3"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_schedulers(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2)
+
+
+@pytest.fixture(autouse=True)
+def whole(cloud: Cloud) -> None:
+    cloud.reset()
+    truth.wait_fresh(cloud, HOSTS)
+
+
+def test_a_killed_scheduler_leaves_the_other_in_service_and_comes_back_true(cloud: Cloud) -> None:
+    cloud.wait_active(cloud.boot(2, parallel=2))
+    victim, survivor = cloud.names("scheduler-shared")
+    cloud.kill(victim)
+
+    servers = cloud.boot(2, parallel=2)
+    assert len(cloud.wait_active(servers)) == 2
+    assert cloud.alive(survivor)
+
+    cloud.start(victim)
+    truth.wait_fresh(cloud, HOSTS)
+    truth.assert_true_everywhere(cloud)
+
+
+def test_all_schedulers_killed_and_started_again_know_what_was_placed(cloud: Cloud) -> None:
+    first = cloud.boot(5, parallel=5)
+    cloud.wait_active(first)
+    for name in cloud.names("scheduler-shared"):
+        cloud.kill(name)
+    cloud.start(*cloud.names("scheduler-shared"))
+
+    cloud.wait_active(cloud.boot(4, parallel=4))
+    assert cloud.overcommit() == {}
+    truth.wait_fresh(cloud, HOSTS)
+    truth.assert_true_everywhere(cloud)
+
+
+def test_a_killed_agent_is_done_without_and_then_followed_again(cloud: Cloud) -> None:
+    cloud.wait_active(cloud.boot(3, parallel=3))
+    cloud.kill("agent-c1")
+
+    # without any operator: whether on other nodes or on this one, servers boot
+    truth.boot_until_active(cloud)
+
+    # as its supervisor would
+    cloud.start("agent-c1")
+    truth.wait_fresh(cloud, HOSTS)
+    cloud.wait_active(cloud.boot(4, parallel=4))
+    assert cloud.overcommit() == {}
+    truth.assert_true_everywhere(cloud)
+
+
+def test_a_killed_compute_is_not_chosen_and_is_again_when_it_is_back(cloud: Cloud) -> None:
+    cloud.kill("c1")
+    cloud.wait(
+        lambda: all(not t["c1"]["choosable"] for t in truth.tables(cloud).values()),
+        "c1 to be out of the choice",
+        30,
+    )
+    hosts = set(cloud.wait_active(cloud.boot(3, parallel=3)).values())
+    assert "c1" not in hosts
+
+    cloud.start("c1")
+    cloud.wait_services_up()
+    truth.wait_fresh(cloud, HOSTS)
+    # only c1 has room for three more
+    servers = cloud.boot(6, parallel=6)
+    assert list(cloud.wait_active(servers).values()).count("c1") == 3
+    truth.assert_true_everywhere(cloud)
+
+
+def test_the_broker_restarts_and_nobody_has_to_be_told(cloud: Cloud) -> None:
+    cloud.wait_active(cloud.boot(2, parallel=2))
+    cloud.restart("rabbitmq")
+    cloud.wait_services_up()
+
+    truth.boot_until_active(cloud, timeout_s=120)
+    truth.wait_fresh(cloud, HOSTS, timeout_s=90)
+    cloud.wait_active(cloud.boot(3, parallel=3))
+    truth.assert_true_everywhere(cloud)

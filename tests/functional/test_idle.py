@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An idle fleet sends beats and nothing else, and the same report twice sends nothing."""
+
+from __future__ import annotations
+
+import time
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+WATCHED_S = 35.0
+QUIET_S = 40.0  # several audits, the first of which comes late
+SETTLE_S = 240.0
+
+
+def received(cloud: Cloud, for_s: float) -> dict[str, int]:
+    """Messages by type that the scheduler hears in the next ``for_s`` seconds."""
+    before = truth.status(cloud)[0]["counters"]
+    time.sleep(for_s)
+    after = truth.status(cloud)[0]["counters"]
+    return {
+        name: after[name] - before.get(name, 0)
+        for name in after
+        if name.startswith("received_") and after[name] != before.get(name, 0)
+    }
+
+
+def test_an_idle_fleet_sends_beats_and_nothing_else(cloud: Cloud) -> None:
+    # given computes that audit every 10 s, so that several identical reports fall into the time watched
+    truth.begin(cloud, update_resources_interval_s=10)
+    cloud.wait_active(cloud.boot(2, parallel=2))
+    # and whose last news of the builds (nova-compute finds them active at an audit) have been told
+    until_s = time.monotonic() + SETTLE_S
+    while "received_increment" in received(cloud, QUIET_S):
+        assert time.monotonic() < until_s, "it never becomes quiet"
+
+    heard = received(cloud, WATCHED_S)
+
+    assert set(heard) == {"received_beat"}, heard
+    assert heard["received_beat"] >= 3

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents on all, on some and on none of the computes: the cloud is scheduled either way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+
+@pytest.mark.parametrize("agents", ["1", "none"])
+def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud, agents: str) -> None:
+    truth.begin(cloud, schedulers=2, agents=agents)
+    cloud.wait(
+        lambda: all(
+            len(table) == 3 and all(row["choosable"] for row in table.values())
+            for table in truth.tables(cloud).values()
+        ),
+        "three nodes in the choice of both schedulers",
+        60,
+    )
+    freshness = {row["freshness"] for t in truth.tables(cloud).values() for row in t.values()}
+    assert freshness == ({"fresh", "provisional"} if agents == "1" else {"provisional"})
+
+    # one after the other: without agents only Placement stands between two schedulers
+    hosts = [cloud.wait_active(cloud.boot(1))]
+    for _ in range(8):
+        hosts.append(cloud.wait_active(cloud.boot(1)))
+    chosen = sorted(host for placed in hosts for host in placed.values())
+    assert chosen == ["c1"] * 3 + ["c2"] * 3 + ["c3"] * 3
+    assert cloud.overcommit() == {}
+
+    cloud.reset()
+    servers = cloud.boot(6, parallel=3)
+    assert len(cloud.wait_active(servers)) == 6
+    assert cloud.overcommit() == {}
+    truth.assert_true_everywhere(cloud, wait_s=60)
+
+
+def test_agents_can_be_rolled_out_under_way(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2, agents="none")
+    cloud.wait_active(cloud.boot(4, parallel=2))
+    cloud.up(agents="all")
+    truth.wait_fresh(cloud, {"c1", "c2", "c3"})
+    cloud.wait_active(cloud.boot(5, parallel=5))
+    assert cloud.overcommit() == {}
+    truth.assert_true_everywhere(cloud)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new compute is schedulable within two seconds of its agent's first snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+from shared_scheduler.service import admin
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+
+def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
+    # given a cloud whose periodic reads are far apart, so that they cannot be what finds the node
+    slow = {"shared_scheduler": {"nodes_poll_interval_s": "3600"}}
+    truth.begin(cloud, computes=2, compute_slots=(1,), nova_options=slow)
+    cloud.wait_active(cloud.boot(2, parallel=2))
+
+    # when a third one joins
+    watch = Watch(cloud)
+    cloud.up(computes=3)
+    truth.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=60)
+
+    # then it could have taken a server within two seconds, and it does
+    assert watch.seconds_from_snapshot_to_choice() <= 2.0
+    assert list(cloud.wait_active(cloud.boot(1)).values()) == ["c3"]
+
+
+class Watch:
+    """Looks at c3's row again and again from another thread."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._moments: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        until_s = time.monotonic() + 90
+        while "choosable" not in self._moments and time.monotonic() < until_s:
+            with contextlib.suppress(admin.AdminError):
+                [table] = truth.tables(self._cloud).values()
+                row = table.get("c3")
+                if row and row["epoch"]:
+                    self._moments.setdefault("snapshot", time.monotonic())
+                    if row["choosable"]:
+                        self._moments["choosable"] = time.monotonic()
+            time.sleep(0.02)
+
+    def seconds_from_snapshot_to_choice(self) -> float:
+        """By the clock of this test."""
+        self._thread.join()
+        return self._moments["choosable"] - self._moments["snapshot"]

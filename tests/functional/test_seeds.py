@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two experiments that began it all, on a real cloud.
+
+Seed 000 (bug 1341420, comment 24): three nodes with three slots each, nine requests in three groups of
+three, half a second apart.  Seed 001: 31 requests at once.  Stock Nova's figures for the second come
+from ``tools/cloud up --scheduler nova`` and ``tools/cloud burst --count 31 --freeze-conductor``; the
+closing test of this file measures them on the same machine and prints them beside ours.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.bursts import BurstReport, burst
+from tools.realcloud.catalog import Flavor
+from tools.realcloud.cloud import Cloud
+
+HOSTS = {"c1", "c2", "c3"}
+PINNED = Flavor("pinned1", vcpus=1, ram_mb=400, disk_gb=1, extra={"hw:cpu_policy": "dedicated"})
+
+
+def prepare(cloud: Cloud, schedulers: int, **changes: object) -> None:
+    truth.begin(cloud, schedulers=schedulers, **changes)
+
+
+def refusals(cloud: Cloud) -> int:
+    return truth.counter(cloud, "claims_refused")
+
+
+def assert_nothing_came_back(report: BurstReport) -> None:
+    assert report.reschedules == 0
+    assert report.no_valid_host == 0
+    assert report.over == 0
+    assert report.placement_over == {}
+
+
+@pytest.mark.parametrize("schedulers", [1, 4])
+def test_seed_000_nine_servers_three_on_each_node(cloud: Cloud, schedulers: int) -> None:
+    prepare(cloud, schedulers, compute_slots=(3,))
+    refused_before = refusals(cloud)
+
+    report = burst(cloud, count=9, group=3, interval_s=0.5)
+
+    assert report.states == {"ACTIVE": 9}
+    assert report.per_host == {"c1": 3, "c2": 3, "c3": 3}
+    assert_nothing_came_back(report)
+    assert report.puts_409 == 0
+    if schedulers == 1:
+        assert refusals(cloud) == refused_before
+    print(f"seed 000, {schedulers} schedulers: {refusals(cloud) - refused_before} claims refused")
+    truth.assert_true_everywhere(cloud)
+
+
+@pytest.mark.parametrize("schedulers", [1, 4])
+def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud, schedulers: int) -> None:
+    prepare(
+        cloud, schedulers, compute_ram_mb=(8000,), numa_cells=1, cpus_per_cell=1, pcpus_per_cell=3
+    )
+    cloud.add_flavor(PINNED)
+    refused_before = refusals(cloud)
+
+    report = burst(cloud, count=9, group=3, interval_s=0.5, flavor=PINNED.name)
+
+    assert report.states == {"ACTIVE": 9}
+    assert report.per_host == {"c1": 3, "c2": 3, "c3": 3}
+    assert_nothing_came_back(report)
+    if schedulers == 1:
+        assert refusals(cloud) == refused_before
+    truth.assert_true_everywhere(cloud)
+
+
+@pytest.mark.parametrize("schedulers", [1, 4])
+def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(
+    cloud: Cloud, schedulers: int
+) -> None:
+    prepare(cloud, schedulers, compute_slots=(11, 10, 10))
+    refused_before = refusals(cloud)
+
+    report = burst(cloud, count=31, group=31, freeze_conductor=True)
+
+    assert report.states == {"ACTIVE": 31}
+    assert report.per_host == {"c1": 11, "c2": 10, "c3": 10}
+    assert_nothing_came_back(report)
+    print(
+        f"seed 001, {schedulers} schedulers: {refusals(cloud) - refused_before} claims refused"
+        f" inside the schedulers, {report.puts_409} conflicts in Placement: {report}"
+    )
+    truth.assert_true_everywhere(cloud)
+
+
+def test_stock_figures_of_seed_001_from_the_same_machine(cloud: Cloud) -> None:
+    """Not a test of stock Nova: only that its figure is taken and printed beside ours."""
+    truth.begin(cloud, scheduler="nova", agents="none", compute_slots=(11, 10, 10))
+    report = burst(cloud, count=31, group=31, freeze_conductor=True)
+    print(f"seed 001, stock: {report.over} servers beyond capacity, {report.puts_409} conflicts: {report}")
+    assert report.count == 31
+    cloud.reset()

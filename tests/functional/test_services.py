@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A compute that an operator takes out, or that dies, is not chosen; taken in again, it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+HOSTS = {"c1", "c2", "c3"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_scheduler(cloud: Cloud) -> None:
+    truth.begin(cloud)
+
+
+@pytest.fixture(autouse=True)
+def whole(cloud: Cloud) -> None:
+    cloud.reset()
+    truth.wait_fresh(cloud, HOSTS)
+
+
+def wait_choosable(cloud: Cloud, host: str, wanted: bool) -> None:
+    cloud.wait(
+        lambda: all(t[host]["choosable"] is wanted for t in truth.tables(cloud).values()),
+        f"{host} to be {'in' if wanted else 'out of'} the choice",
+        60,
+    )
+
+
+TAKE_OUT: dict[str, tuple[Callable[[Cloud], object], Callable[[Cloud], object]]] = {
+    "disabled": (lambda c: c.disable("c2"), lambda c: c.enable("c2")),
+    "forced_down": (lambda c: c.force_down("c2"), lambda c: c.force_down("c2", down=False)),
+    "dead": (lambda c: c.kill("c2"), lambda c: c.start("c2")),
+}
+
+
+@pytest.mark.parametrize("way", list(TAKE_OUT))
+def test_out_and_in_again(cloud: Cloud, way: str) -> None:
+    take_out, take_in = TAKE_OUT[way]
+    take_out(cloud)
+    wait_choosable(cloud, "c2", False)
+    assert set(cloud.wait_active(cloud.boot(6, parallel=3)).values()) == {"c1", "c3"}
+
+    take_in(cloud)
+    cloud.wait_services_up()
+    wait_choosable(cloud, "c2", True)
+    assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c2"}
+    truth.assert_true_everywhere(cloud)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From nova-scheduler to ours and back, and both on one topic."""
+
+from __future__ import annotations
+
+from tests.functional import truth
+from tools.realcloud.cloud import Cloud
+
+HOSTS = {"c1", "c2", "c3"}
+
+
+def test_switch_back_and_over_again(cloud: Cloud) -> None:
+    truth.begin(cloud)
+    cloud.wait_active(cloud.boot(3, parallel=3))
+
+    cloud.up(scheduler="nova", agents="all")
+    cloud.wait_active(cloud.boot(2))
+
+    cloud.up(scheduler="shared")
+    truth.wait_fresh(cloud, HOSTS)
+    cloud.wait_active(cloud.boot(4, parallel=4))
+    assert cloud.overcommit() == {}
+    truth.assert_true_everywhere(cloud)
+
+
+def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
+    # stock schedulers need this option of Placement's beside any other writer (doc/placement.rst)
+    truth.begin(
+        cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1
+    )
+    before = truth.counter(cloud, "requests_answered")
+
+    servers = cloud.boot(14, parallel=4)
+    assert len(cloud.wait_active(servers)) == 14
+    ours = truth.counter(cloud, "requests_answered") - before
+    assert 0 < ours < 14, "the topic is shared round robin"
+    assert cloud.overcommit() == {}
+    truth.assert_true_everywhere(cloud)
+
+
+def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2, compute_slots=(6,))
+    first, _second = cloud.names("scheduler-shared")
+    servers = cloud.boot(6, parallel=6)
+    cloud.stop(first)
+    servers += cloud.boot(6, parallel=6)
+    assert len(cloud.wait_active(servers)) == 12
+    cloud.start(first)
+    truth.wait_fresh(cloud, HOSTS)
+    truth.assert_true_everywhere(cloud)
+
+
+def test_hangup_reloads_and_keeps_the_table(cloud: Cloud) -> None:
+    truth.begin(cloud)
+    [before] = truth.status(cloud)
+    [name] = cloud.names("scheduler-shared")
+    offset = cloud.log_size(name)
+    cloud.hangup(name)
+    cloud.wait(lambda: "eloaded" in cloud.logs(name, offset), "the reload to be logged", 30)
+    [after] = truth.status(cloud)
+    assert after["pid"] == before["pid"]
+    assert after["freshness"]["fresh"] == 3
+    assert after["counters"].get("snapshots_applied", 0) == before["counters"].get("snapshots_applied", 0)
+    cloud.wait_active(cloud.boot(1))

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state channel on a real RabbitMQ, in good times and bad."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from shared_scheduler.protocol.bucket import TokenBucket
+from shared_scheduler.protocol.codec import decode, encode
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.messages import Beat, Increment, Leaf, Snapshot
+from shared_scheduler.protocol.pipe import MessagePipe
+from shared_scheduler.protocol.window import Freshness, MessageWindow
+from shared_scheduler.transport import settings
+from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.urls import parse_transport_url
+from tests.unit.transport.mailbox import Mailbox, eventually
+from tools.realcloud.rabbitmq import PrivateRabbit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> Iterator[PrivateRabbit]:
+    with PrivateRabbit() as broker:
+        yield broker
+
+
+class Post:
+    """Mailboxes on one cell of the broker, all closed at the end."""
+
+    def __init__(self, rabbit: PrivateRabbit, cell: str) -> None:
+        self.url = parse_transport_url(rabbit.url)
+        self.cell = cell
+        self.bus = KombuBus(self.url, cell)
+        self.boxes: list[Mailbox] = []
+
+    def scheduler(self, name: str = "controller") -> Mailbox:
+        return self.box(self.bus.scheduler_endpoint(name)).started()
+
+    def agent(self, host: str) -> Mailbox:
+        return self.box(self.bus.agent_endpoint(host)).started()
+
+    def box(self, endpoint: object) -> Mailbox:
+        self.boxes.append(Mailbox(endpoint))  # type: ignore[arg-type]
+        return self.boxes[-1]
+
+
+@pytest.fixture
+def post(rabbit: PrivateRabbit, request: pytest.FixtureRequest) -> Iterator[Post]:
+    post = Post(rabbit, request.node.name[:60])
+    yield post
+    for box in post.boxes:
+        box.awake.set()
+        box.endpoint.close()
+
+
+# --- who hears whom ----------------------------------------------------------------------------
+
+
+def test_an_agents_broadcast_reaches_every_scheduler_and_no_agent(post: Post) -> None:
+    one, two = post.scheduler(), post.scheduler()
+    agent, other = post.agent("compute-1"), post.agent("compute-2")
+    assert agent.endpoint.broadcast(b"increment")
+    one.hears(b"increment")
+    two.hears(b"increment")
+    agent.endpoint.cast(other.address, b"end")
+    other.hears(b"end")
+    assert agent.bodies == [] and other.bodies == [b"end"]
+
+
+def test_a_schedulers_broadcast_reaches_agents_and_the_other_schedulers(post: Post) -> None:
+    one, two = post.scheduler(), post.scheduler()
+    agent = post.agent("compute-1")
+    one.endpoint.broadcast(b"hello")
+    two.hears(b"hello")
+    agent.hears(b"hello")
+    two.endpoint.cast(one.address, b"end")
+    one.hears(b"end")
+    assert one.bodies == [b"end"]  # not its own echo
+
+
+def test_a_cast_reaches_one_and_a_cast_to_nobody_is_no_trouble(post: Post) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    scheduler.endpoint.cast("ssched.agent.nobody", b"claim")
+    scheduler.endpoint.cast(agent.address, b"claim")
+    agent.hears(b"claim")
+    agent.endpoint.cast(scheduler.address, b"verdict")
+    scheduler.hears(b"verdict")
+    assert agent.bodies == [b"claim"]
+
+
+def test_cells_on_one_broker_do_not_hear_each_other(post: Post, rabbit: PrivateRabbit) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    elsewhere = Mailbox(KombuBus(post.url, post.cell + "-2").agent_endpoint("compute-9")).started()
+    post.boxes.append(elsewhere)
+    elsewhere.endpoint.broadcast(b"from another cell")
+    agent.endpoint.broadcast(b"from this cell")
+    scheduler.hears(b"from this cell")
+    assert scheduler.bodies == [b"from this cell"]
+
+
+def test_what_one_sends_another_receives_in_order_and_in_batches(post: Post) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    sent = [b"%d" % n for n in range(3000)]
+    scheduler.awake.clear()  # so that a backlog builds up
+    for body in sent:
+        assert agent.endpoint.broadcast(body)
+    eventually(lambda: len(agent.endpoint._link.outbox) == 0, "all sent")  # type: ignore[attr-defined]
+    scheduler.awake.set()
+    eventually(lambda: len(scheduler.bodies) == len(sent), "all received")
+    assert scheduler.bodies == sent
+    assert 1 < max(scheduler.batches) <= settings.BATCH_MAX_MESSAGES
+
+
+def test_every_queue_is_exclusive_and_bounded(post: Post, rabbit: PrivateRabbit) -> None:
+    post.scheduler()
+    post.agent("compute-1")
+    exclusive, arguments = rabbit.queues("exclusive"), rabbit.queues("arguments")
+    ours = [name for name in exclusive if name.startswith("ssched.")]
+    assert len(ours) == 2
+    for name in ours:
+        assert exclusive[name] == "true"
+        assert "x-max-length" in arguments[name] and "drop-head" in arguments[name]
+
+
+def test_queues_go_with_their_owners(post: Post, rabbit: PrivateRabbit) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    scheduler.endpoint.close()
+    agent.endpoint.close()
+    eventually(lambda: not rabbit.queues(), "the queues are gone")
+    scheduler.endpoint.close()  # twice is harmless
+
+
+def test_what_was_sent_before_closing_is_flushed(post: Post) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    for n in range(100):
+        agent.endpoint.broadcast(b"%d" % n)
+    agent.endpoint.broadcast(b"goodbye")
+    agent.endpoint.close()
+    scheduler.hears(b"goodbye")
+    assert len(scheduler.bodies) == 101
+
+
+# --- too much ----------------------------------------------------------------------------------
+
+
+def test_a_scheduler_that_does_not_read_loses_the_oldest_and_the_broker_keeps_its_bound(
+    post: Post, rabbit: PrivateRabbit
+) -> None:
+    # given: a scheduler that froze, with room for 50 messages at the broker
+    bus = KombuBus(post.url, post.cell, queue_messages_max=50)
+    scheduler = post.box(bus.scheduler_endpoint("frozen")).started()
+    scheduler.awake.clear()
+    agent = post.agent("compute-1")
+    # when: more arrives than it, the network's buffers and the queue can hold
+    sent = 3000
+    for n in range(sent):
+        while not agent.endpoint.broadcast(b"%06d" % n + b"x" * 10_000):
+            eventually(lambda: len(agent.endpoint._link.outbox) < 9000, "room")  # type: ignore[attr-defined]
+    eventually(lambda: len(agent.endpoint._link.outbox) == 0, "all sent")  # type: ignore[attr-defined]
+    assert int(rabbit.queues()[scheduler.address]) <= 50
+    # then: awake again it gets the newest, in order, with a gap that the window will see
+    scheduler.awake.set()
+    agent.endpoint.broadcast(b"last")
+    scheduler.hears(b"last")
+    numbers = [int(body[:6]) for body in scheduler.bodies if body != b"last"]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == sent - 1 and len(numbers) < sent
+
+
+def test_a_full_outbox_drops_and_says_so(post: Post, rabbit: PrivateRabbit) -> None:
+    agent = post.agent("compute-1")
+    rabbit.ctl("stop_app")
+    try:
+        eventually(lambda: not agent.is_connected(), "it notices")
+        taken = [agent.endpoint.broadcast(b"x") for _ in range(settings.OUTBOX_MAX_MESSAGES + 100)]
+    finally:
+        rabbit.ctl("start_app")
+    assert taken.count(False) >= 99
+    assert agent.endpoint.counters.dropped == taken.count(False)  # type: ignore[attr-defined]
+    eventually(agent.is_connected, "it returns")
+
+
+# --- the broker goes away ----------------------------------------------------------------------
+
+Trouble = Callable[[PrivateRabbit], None]
+
+
+def restart(rabbit: PrivateRabbit) -> None:
+    rabbit.ctl("stop_app")
+    rabbit.ctl("start_app")
+
+
+def close_connections(rabbit: PrivateRabbit) -> None:
+    rabbit.close_connections()
+
+
+@pytest.mark.parametrize("trouble", [restart, close_connections])
+def test_both_sides_come_back_and_are_told(
+    post: Post, rabbit: PrivateRabbit, trouble: Trouble
+) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    trouble(rabbit)
+    eventually(lambda: scheduler.told == [True, False, True], "the scheduler is told")
+    eventually(lambda: agent.told == [True, False, True], "the agent is told")
+    agent.endpoint.broadcast(b"increment")
+    scheduler.hears(b"increment")
+    scheduler.endpoint.cast(agent.address, b"claim")
+    agent.hears(b"claim")
+
+
+def test_what_was_said_while_the_broker_was_away_is_said_when_it_returns(
+    post: Post, rabbit: PrivateRabbit
+) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    rabbit.ctl("stop_app")
+    try:
+        eventually(lambda: not scheduler.is_connected() and not agent.is_connected(), "both notice")
+        scheduler.endpoint.cast(agent.address, b"claim")
+    finally:
+        rabbit.ctl("start_app")
+    eventually(lambda: scheduler.is_connected() and agent.is_connected(), "both return")
+    scheduler.endpoint.cast(agent.address, b"release")
+    agent.hears(b"release")
+    # the claim was sent on the first connection that came, perhaps before the agent's queue was back
+    assert agent.bodies in ([b"claim", b"release"], [b"release"])
+
+
+def test_a_broker_that_is_not_there_yet_is_one_clear_line_and_then_used(
+    post: Post, rabbit: PrivateRabbit, caplog: pytest.LogCaptureFixture
+) -> None:
+    rabbit.ctl("stop_app")
+    try:
+        with caplog.at_level(logging.INFO, "shared_scheduler.transport"):
+            box = post.box(post.bus.agent_endpoint("compute-1")).start()
+            eventually(lambda: len(caplog.records) >= 2, "both sides complain")
+            box.endpoint.broadcast(b"kept")
+    finally:
+        rabbit.ctl("start_app")
+    eventually(box.is_connected, "it connects")
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 2  # one for each direction, however many attempts
+    for line in errors:
+        assert "cannot reach the message queue at rabbit://127.0.0.1:" in line
+        assert "Check transport_url" in line and "guest@" not in line
+
+
+def test_a_wrong_password_is_one_clear_line(post: Post, caplog: pytest.LogCaptureFixture) -> None:
+    url = parse_transport_url(f"rabbit://guest:wrong@{post.url.hosts[0]}/")
+    box = post.box(KombuBus(url, post.cell).agent_endpoint("compute-1"))
+    with caplog.at_level(logging.INFO, "shared_scheduler.transport"):
+        box.start()
+        eventually(lambda: len(caplog.records) >= 2, "both sides complain")
+    assert all("ACCESS_REFUSED" in r.getMessage() for r in caplog.records)
+    assert "wrong" not in caplog.text
+    assert box.told == []
+
+
+def test_the_next_host_is_tried(post: Post) -> None:
+    alive = post.url.hosts[0]
+    url = parse_transport_url(f"rabbit://guest:guest@127.0.0.1:1,guest:guest@{alive}/")
+    scheduler = post.box(KombuBus(url, post.cell).scheduler_endpoint("controller")).started()
+    agent = post.agent("compute-1")
+    agent.endpoint.broadcast(b"increment")
+    scheduler.hears(b"increment")
+
+
+# --- administrators ----------------------------------------------------------------------------
+
+
+def test_a_queue_that_somebody_deleted_comes_back(post: Post, rabbit: PrivateRabbit) -> None:
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    name = f'rabbit_misc:r(<<"/">>, queue, <<"{scheduler.address}">>)'
+    delete = 'rabbit_amqqueue:delete(Q, false, false, <<"admin">>)'
+    rabbit.ctl("eval", f"{{ok, Q}} = rabbit_amqqueue:lookup({name}), {delete}.")
+    eventually(lambda: scheduler.told == [True, False, True], "it is told and comes back")
+    agent.endpoint.broadcast(b"increment")
+    scheduler.hears(b"increment")
+
+
+def test_an_exchange_that_somebody_deleted_comes_back(
+    post: Post, rabbit: PrivateRabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "REBIND_S", 0.5)
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    name = f'rabbit_misc:r(<<"/">>, exchange, <<"ssched.state.{post.cell}">>)'
+    rabbit.ctl("eval", f'rabbit_exchange:delete({name}, false, <<"admin">>).')
+    sent: list[bytes] = []
+
+    def heard() -> bool:
+        sent.append(b"%d" % len(sent))
+        agent.endpoint.broadcast(sent[-1])
+        return bool(scheduler.bodies)
+
+    eventually(heard, "the scheduler hears the agent again")
+
+
+def test_a_second_agent_for_a_host_waits_for_the_first(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = post.agent("compute-1")
+    second = post.box(KombuBus(post.url, post.cell).agent_endpoint("compute-1"))
+    with caplog.at_level(logging.ERROR, "shared_scheduler.transport"):
+        second.start()
+        eventually(lambda: bool(caplog.records), "it complains")
+    assert "ssched.agent.compute-1 is held by another connection" in caplog.text
+    assert second.told == []
+    first.endpoint.close()
+    eventually(second.is_connected, "it takes over")
+    post.scheduler().endpoint.cast("ssched.agent.compute-1", b"claim")
+    second.hears(b"claim")
+    assert len(caplog.records) == 1
+
+
+# --- processes ---------------------------------------------------------------------------------
+
+CHILD = """
+import sys, time
+from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.urls import parse_transport_url
+endpoint = KombuBus(parse_transport_url(sys.argv[1]), sys.argv[2]).agent_endpoint("compute-1")
+endpoint.start(lambda bodies: print("got", *bodies, flush=True), lambda c: print("told", c, flush=True))
+time.sleep(600)
+"""
+
+
+def test_an_agent_that_was_killed_makes_room_at_once(post: Post) -> None:
+    command = [sys.executable, "-c", CHILD, f"rabbit://guest:guest@{post.url.hosts[0]}/", post.cell]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "told True\n"
+        os.kill(child.pid, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
+    agent = post.agent("compute-1")
+    post.scheduler().endpoint.cast(agent.address, b"claim")
+    agent.hears(b"claim")
+
+
+def test_a_fleet_of_simulated_agents_shares_one_link(post: Post, rabbit: PrivateRabbit) -> None:
+    scheduler = post.scheduler()
+    connections = len(rabbit.ctl("list_connections", "pid", "--no-table-headers").splitlines())
+    fleet = KombuBus(post.url, post.cell, shared=True)
+    agents = [post.box(fleet.agent_endpoint(f"compute-{n}")).start() for n in range(120)]
+    eventually(lambda: all(agent.is_connected() for agent in agents), "all are seated")
+    now = len(rabbit.ctl("list_connections", "pid", "--no-table-headers").splitlines())
+    assert now == connections + 2
+    scheduler.endpoint.broadcast(b"hello")
+    for agent in agents:
+        agent.hears(b"hello")
+        agent.endpoint.broadcast(agent.address.encode())
+    eventually(lambda: len(scheduler.bodies) == 120, "all answer")
+    # one leaves and comes back: its address works, the others never noticed
+    agents[7].endpoint.close()
+    again = post.box(fleet.agent_endpoint("compute-7")).started()
+    scheduler.endpoint.cast(again.address, b"claim")
+    again.hears(b"claim")
+    assert agents[8].told == [True]
+
+
+# --- what it is for ----------------------------------------------------------------------------
+
+
+def test_a_window_stays_true_through_everything_an_administrator_does(
+    post: Post, rabbit: PrivateRabbit
+) -> None:
+    """A node reports while connections are closed and the broker restarts; afterwards the scheduler's
+    copy is the node's state, and nothing was applied out of order."""
+    scheduler, agent = post.scheduler(), post.agent("compute-1")
+    pipe = MessagePipe("node-1", "compute-1", 1, Random(1), beat_interval_s=0.5)
+    window = MessageWindow("node-1", Random(2), TokenBucket(100, 10))
+    copy: dict[str, Leaf] = {}
+    taken = [0]
+    clock = [0.0]
+
+    def turn() -> None:
+        """Time passes, both sides look at their mail."""
+        clock[0] += 0.05
+        for message in pipe.poll(clock[0]):
+            agent.endpoint.broadcast(encode(message))
+        for body in scheduler.bodies[taken[0] :]:
+            taken[0] += 1
+            message = decode(body)
+            assert isinstance(message, Increment | Snapshot | Beat)
+            apply(window.receive(message, clock[0], lambda: digest_of(copy, {}, {})))
+        apply(window.on_tick(clock[0]))
+
+    def apply(outcome: object) -> None:
+        window.validate()
+        for message in outcome.apply:  # type: ignore[attr-defined]
+            copy.update(message.leaves)
+        if outcome.resync is not None:  # type: ignore[attr-defined]
+            _, snapshot = pipe.take_snapshot(clock[0])
+            agent.endpoint.cast(scheduler.address, encode(snapshot))
+
+    def is_true() -> bool:
+        turn()
+        whole = window.sequence == pipe.sequence and not pipe.has_changes
+        return window.freshness is Freshness.FRESH and whole
+
+    eventually(is_true, "the window is fresh")
+    for trouble in (close_connections, restart, close_connections):
+        trouble(rabbit)
+        for used in range(40):
+            pipe.set_leaf("cn.vcpus_used", used)
+            turn()
+        eventually(is_true, f"the window is fresh again after {trouble.__name__}")
+        assert copy == {"cn.vcpus_used": 39}

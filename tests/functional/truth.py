@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test asks of running schedulers and agents: the operator's own commands, as programs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from shared_scheduler.service import admin
+from tools.realcloud.cloud import Cloud
+
+SETTLE_S = 20
+
+#: the cloud that ``begin`` makes where a test asks for nothing else
+AS_A_TEST_FINDS_IT: dict[str, Any] = {
+    "scheduler": "shared",
+    "schedulers": 1,
+    "computes": 3,
+    "agents": "all",
+    "compute_slots": (3,),
+    "compute_ram_mb": (),
+    "numa_cells": 0,
+    "hardware_of": {},
+    "nova_options": {},
+    "update_resources_interval_s": 0,
+    "allocation_conflict_retry_count": 0,
+}
+COMMAND_TIMEOUT_S = 120
+
+
+def manage(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``shared-scheduler-manage`` on the cloud's nova.conf."""
+    command = [
+        str(cloud.layout.nova / "bin" / "shared-scheduler-manage"),
+        arguments[0],
+        "--config-file",
+        str(cloud.layout.nova_conf()),
+        *arguments[1:],
+    ]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+    )
+
+
+def assert_true_everywhere(cloud: Cloud, wait_s: int = SETTLE_S) -> None:
+    """Every scheduler's table, every agent, Placement and Nova's database say the same."""
+    done = manage(cloud, "compare", "--wait", str(wait_s))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def sockets(cloud: Cloud) -> Path:
+    """Where the cloud's schedulers let an operator look in."""
+    return cloud.layout.admin_sockets
+
+
+def status(cloud: Cloud) -> list[dict[str, Any]]:
+    """One row a scheduler: name, freshness counts, counters."""
+    return admin.ask_all(sockets(cloud), "status")
+
+
+def counter(cloud: Cloud, name: str) -> int:
+    """A counter summed over all schedulers."""
+    return sum(row["counters"].get(name, 0) for row in status(cloud))
+
+
+def tables(cloud: Cloud) -> dict[str, dict[str, dict[str, Any]]]:
+    """Scheduler to host to that row of its table."""
+    return {
+        answer["scheduler"]: {node["host"]: node for node in answer["nodes"]}
+        for answer in admin.ask_all(sockets(cloud), "nodes")
+    }
+
+
+def begin(cloud: Cloud, **changes: Any) -> None:
+    """Make the cloud what a test needs: settings changed, no servers, all hosts in the choice.
+
+    Servers go first, while their computes run: what nova-api deletes for a compute that is just
+    starting, that compute goes on counting until its next audit.
+    """
+    cloud.reset()
+    cloud.up(**{**AS_A_TEST_FINDS_IT, **changes})
+    cloud.reset()
+    if cloud.settings.agent_count() == cloud.settings.computes:
+        wait_fresh(cloud, set(cloud.hosts()))
+
+
+def wait_fresh(cloud: Cloud, hosts: set[str], timeout_s: float = 60.0) -> None:
+    """Until every scheduler follows the agents of these hosts and may choose them all."""
+
+    def fresh() -> bool:
+        try:
+            found = tables(cloud)
+        except admin.AdminError:
+            return False  # still starting
+        schedulers = len(cloud.names("scheduler-shared"))
+        return len(found) == schedulers and all(
+            table.get(host, {}).get("freshness") == "fresh" and table[host]["choosable"]
+            for table in found.values()
+            for host in hosts
+        )
+
+    cloud.wait(fresh, f"fresh rows of {sorted(hosts)} in every scheduler", timeout_s)
+
+
+def boot_until_active(cloud: Cloud, timeout_s: float = 60.0, **extra: Any) -> str:
+    """Boot one server; while the cloud still heals, try again.  Returns its uuid.
+
+    A request may fail clearly while something is broken; what may not happen is that it needs an
+    operator, or that it stays so.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        [server] = cloud.boot(1, **extra)
+        row = cloud.wait_built([server])[server]
+        if row["status"] == "ACTIVE":
+            return server
+        assert time.monotonic() < deadline, f"still {row} after {timeout_s} s"
+        cloud.delete([server])

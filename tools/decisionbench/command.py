@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``tools/benchmark-decision``: the decision in memory beside Nova's own classes, in one run.
+
+Results are ratios of the same run, because machines differ; they are written as JSON with versions and
+commit, and as plots.  Other programs on the machine disturb wall times, CPU times less.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.decisionbench import nova_side, streams
+from tools.decisionbench.fleet import Workload
+from tools.decisionbench.measure import Result, measure
+from tools.decisionbench.plot import svg
+
+HERE = Path(__file__).resolve().parent
+FORMAT = 1
+
+#: (workload, what, at least): targets at 10,000 hosts, as ratios in the same run
+TARGETS = (
+    ("plain", "times_nova", 5000),
+    ("plain", "times_python", 200),
+    ("server_group", "times_nova", 1000),
+    ("aggregates", "times_nova", 1000),
+    ("numa_pinned", "times_nova", 200),
+)
+TARGET_HOSTS = 10_000
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """See --help."""
+    parser = argparse.ArgumentParser(prog="tools/benchmark-decision", description=__doc__)
+    parser.add_argument("--workloads", type=Path, default=HERE / "workloads.yaml")
+    parser.add_argument("--only", nargs="*", help="names of workloads")
+    parser.add_argument("--hosts", type=int, nargs="*", help="instead of those of the workloads")
+    parser.add_argument("--decisions", type=int, default=400, help="measured, each (default 400)")
+    parser.add_argument("--repeats", type=int, default=1, help="of everything (default 1)")
+    parser.add_argument(
+        "--nova-hosts-max", type=int, default=10_000, help="no comparison beyond (default 10000)"
+    )
+    parser.add_argument("--results", type=Path, default=Path("benchmark-decision"))
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0, or 1 if a target was missed."""
+    asked = arguments(argv)
+    nova_side.prepare()
+    results = []
+    for repeat in range(asked.repeats):
+        for workload in load(asked.workloads, asked.only):
+            for hosts in asked.hosts or workload.hosts:
+                decisions = max(5, asked.decisions // workload.instances // max(1, hosts // 20_000))
+                result = measure(workload, hosts, decisions, asked.nova_hosts_max)
+                results.append((repeat, result))
+                print(line(result), flush=True)
+    table = [streams.increments(10_000, 100_000), streams.memory(10_000, 0)]
+    table.append(streams.memory(10_000, 20))
+    for one in table:
+        print(", ".join(f"{key} {value:,.0f}" for key, value in one.items()))
+    write(asked.results, results, table)
+    return verdict([result for _, result in results])
+
+
+def load(path: Path, only: list[str] | None) -> list[Workload]:
+    """The workloads of a file."""
+    raw = yaml.safe_load(path.read_text())["workloads"]
+    unknown = set(only or ()) - raw.keys()
+    if unknown:
+        sys.exit(f"{path} has no workload {', '.join(sorted(unknown))}; it has {', '.join(raw)}")
+    return [Workload(name, **value) for name, value in raw.items() if not only or name in only]
+
+
+def line(result: Result) -> str:
+    """One result for people."""
+    text = (
+        f"{result.workload:18} {result.hosts:7,} hosts {result.survivors:7,} pass  "
+        f"cpu us p50 {result.cpu_us.p50:8,.0f} p99 {result.cpu_us.p99:8,.0f}  "
+        f"first {result.first_us:9,.0f}"
+    )
+    if result.nova_us:
+        text += f"  nova {min(result.nova_us) / 1000:9,.0f} ms = {result.times_nova:8,.0f} x"
+        text += f"  loop {result.times_python:6,.0f} x"
+    return text
+
+
+def write(where: Path, results: list[tuple[int, Result]], table: list[dict[str, Any]]) -> None:
+    """JSON and plots beside one another."""
+    where.mkdir(parents=True, exist_ok=True)
+    data = {
+        "format": FORMAT,
+        "commit": commit(),
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": version("numpy"),
+            "nova": version("nova"),
+        },
+        "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
+        "results": [{"repeat": repeat, **result.as_dict()} for repeat, result in results],
+        "table": table,
+    }
+    (where / "results.json").write_text(json.dumps(data, indent=2) + "\n")
+    ours: dict[str, list[tuple[float, float]]] = {}
+    for _, result in results:
+        ours.setdefault(result.workload, []).append((result.hosts, result.cpu_us.p50))
+        if result.nova_us and result.workload == "plain":
+            ours.setdefault("Nova's classes, plain", []).append((result.hosts, min(result.nova_us)))
+    plot = svg("CPU time of one decision", "hosts", "microseconds", ours)
+    (where / "hosts.svg").write_text(plot)
+    print(f"written: {where / 'results.json'}, {where / 'hosts.svg'}")
+
+
+def commit() -> str:
+    """Of the checkout, empty outside of one."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    return done.stdout.strip()
+
+
+def verdict(results: list[Result]) -> int:
+    """Say which targets were met; 1 if one was missed."""
+    missed = 0
+    for name, what, least in TARGETS:
+        found = [r for r in results if r.workload == name and r.hosts == TARGET_HOSTS and r.nova_us]
+        for result in found:
+            value = getattr(result, what)
+            word = "met" if value >= least else "MISSED"
+            missed += value < least
+            print(f"{word}: {name} {what} {value:,.0f}, at least {least:,}")
+    return 1 if missed else 0
