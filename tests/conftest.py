@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For every test: the concurrency backend, and the command that repeats a failure."""
+
+from __future__ import annotations
+
+import os
+
+BACKEND = os.environ.get("SHARED_SCHEDULER_TEST_BACKEND", "threading")
+
+if BACKEND == "eventlet":
+    # before anything else is imported, as the service itself does
+    import eventlet
+
+    eventlet.monkey_patch()
+
+from oslo_service import backend  # noqa: E402
+
+# the first import of oslo.messaging would choose eventlet for everybody
+backend.init_backend(backend.BackendType(BACKEND))
+
+from collections.abc import Generator  # noqa: E402
+from typing import Any  # noqa: E402
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# a busy machine is no failure: nothing is judged by the time it takes
+settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("patient")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the one command that reproduces it under each failure."""
+    report: pytest.TestReport = yield
+    if report.failed:
+        prefix = "" if BACKEND == "threading" else f"SHARED_SCHEDULER_TEST_BACKEND={BACKEND} "
+        report.sections.append(("reproduce with", f"{prefix}tools/test '{item.nodeid}'"))
+    return report
+
+
+def pytest_report_header(config: Any) -> str:
+    """Which backend this run has."""
+    return f"concurrency backend: {BACKEND}"

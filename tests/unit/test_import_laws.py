@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The laws of design section 8, read from every import statement of the two packages.
+
+protocol <- state <- decision <- core <- sim, pure; edges may import what is pure, never the reverse;
+``nova`` is known in three rooms only; the agent needs three packages of the scheduler and no database.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: the pure part of the agent
+AGENT_PURE = tuple(
+    f"compute_agent.{module}"
+    for module in "accounts claims core effects epochs events ledger lookout publisher settings".split()
+)
+
+#: each pure package and what it may import of our own, besides itself
+PURE = {
+    "shared_scheduler.protocol": (),
+    "shared_scheduler.state": ("shared_scheduler.protocol",),
+    "shared_scheduler.decision": ("shared_scheduler.protocol", "shared_scheduler.state"),
+    "shared_scheduler.core": (
+        "shared_scheduler.protocol",
+        "shared_scheduler.state",
+        "shared_scheduler.decision",
+    ),
+    "shared_scheduler.sim": (
+        "shared_scheduler.protocol",
+        "shared_scheduler.state",
+        "shared_scheduler.decision",
+        "shared_scheduler.core",
+        *AGENT_PURE,
+    ),
+    **dict.fromkeys(
+        AGENT_PURE, ("shared_scheduler.protocol", "shared_scheduler.state", *AGENT_PURE)
+    ),
+}
+
+#: no I/O, no clock, no threads, no global configuration, no database
+IMPURE = frozenset(
+    "asyncio eventlet keystoneauth1 kombu logging multiprocessing nova os oslo_config oslo_log "
+    "oslo_messaging pathlib pymysql queue requests select selectors shutil signal socket sqlalchemy "
+    "subprocess tempfile threading time urllib".split()
+)
+
+MAY_IMPORT_NOVA = (
+    "shared_scheduler.nova",
+    "compute_agent.tap",
+    "compute_agent.sources",
+)
+
+AGENT_MAY_IMPORT = (
+    "shared_scheduler.protocol",
+    "shared_scheduler.state",
+    "shared_scheduler.transport",
+)
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in ("shared_scheduler", "compute_agent"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            yield name, ast.parse(path.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each import; ``from a import b`` counts as ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: imports are absolute here"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def under(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def pure_package(module: str) -> str | None:
+    return next((package for package in PURE if under(module, package)), None)
+
+
+def violations() -> list[str]:
+    found = []
+    for module, tree in modules():
+        for line, name in imports(tree):
+            found += [f"{module}:{line} {law}: {name}" for law in broken_laws(module, name)]
+    return found
+
+
+def broken_laws(module: str, name: str) -> Iterator[str]:
+    home = pure_package(module)
+    ours = under(name, "shared_scheduler") or under(name, "compute_agent")
+    if home is not None:
+        if name.split(".")[0] in IMPURE:
+            yield "a pure package imports an edge of the world"
+        if ours and not any(under(name, allowed) for allowed in (home, *PURE[home])):
+            yield "imports run one way"
+    if under(name, "nova") and not any(under(module, room) for room in MAY_IMPORT_NOVA):
+        yield "nova is imported outside its rooms"
+    if under(module, "compute_agent"):
+        if under(name, "shared_scheduler") and not any(under(name, p) for p in AGENT_MAY_IMPORT):
+            yield "the agent imports more of the scheduler than protocol, state and transport"
+        if under(name, "sqlalchemy"):
+            yield "the agent needs a database library"
+
+
+def test_every_import_obeys_the_laws() -> None:
+    assert violations() == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("shared_scheduler.protocol.window", "shared_scheduler.state.table"),
+        ("shared_scheduler.state.table", "shared_scheduler.decision.pipeline"),
+        ("shared_scheduler.core.scheduler", "time.monotonic"),
+        ("shared_scheduler.core.scheduler", "shared_scheduler.transport.bus"),
+        ("shared_scheduler.placement.client", "nova.conf"),
+        ("compute_agent.service.process", "shared_scheduler.placement.client"),
+        ("compute_agent.service.process", "sqlalchemy"),
+        ("compute_agent.ledger", "threading"),
+    ],
+)
+def test_the_laws_can_be_broken(module: str, name: str) -> None:
+    assert list(broken_laws(module, name)) != []
+
+
+def global_chances(tree: ast.Module) -> Iterator[int]:
+    """Lines that draw from the module-wide generator, or read the clock through datetime."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "random" and node.attr != "Random":
+                yield node.lineno
+            if node.value.id in ("datetime", "date") and node.attr in ("now", "utcnow", "today"):
+                yield node.lineno
+
+
+def test_pure_packages_draw_from_given_generators_and_clocks_only() -> None:
+    found = [
+        f"{module}:{line}"
+        for module, tree in modules()
+        if pure_package(module)
+        for line in global_chances(tree)
+    ]
+    assert found == []
+
+
+def test_the_agent_starts_where_sqlalchemy_is_not_installed() -> None:
+    # nova's own modules may want it; ours must not
+    script = """
+import sys
+sys.modules["sqlalchemy"] = None
+sys.modules["nova"] = None
+import compute_agent.core, compute_agent.ledger, compute_agent.conf
+import shared_scheduler.transport.kombu_bus
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
