@@ -121,6 +121,8 @@ def weighed(names: list[str], hosts: list[Any], spec: Any) -> Any:
 
 def facts(host: Any) -> dict[str, Any]:
     """A host as plain data."""
+    if host is None:
+        raise CannotTellError("no host at all")
     strange = set(host.__dict__) - KNOWN
     if strange:
         raise CannotTellError(f"attribute {', '.join(sorted(strange))}")
@@ -155,6 +157,8 @@ def pools_of(pci: Any) -> list[dict[str, Any]]:
 
 
 def metrics_of(metrics: Any) -> list[dict[str, Any]]:
+    if any("value" not in one for one in metrics):
+        raise CannotTellError("a metric without a value")
     return [{"name": one.name, "value": one.value} for one in metrics]
 
 
@@ -194,7 +198,7 @@ def service_up(this: Any, host: Any) -> bool:
 
 def asked(spec: Any) -> dict[str, Any]:
     """A request as plain data; tests set only the fields that their filter reads."""
-    if isinstance(spec, dict):
+    if spec is None or isinstance(spec, dict):
         return {}
     found: dict[str, Any] = {}
     for name in ("project_id", "instance_uuid", "scheduler_hints"):
@@ -262,7 +266,7 @@ def tests_in(package: str) -> unittest.TestSuite:
 
 
 def main(path: str) -> int:
-    """Write the rows."""
+    """Write the rows; 1 if a test of Nova's cannot be run or fails here."""
     import nova.tests.unit  # noqa: F401  (patches this process, first of all)
     from nova import weights
     from nova.conf import CONF
@@ -280,7 +284,9 @@ def main(path: str) -> int:
     handler = weights.BaseWeightHandler
     handler.get_weighed_objects = recorder.weigh(handler.get_weighed_objects)
     for package in (FILTER_TESTS, WEIGHER_TESTS):
-        unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(tests_in(package))
+        done = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(tests_in(package))
+        if not done.wasSuccessful():
+            return 1
     with open(path, "w") as file:
         json.dump({"rows": recorder.rows, "left_out": recorder.left_out}, file)
     return 0
