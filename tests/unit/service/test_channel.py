@@ -10,7 +10,7 @@ import pytest
 
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol import codec
-from shared_scheduler.protocol.messages import Beat, Hello, Role
+from shared_scheduler.protocol.messages import Beat, Hello, Role, Want
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.service import channel
 from shared_scheduler.service.channel import Channel
@@ -34,6 +34,9 @@ class Wire:
 
     def broadcast(self, body: bytes) -> bool:
         return self.cast("*", body)
+
+    def tell_schedulers(self, body: bytes) -> bool:
+        return self.cast("schedulers", body)
 
     def cast(self, address: str, body: bytes) -> bool:
         if not self.full:
@@ -124,8 +127,20 @@ def test_what_is_sent_can_be_read_by_the_other_side(wire: Wire, open_channel: An
     made.broadcast(hello)
     made.cast("ssched.agent.cmp1", beat(3))
 
-    assert [to for to, _ in wire.sent] == ["*", "ssched.agent.cmp1"]
+    assert [to for to, _ in wire.sent] == ["schedulers", "ssched.agent.cmp1"]
     assert [codec.decode(signer.open(body)) for _, body in wire.sent] == [hello, beat(3)]
+
+
+@pytest.mark.parametrize(
+    ("want", "heard_by"),
+    [(Want.NOTHING, "schedulers"), (Want.BEAT, "*"), (Want.SNAPSHOT, "*")],
+)
+def test_a_hello_that_wants_nothing_of_agents_does_not_wake_thousands_of_them(
+    wire: Wire, open_channel: Any, want: Want, heard_by: str
+) -> None:
+    open_channel().broadcast(Hello(Role.SCHEDULER, "ssched.scheduler.test", 1, want=want))
+
+    assert [to for to, _ in wire.sent] == [heard_by]
 
 
 def test_what_cannot_be_sent_is_counted(wire: Wire, open_channel: Any) -> None:

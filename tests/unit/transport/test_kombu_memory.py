@@ -57,6 +57,18 @@ def test_who_hears_whom(post: Post) -> None:
     assert agent.bodies == [b"hello", b"claim"]
 
 
+def test_what_only_schedulers_need_reaches_no_agent(post: Post) -> None:
+    one, two, agent = post.scheduler(), post.scheduler(), post.agent("memory-7")
+    one.endpoint.tell_schedulers(b"still here")
+    two.hears(b"still here")
+    agent.endpoint.tell_schedulers(b"increment")
+    one.hears(b"increment")
+    one.endpoint.cast(agent.address, b"claim")
+    agent.hears(b"claim")
+    assert agent.bodies == [b"claim"]
+    assert one.bodies == [b"increment"]  # no echo of its own
+
+
 def test_order_is_kept(post: Post) -> None:
     scheduler, agent = post.scheduler(), post.agent("memory-2")
     sent = [b"%d" % n for n in range(300)]

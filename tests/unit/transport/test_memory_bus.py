@@ -53,6 +53,15 @@ def test_who_hears_whom() -> None:
     assert world.bus.counters.undeliverable == 1
 
 
+def test_what_only_schedulers_need_reaches_no_agent() -> None:
+    world = World()
+    world.one.endpoint.tell_schedulers(b"still here")
+    world.agent.endpoint.tell_schedulers(b"increment")
+    world.bus.deliver(0.0)
+    heard = [box.bodies for box in world.boxes]
+    assert heard == [[b"increment"], [b"still here", b"increment"], [], []]
+
+
 def test_nothing_moves_by_itself() -> None:
     world = World()
     world.agent.endpoint.broadcast(b"increment")
