@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts for the conductor to try without us."""
+
+from __future__ import annotations
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from tests.unit.core.desk import (
+    OTHER_CELL,
+    Desk,
+    nodes_of,
+    of_kind,
+    only,
+    only_claim,
+    request,
+    taken,
+)
+
+
+def test_alternates_are_of_the_same_cell_and_not_chosen() -> None:
+    desk = Desk().with_agents("node-1", "node-2", "node-3").with_agents("node-9", cell=OTHER_CELL)
+    effects = desk.ask(request(num_alternates=5, ignore_hosts=frozenset({"host-9"})))
+    claim = only_claim(effects)
+    assert desk.wait(0.001) == [], "alternates are looked for after the claim has left"
+    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    chosen, *others = answer.choices[0]
+    assert {choice.node for choice in others} == {"node-1", "node-2", "node-3"} - {chosen.node}
+    for other in others:
+        assert other.candidate == ev.Candidate(taken(other.node), {"": (other.node,)})
+
+
+def test_alternates_are_not_claimed_and_bounded_by_the_request() -> None:
+    desk = Desk().with_agents("node-1", "node-2", "node-3")
+    claim = only_claim(desk.ask(request(num_alternates=1)))
+    write = only(ef.WriteAllocation, desk.accept(claim))
+    answer = only(ef.Answer, desk.written(write))
+    assert len(answer.choices[0]) == 2
+    desk.idle()
+
+
+def test_alternates_that_are_not_flat_need_a_candidate_and_the_answer_waits_for_them() -> None:
+    desk = Desk().with_agents("node-1", "node-2", "node-3")
+    ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=2)))
+    candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,))))
+    asks = of_kind(ef.AskCandidates, desk.wait(0.001))
+    assert ask.node not in {each.node for each in asks} and len(asks) == 2
+    assert desk.written(only(ef.WriteAllocation, desk.accept(claim))) == []
+    assert desk.give(ev.CandidatesAnswered(asks[0].ask_id, ())) == []
+    found = ev.Candidate(taken(asks[1].node), {"": (asks[1].node,)})
+    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(asks[1].ask_id, (found,))))
+    assert [choice.node for choice in answer.choices[0]] == [ask.node, asks[1].node]
+
+
+def test_alternates_that_placement_does_not_name_in_time_are_left_out() -> None:
+    desk = Desk().with_agents("node-1", "node-2")
+    ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=1)))
+    candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,))))
+    desk.wait(0.001)
+    desk.written(only(ef.WriteAllocation, desk.accept(claim)))
+    (answer,) = of_kind(ef.Answer, desk.wait(2.1))
+    assert nodes_of(answer) == [ask.node] and len(answer.choices[0]) == 1

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No host: "No" is checked, attempts and time are bounded, and the request ends clearly."""
+
+from __future__ import annotations
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.decision.request import PlacementForm
+from tests.unit.core.desk import (
+    Desk,
+    Picky,
+    node_read,
+    of_kind,
+    only,
+    only_claim,
+    releases_in,
+    request,
+    taken,
+)
+
+# -- no host
+
+
+def test_no_host_and_placement_agrees() -> None:
+    desk = Desk().with_agents("node-1", vcpus=1)
+    big = request(forms=(PlacementForm({"VCPU": 2}),))
+    ask = only(ef.AskFitting, desk.ask(big))
+    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset())))
+    assert fail.code == ef.FailureCode.NO_VALID_HOST and fail.text
+    # the same question is not put twice within some seconds
+    again = only(ef.Fail, desk.ask(big))
+    assert again.code == ef.FailureCode.NO_VALID_HOST
+    desk.wait(6)
+    only(ef.AskFitting, desk.ask(big))
+
+
+def test_no_host_but_placement_knows_better() -> None:
+    # given a row without an agent that shows a full node
+    desk = Desk().without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, desk.ask())
+    # when Placement says that it fits, the row is read again
+    refresh = only(ef.RefreshNode, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}))))
+    assert refresh.node == "node-1"
+    # then the request is decided again on what was read
+    write = only(ef.WriteAllocation, desk.give(node_read("node-1")))
+    assert write.allocations == taken("node-1")
+
+
+def test_no_host_for_reasons_that_placement_knows_nothing_of_fails_at_once() -> None:
+    desk = Desk(Picky("node-1")).with_agents("node-1")
+    assert only(ef.Fail, desk.ask()).code == ef.FailureCode.NO_VALID_HOST
+
+
+def test_requests_of_one_shape_share_one_question() -> None:
+    desk = Desk().with_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, desk.ask())
+    assert desk.ask(request("server-2")) == []
+    fails = desk.give(ev.FittingAnswered(ask.ask_id, frozenset()))
+    assert len(of_kind(ef.Fail, fails)) == 2
+
+
+def test_another_shape_waits_until_the_question_in_flight_is_answered() -> None:
+    desk = Desk().with_agents("node-1", vcpus=0)
+    first = only(ef.AskFitting, desk.ask())
+    assert desk.ask(request("server-2", queries=("resources=VCPU:2",))) == []
+    effects = desk.give(ev.FittingAnswered(first.ask_id, frozenset()))
+    assert [ask.queries for ask in of_kind(ef.AskFitting, effects)] == [("resources=VCPU:2",)]
+
+
+def test_placement_does_not_answer_the_doubt_then_the_request_fails_all_the_same() -> None:
+    desk = Desk().with_agents("node-1", vcpus=0)
+    desk.ask()
+    (fail,) = of_kind(ef.Fail, desk.wait(5.1))
+    assert fail.code == ef.FailureCode.NO_VALID_HOST
+
+
+def test_attempts_are_bounded() -> None:
+    desk = Desk(attempts_max=2, refusals_max=100).with_agents("node-1", "node-2", "node-3")
+    second = only_claim(desk.refuse(only_claim(desk.ask())))
+    fail = only(ef.Fail, desk.refuse(second))
+    assert fail.code == ef.FailureCode.NO_VALID_HOST and "2 hosts were tried" in fail.text
+
+
+# -- time
+
+
+def test_the_deadline_comes_while_the_claim_travels() -> None:
+    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1")
+    claim = only_claim(desk.ask(within_s=10.0))
+    effects = desk.wait(8.1)  # two seconds are kept for cleaning up
+    assert releases_in(effects) == [claim.claim_id]
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.TIMED_OUT]
+    desk.idle()
+
+
+def test_the_deadline_comes_while_the_write_is_in_flight() -> None:
+    # given a write that Placement does not answer in time
+    desk = Desk().with_agents("node-1")
+    claim = only_claim(desk.ask(within_s=10.0))
+    write = only(ef.WriteAllocation, desk.accept(claim))
+    assert desk.wait(8.1) == [], "a write in flight cannot be called back: it is awaited"
+    # when it succeeds after all, it is taken back, and only then the caller hears
+    delete = only(ef.DeleteAllocation, desk.written(write))
+    effects = desk.deleted(delete)
+    assert releases_in(effects) == [claim.claim_id]
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.TIMED_OUT]
+    desk.idle()
+
+
+def test_a_write_that_never_ends_holds_nobody_beyond_the_deadline() -> None:
+    desk = Desk().with_agents("node-1")
+    claim = only_claim(desk.ask(within_s=10.0))
+    write = only(ef.WriteAllocation, desk.accept(claim))
+    assert [fail.code for fail in of_kind(ef.Fail, desk.wait(10.1))] == [ef.FailureCode.TIMED_OUT]
+    # what it wrote is still taken back when its answer comes
+    delete = only(ef.DeleteAllocation, desk.written(write))
+    assert releases_in(desk.deleted(delete)) == [claim.claim_id]
+    desk.idle()
