@@ -8,6 +8,8 @@ with an address that is unique on the bus.
 an agent's broadcast   reaches every scheduler endpoint
 a scheduler's          reaches every agent endpoint and every *other*
 broadcast              scheduler endpoint
+what schedulers are    reaches every *other* scheduler endpoint, whoever
+told                   says it
 a cast                 reaches the one endpoint with that address, or nobody
 =====================  =====================================================
 
@@ -49,6 +51,9 @@ class Endpoint(Protocol):
 
     def broadcast(self, body: bytes) -> bool:
         """Send to the other side; False when the outbox is full and the message was dropped."""
+
+    def tell_schedulers(self, body: bytes) -> bool:
+        """Send to all (other) schedulers and to no agent; False as for ``broadcast``."""
 
     def cast(self, address: str, body: bytes) -> bool:
         """Send to one endpoint; False when the outbox is full and the message was dropped."""

@@ -2,7 +2,8 @@
 """The state channel of one cell on RabbitMQ, by kombu.
 
 =============================  =============================================================
-``ssched.state.<cell>``        durable fanout exchange: agents publish, schedulers listen
+``ssched.state.<cell>``        durable fanout exchange: agents publish, and schedulers what is for
+                               each other; schedulers listen
 ``ssched.agents.<cell>``       durable fanout exchange: schedulers publish, agents and other
                                schedulers listen
 ``ssched.scheduler.<...>``     a scheduler's queue, a new name in each life
@@ -77,6 +78,7 @@ class KombuEndpoint:
         queue: Queue,
         hears: tuple[Exchange, ...],
         tells: Exchange,
+        schedulers: Exchange,
     ) -> None:
         self._link_of = link_of
         self._link: Link | None = None
@@ -84,6 +86,7 @@ class KombuEndpoint:
         self._queue = queue
         self._hears = hears
         self._tells = tells
+        self._schedulers = schedulers
         self.counters = EndpointCounters()
 
     @property
@@ -97,7 +100,8 @@ class KombuEndpoint:
             raise RuntimeError(f"endpoint {self.address} was started already")
         self._link = self._link_of()
         count = partial(self._count_and_receive, receive)
-        self._seat = Seat(self.address, self._queue, self._hears, self._tells, count, changed)
+        tells = (self._tells, self._schedulers)
+        self._seat = Seat(self.address, self._queue, self._hears, tells, count, changed)
         self._link.add(self._seat)
 
     def _count_and_receive(self, receive: Receive, bodies: list[bytes]) -> None:
@@ -107,6 +111,10 @@ class KombuEndpoint:
     def broadcast(self, body: bytes) -> bool:
         """Send to the other side."""
         return self._put(str(self._tells.name), "", body)
+
+    def tell_schedulers(self, body: bytes) -> bool:
+        """Send to all other schedulers."""
+        return self._put(str(self._schedulers.name), "", body)
 
     def cast(self, address: str, body: bytes) -> bool:
         """Send to one endpoint, through the default exchange."""
@@ -156,14 +164,14 @@ class KombuBus:
         address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         queue = queue_of(address, self._queue_messages_max, settings.SCHEDULER_QUEUE_MAX_BYTES)
         return KombuEndpoint(
-            self._link_for(address), queue, (self._state, self._agents), self._agents
+            self._link_for(address), queue, (self._state, self._agents), self._agents, self._state
         )
 
     def agent_endpoint(self, host: str) -> KombuEndpoint:
         """The endpoint of the agent beside the nova-compute service ``host``."""
         address = agent_address(host)
         queue = queue_of(address, settings.AGENT_QUEUE_MAX_MESSAGES, settings.AGENT_QUEUE_MAX_BYTES)
-        return KombuEndpoint(self._link_for(address), queue, (self._agents,), self._state)
+        return KombuEndpoint(self._link_for(address), queue, (self._agents,), self._state, self._state)
 
     def _link_for(self, address: str) -> Callable[[], Link]:
         if self._shared is not None:

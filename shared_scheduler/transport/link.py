@@ -40,7 +40,8 @@ class Link:
         with self._lock:
             if self._stopping.is_set():
                 raise RuntimeError(f"the link of {self._name} was closed")
-            self._sender.publishes_to(seat.tells)
+            for exchange in seat.tells:
+                self._sender.publishes_to(exchange)
             self._receiver.add(seat)
             if not self._threads:
                 self._start()

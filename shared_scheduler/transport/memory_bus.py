@@ -12,7 +12,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from random import Random
@@ -83,11 +83,15 @@ class MemoryEndpoint:
 
     def broadcast(self, body: bytes) -> bool:
         """Send to the other side, and to other schedulers if this is one."""
-        return self._bus.send(self, None, body)
+        return self._bus.send(self, self._bus.hearers(self), body)
+
+    def tell_schedulers(self, body: bytes) -> bool:
+        """Send to all other schedulers."""
+        return self._bus.send(self, self._bus.schedulers(self), body)
 
     def cast(self, address: str, body: bytes) -> bool:
         """Send to one endpoint."""
-        return self._bus.send(self, address, body)
+        return self._bus.send(self, [address], body)
 
     def close(self) -> None:
         """Leave the bus.  What is on its way to here is dropped."""
@@ -177,24 +181,27 @@ class MemoryBus:
 
     # --- sending -----------------------------------------------------------------------------
 
-    def send(self, sender: MemoryEndpoint, address: str | None, body: bytes) -> bool:
-        """Put one message on its way, to ``address`` or to all that hear this sender."""
+    def hearers(self, sender: MemoryEndpoint) -> list[str]:
+        """Whom a broadcast of this endpoint reaches."""
+        with self._lock:
+            agents = [] if sender.is_agent else [o.address for o in self._endpoints.values() if o.is_agent]
+            return self.schedulers(sender) + agents
+
+    def schedulers(self, sender: MemoryEndpoint) -> list[str]:
+        """All schedulers but this endpoint."""
+        with self._lock:
+            others = (other for other in self._endpoints.values() if other is not sender)
+            return [other.address for other in others if not other.is_agent]
+
+    def send(self, sender: MemoryEndpoint, addresses: Sequence[str], body: bytes) -> bool:
+        """Put one message on its way to each of these."""
         with self._lock:
             if self._clock is not None:
                 self._now_s = self._clock()
-            for receiver in self._receivers(sender, address):
+            for receiver in addresses:
                 self._put(sender.address, receiver, bytes(body))
             self._work.notify()
         return True
-
-    def _receivers(self, sender: MemoryEndpoint, address: str | None) -> list[str]:
-        if address is not None:
-            return [address]
-        return [
-            other.address
-            for other in self._endpoints.values()
-            if other.is_agent != sender.is_agent or (not sender.is_agent and other is not sender)
-        ]
 
     def _put(self, sender: str, receiver: str, body: bytes) -> None:
         self.counters.sent += 1

@@ -20,7 +20,7 @@ class Seat:
     address: str
     queue: Queue
     hears: tuple[Exchange, ...]
-    tells: Exchange
+    tells: tuple[Exchange, ...]
     receive: Callable[[list[bytes]], None]
     changed: ConnectionChanged
     #: what arrived in the batch that is being read
@@ -34,4 +34,4 @@ class Seat:
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """All that must exist for it."""
-        return (*self.hears, self.tells)
+        return (*self.hears, *self.tells)
