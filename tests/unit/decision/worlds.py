@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
+from shared_scheduler.decision.settings import DecisionSettings
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.state.resources import Inventory
 from shared_scheduler.state.services import ServiceFacts
 from shared_scheduler.state.table import HostTable
 
 CELL = "cell1"
+SMALL = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}
 
 
 def host_leaves(node: str, **changes: Any) -> dict[str, Any]:
@@ -76,14 +79,24 @@ def cloud(*nodes: str) -> HostTable:
 
 def small_request(**changes: Any) -> Request:
     """One CPU, 512 MiB, 1 GB."""
-    form = PlacementForm({"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1})
     values: dict[str, Any] = {
         "request_id": "req-1",
         "project_id": "project-a",
         "user_id": "user-a",
         "flavor": Flavor("m1.small", 1, 512, 1),
-        "forms": (form,),
+        "forms": (form(),),
         "usage": Usage(1, 512, 1, 1, 1),
         "instance_uuids": ("server-1",),
     }
     return Request(**(values | changes))
+
+
+def form(**changes: Any) -> PlacementForm:
+    """What Placement is asked for a small request."""
+    return PlacementForm(SMALL, **changes)
+
+
+def chosen(table: HostTable, request: Request | None = None, **settings: Any) -> list[str]:
+    """The nodes of a decision, best first."""
+    decider = Decider(table, DecisionSettings(**settings))
+    return list(decider.decide(request or small_request()).nodes())

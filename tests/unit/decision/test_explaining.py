@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why: what is wrong is said, and a decision tells its numbers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared_scheduler.decision.errors import DecisionError, UnknownFilterError, UnknownWeigherError
+from shared_scheduler.decision.explain import explain
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.record import DecisionRecord, asked_of
+from shared_scheduler.decision.request import Group
+from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.state.table import HostTable
+from tests.unit.decision.worlds import SMALL, add_host, cloud, form, small_request
+
+# -- what is wrong is said
+
+
+def test_an_unknown_filter_is_named():
+    with pytest.raises(UnknownFilterError, match="'RamFilter', which is no filter of Nova"):
+        Decider(HostTable(), DecisionSettings(enabled_filters=("RamFilter",)))
+
+
+def test_an_unknown_weigher_is_named():
+    with pytest.raises(UnknownWeigherError, match="'LuckWeigher'"):
+        Decider(HostTable(), DecisionSettings(weighers=("LuckWeigher",)))
+
+
+@pytest.mark.parametrize(
+    ("hints", "complaint"),
+    [
+        ({"query": ("{",)}, "hint query: not JSON"),
+        ({"query": ('["xor", 1]',)}, "does not begin with one of"),
+        ({"build_near_host_ip": ("not-an-ip",)}, "hints build_near_host_ip and cidr"),
+    ],
+)
+def test_a_bad_hint_is_said_to_the_caller(hints, complaint):
+    settings = DecisionSettings(enabled_filters=("JsonFilter", "SimpleCIDRAffinityFilter"))
+    with pytest.raises(DecisionError, match=complaint):
+        Decider(cloud("a"), settings).decide(small_request(hints=hints))
+
+
+# -- why
+
+
+def test_explain_tells_the_numbers_that_were_compared():
+    table = cloud("fine")
+    add_host(table, "full", used={"DISK_GB": 100})
+    add_host(table, "plain", traits=())
+    add_host(table, "down")
+    table.set_service(ServiceFacts("down", disabled=True, record={"disabled_reason": "disk"}))
+    table.upsert("new", "cell1", "new", "new")
+    request = small_request(forms=(form(root_required=frozenset({"COMPUTE_NODE"})),))
+
+    answers = {answer.node: answer for answer in explain(Decider(table), request)}
+
+    assert answers["fine"].code == ""
+    assert answers["full"].code == "no_room:DISK_GB"
+    assert answers["full"].detail == {
+        "provider": "full",
+        "resource_class": "DISK_GB",
+        "asked": 1,
+        "used": 100,
+        "capacity": 100,
+    }
+    assert answers["plain"].code == "root_traits"
+    assert answers["plain"].detail["missing"] == ["COMPUTE_NODE"]
+    assert answers["down"].code == "ComputeFilter"
+    assert answers["down"].detail["disabled_reason"] == "disk"
+    assert answers["new"].code == "never_reported"
+
+
+def test_explain_tells_what_each_weigher_gave():
+    table = cloud("a")
+    add_host(table, "b", **{"cn.free_ram_mb": 7936})
+    first, second = explain(Decider(table), small_request())
+    assert (first.node, second.node) == ("a", "b")
+    assert second.weights["RAMWeigher"] == 0.5
+    assert second.weight == Decider(table).decide(small_request()).weight("b")
+
+
+def test_explain_agrees_with_the_decision():
+    table = cloud("a", "b")
+    add_host(table, "c", used={"VCPU": 16})
+    decision = Decider(table).decide(small_request())
+    codes = [answer.code for answer in explain(Decider(table), small_request()) if answer.code]
+    assert {code: codes.count(code) for code in codes} == decision.reasons
+
+
+def test_a_record_is_plain_data():
+    decision = Decider(cloud("a", "b")).decide(small_request())
+    request = small_request(group=Group("g", "affinity"), hints={"query": ("[]",)})
+    record = DecisionRecord("req-1", asked_of(request), (decision.counts(),))
+    again = json.loads(json.dumps(record.as_dict()))
+    assert again["decisions"][0]["survivors"] == 2
+    assert again["decisions"][0]["best"][0]["node"] == "a"
+    assert again["asked"]["forms"][0]["resources"] == SMALL

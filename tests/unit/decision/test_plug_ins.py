@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters and weighers of a site."""
+
+from __future__ import annotations
+
+from shared_scheduler.decision.pipeline import Decider, Narrowing
+from shared_scheduler.decision.settings import DecisionSettings
+from tests.unit.decision.worlds import add_host, cloud, small_request
+
+
+class OnlyEvenHosts:
+    """A site's filter."""
+
+    name = "OnlyEvenHosts"
+
+    def __init__(self, once: bool = False) -> None:
+        self.once = once
+        self.asked: list[str] = []
+
+    def passing(self, request, index, views):
+        self.asked += [view.node for view in views]
+        return [view for view in views if int(view.node[-1]) % 2 == 0]
+
+
+class BackwardsWeigher:
+    """A site's weigher."""
+
+    name = "BackwardsWeigher"
+    minval = None
+    maxval = None
+
+    def weigh(self, request, views):
+        return [int(view.node[-1]) for view in views]
+
+    def multipliers(self, views):
+        return [2.0 for _ in views]
+
+
+def test_plug_ins_see_the_survivors_and_have_their_say():
+    table = cloud("h0", "h1", "h2")
+    add_host(table, "h4", used={"DISK_GB": 100})
+    even = OnlyEvenHosts()
+    decider = Decider(
+        table,
+        DecisionSettings(enabled_filters=("OnlyEvenHosts",), weighers=("BackwardsWeigher",)),
+        foreign_filters={"OnlyEvenHosts": even},
+        foreign_weighers={"BackwardsWeigher": BackwardsWeigher()},
+    )
+    decision = decider.decide(small_request())
+    assert list(decision.nodes()) == ["h2", "h0"]
+    assert decision.weights() == {"h0": 0.0, "h2": 2.0}
+    assert even.asked == ["h0", "h1", "h2"]
+    assert decision.reasons["OnlyEvenHosts"] == 1
+
+
+def test_a_plug_in_that_runs_once_is_asked_for_the_first_instance_only():
+    table, even = cloud("h0", "h1"), OnlyEvenHosts(once=True)
+    decider = Decider(
+        table,
+        DecisionSettings(enabled_filters=("OnlyEvenHosts",)),
+        foreign_filters={"OnlyEvenHosts": even},
+    )
+    narrowing = Narrowing()
+    for index in (0, 1):
+        decision = decider.decide(small_request(), index, narrowing=narrowing)
+        assert list(decision.nodes()) == ["h0"]
+    assert even.asked == ["h0", "h1"]
