@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the stories of windows begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.protocol.window import Freshness
+from tests.unit.protocol.receiver import Receiver, snapshot
+
+
+@pytest.fixture
+def fresh() -> Receiver:
+    """In order at sequence 5 of epoch 1."""
+    receiver = Receiver()
+    assert receiver.take(snapshot(5)) == ["snapshot 1.5"]
+    assert receiver.window.freshness is Freshness.FRESH
+    return receiver

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that say nothing, goodbye, or nothing new; and many windows at once."""
+
+from __future__ import annotations
+
+from random import Random
+
+from shared_scheduler.protocol.bucket import TokenBucket
+from shared_scheduler.protocol.messages import Beat, Goodbye
+from shared_scheduler.protocol.window import Freshness, MessageWindow, ResyncWish
+from tests.unit.protocol.receiver import NODE, Receiver, beat, increment, snapshot
+
+# --- silence -------------------------------------------------------------------------------------
+
+
+def test_three_missed_beats_are_silence_and_a_silent_node_is_asked_nothing(fresh: Receiver) -> None:
+    fresh.wait(44)
+    assert fresh.window.freshness is Freshness.FRESH
+    fresh.wait(2)
+    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.wait(10_000) == []
+
+
+def test_a_node_that_returns_unchanged_is_believed_after_its_digest(fresh: Receiver) -> None:
+    fresh.take(beat(5))
+    fresh.wait(60)
+    fresh.take(beat(5))
+    assert fresh.digests_computed == 2
+    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.asks == []
+
+
+def test_a_node_that_returns_changed_is_asked(fresh: Receiver) -> None:
+    fresh.wait(60)
+    fresh.take(beat(9))
+    assert fresh.wait(1) == [ResyncWish(1, 5)]
+
+
+def test_an_old_word_after_silence_proves_life_only(fresh: Receiver) -> None:
+    fresh.wait(60)
+    fresh.take(increment(4))
+    assert fresh.window.freshness is Freshness.SUSPECT
+    fresh.take(beat(5))
+    assert fresh.window.freshness is Freshness.FRESH
+
+
+def test_a_copy_that_the_caller_dropped_needs_a_snapshot(fresh: Receiver) -> None:
+    fresh.wait(60)
+    fresh.window.forget(fresh.now)
+    assert fresh.window.freshness is Freshness.SILENT
+    fresh.take(beat(5))
+    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.take(snapshot(5)) == ["snapshot 1.5"]
+
+
+def test_a_gap_ends_in_silence_too(fresh: Receiver) -> None:
+    fresh.take(increment(9))
+    asked = fresh.wait(60)
+    assert asked and fresh.window.freshness is Freshness.SILENT
+    assert fresh.window.held == 0
+    assert fresh.take(increment(6)) == ["increment 1.6"]
+    assert fresh.window.freshness is Freshness.SUSPECT  # 9 is still known to exist
+
+
+def test_goodbye_ends_an_epoch(fresh: Receiver) -> None:
+    fresh.take(Goodbye(NODE, 1, 5))
+    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.take(increment(6), snapshot(9), beat(5)) == []
+    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.take(snapshot(1, 2)) == ["snapshot 2.1"]
+
+
+def test_an_agent_that_comes_back_with_an_epoch_of_the_past_is_told(fresh: Receiver) -> None:
+    fresh.take(snapshot(3, 9))
+    fresh.wait(60)
+    fresh.take(beat(1, epoch=4))
+    assert fresh.asks == [ResyncWish(9, 0)]
+    assert fresh.take(snapshot(1, epoch=10)) == ["snapshot 10.1"]
+
+
+def test_a_late_beat_after_a_goodbye_tells_nobody_anything(fresh: Receiver) -> None:
+    fresh.take(Goodbye(NODE, 1, 5), beat(5))
+    assert fresh.asks == []
+    fresh.wait(50)
+    fresh.take(beat(5))
+    assert fresh.asks == [ResyncWish(2, 0)]  # the same epoch lives again: it must be surpassed
+
+
+def test_after_the_channel_was_away_a_copy_waits_for_proof(fresh: Receiver) -> None:
+    fresh.take(beat(5))
+    fresh.window.reconnected(fresh.now)
+    assert fresh.window.freshness is Freshness.SUSPECT
+    fresh.take(beat(5))
+    assert fresh.digests_computed == 2
+    assert fresh.window.freshness is Freshness.FRESH
+
+
+def test_after_the_channel_was_away_the_next_in_order_is_proof(fresh: Receiver) -> None:
+    fresh.window.reconnected(fresh.now)
+    assert fresh.take(increment(6)) == ["increment 1.6"]
+    assert fresh.window.freshness is Freshness.FRESH
+
+
+# --- storms --------------------------------------------------------------------------------------
+
+
+def test_a_thousand_windows_share_one_budget() -> None:
+    # given: 10 asks a second are allowed, and 1,000 nodes lost something at the same moment
+    bucket = TokenBucket(rate_per_s=10, burst=5)
+    rng = Random(3)
+    windows = []
+    for n in range(1000):
+        window = MessageWindow(f"node-{n}", rng, bucket)
+        window.receive(Beat(f"node-{n}", 1, 5, "h", 1), 0.0, lambda: 0)
+        windows.append(window)
+    # when: ten seconds pass and nobody answers
+    asked = 0
+    for step in range(1, 101):
+        for window in windows:
+            asked += window.on_tick(step / 10).resync is not None
+    # then: the budget was used, and kept
+    assert 50 <= asked <= 105
