@@ -11,15 +11,12 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from keystoneauth1 import exceptions as ks_exceptions
 from nova import utils
 from nova.scheduler.client import report
 from openstack import exceptions as sdk_exceptions
 
-from shared_scheduler.placement.connection import MICROVERSION
-from shared_scheduler.placement.reply import Reply, no_reply, reply_from
-
-UNREACHABLE = (ks_exceptions.ClientException, sdk_exceptions.SDKException)
+from shared_scheduler.placement.connection import MICROVERSION, reply_of
+from shared_scheduler.placement.reply import Reply
 
 
 class _TimedAdapter:
@@ -71,17 +68,15 @@ class ReportClientTransport:
     ) -> Reply:
         """See ``Transport``."""
         extra: dict[str, Any] = {} if body is None else {"data": body}
-        try:
+
+        def send() -> Any:
             client = self._connected()
             self._timed.local.timeout_s = timeout_s
-            response = getattr(client, method.lower())(
+            return getattr(client, method.lower())(
                 path, version=MICROVERSION, global_request_id=request_id or None, **extra
             )
-        except ks_exceptions.Unauthorized as error:
-            return Reply(401, None, "", f"Keystone refused the [placement] credentials: {error}")
-        except UNREACHABLE as error:
-            return no_reply(str(error) or type(error).__name__)
-        return reply_from(response.status_code, _decoded(response))
+
+        return reply_of(send, (sdk_exceptions.SDKException,))
 
     def _connected(self) -> Any:
         with self._lock:
@@ -89,12 +84,3 @@ class ReportClientTransport:
                 self._timed = _TimedAdapter(utils.get_sdk_adapter("placement", admin=True))
                 self._client = report.SchedulerReportClient(adapter=self._timed)
             return self._client
-
-
-def _decoded(response: Any) -> Any:
-    if not response.content:
-        return None
-    try:
-        return response.json()
-    except ValueError:
-        return None

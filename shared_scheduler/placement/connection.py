@@ -8,7 +8,7 @@ scheduler works with the nova.conf that is there.  ``auth_type = admin_token`` o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from keystoneauth1 import adapter as ks_adapter
@@ -62,16 +62,24 @@ class KeystoneTransport:
         extra: dict[str, Any] = {} if body is None else {"json": body}
         if request_id:
             extra["global_request_id"] = request_id
-        try:
-            response = self._adapter.request(
-                path, method, raise_exc=False, microversion=MICROVERSION, timeout=timeout_s,
-                headers={"Accept": "application/json"}, connect_retries=0, **extra,
-            )  # fmt: skip
-        except ks_exceptions.Unauthorized as error:
-            return Reply(401, None, "", f"Keystone refused the [placement] credentials: {error}")
-        except ks_exceptions.ClientException as error:
-            return no_reply(str(error) or type(error).__name__)
-        return reply_from(response.status_code, _decoded(response))
+        return reply_of(lambda: self._adapter.request(
+            path, method, raise_exc=False, microversion=MICROVERSION, timeout=timeout_s,
+            headers={"Accept": "application/json"}, connect_retries=0, **extra,
+        ))  # fmt: skip
+
+
+def reply_of(send: Callable[[], Any], no_answer: tuple[type[Exception], ...] = ()) -> Reply:
+    """Carry one request out, whatever happens on the way.
+
+    ``no_answer``: what ``send`` raises for an answer that never came, besides keystoneauth's own.
+    """
+    try:
+        response = send()
+    except ks_exceptions.Unauthorized as error:
+        return Reply(401, None, "", f"Keystone refused the [placement] credentials: {error}")
+    except (ks_exceptions.ClientException, *no_answer) as error:
+        return no_reply(str(error) or type(error).__name__)
+    return reply_from(response.status_code, _decoded(response))
 
 
 def _decoded(response: Any) -> Any:
