@@ -13,6 +13,7 @@ finds accidents (a lost update, a bug, a flipped bit); against forgery there is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -23,6 +24,11 @@ from shared_scheduler.protocol.messages import Consumer, Leaf
 LEAF = "l"
 CONSUMER = "c"
 CLAIM = "p"
+
+#: hashes of plain entries that are remembered: one life's leaves hardly change from beat to beat
+REMEMBERED_MAX = 65_536
+#: what may be looked up by equality; floats may not, for 0.0 equals -0.0 and is packed otherwise
+_PLAIN = frozenset({str, int, bool})
 
 
 def leaf_hash(name: str, value: Leaf) -> int:
@@ -65,13 +71,24 @@ def _parts(
 
 
 def _hash(kind: str, key: str, value: Any) -> int:
+    return _hash_plain(kind, key, value) if type(value) in _PLAIN else _hash_any(kind, key, value)
+
+
+def _hash_any(kind: str, key: str, value: Any) -> int:
     body = msgpack.packb((kind, key, _canonical(value)))
     return int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
 
 
+#: typed, because True equals 1 and is packed otherwise
+_hash_plain = lru_cache(REMEMBERED_MAX, typed=True)(_hash_any)
+
+
 def _canonical(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    kind = type(value)  # exact types first: asking for an abstract one costs ten times as much
+    if kind in _PLAIN or kind is float:
+        return value
+    if kind is dict or isinstance(value, Mapping):
         return {key: _canonical(value[key]) for key in sorted(value)}
-    if isinstance(value, list | tuple):
+    if kind is list or isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
     return value

@@ -87,7 +87,7 @@ amount = integer(0, limits.AMOUNT_MAX)
 
 def mapping(value: Any, length_max: int = limits.CONTAINER_LENGTH_MAX) -> Mapping[Any, Any]:
     """A map of bounded length; its entries are for the caller to check."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise FieldError(f"a map was expected, not {kind_of(value)}")
     if len(value) > length_max:
         raise FieldError(f"{len(value)} entries, allowed are {length_max}")
