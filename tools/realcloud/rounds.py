@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for pinned CPUs, huge pages and PCI devices that just fit, round after round: who reschedules?
+
+In each round as many servers as the computes have room for are built at the same moment. Placement counts the
+dedicated CPUs and the memory, of which there are more than enough; what binds is what only nova-compute knows: the CPUs
+of one NUMA cell, the pages of one cell, PCI devices. So whoever does not know it picks nodes that give the build back.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .bursts import BurstReport, burst
+from .catalog import Flavor
+from .cloud import Cloud
+from .errors import CloudError
+from .tables import wait_idle
+
+EMPTY_TIMEOUT_S = 120.0
+PINNED = {"hw:cpu_policy": "dedicated"}
+MB_2_PAGES = {"hw:mem_page_size": "2048"}
+
+HARDWARE: dict[str, Any] = {
+    "compute_ram_mb": (8000,), "numa_cells": 2, "cpus_per_cell": 2, "pcpus_per_cell": 5,
+    "pages": {"2048": 400}, "gpus": 4, "vfs": 4,
+}  # fmt: skip
+"""Of each compute; the kinds below say what of it binds."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of request, and how many of it an empty compute takes."""
+
+    flavor: Flavor
+    per_compute: int
+    binds: str
+
+
+KINDS = (
+    Kind(Flavor("round-gpu", extra={**PINNED, "pci_passthrough:alias": "gpu:1"}), 4,
+         "4 GPUs; Placement has 10 dedicated CPUs"),
+    Kind(Flavor("round-cell", vcpus=3, extra=PINNED), 2,
+         "5 dedicated CPUs in a cell, 3 for each server; Placement has room for 3 servers"),
+    Kind(Flavor("round-pages-vf", extra={**PINNED, **MB_2_PAGES, "pci_passthrough:alias": "vf:1"}), 4,
+         "400 pages in each of two cells, 200 for each server, and 4 virtual functions"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round came to."""
+
+    scheduler: str
+    kind: str
+    asked: int
+    active: int
+    reschedules: int
+    no_valid_host: int
+    failed: int
+    conflicts: int
+    active_median_s: float
+
+
+def begin(cloud: Cloud, schedulers: int, computes: int = 3) -> None:
+    """A cloud of this hardware, without servers."""
+    cloud.up(scheduler="shared", schedulers=schedulers, computes=computes, agents="all", hardware_of={}, **HARDWARE)
+    cloud.reset()
+    for kind in KINDS:
+        cloud.add_flavor(kind.flavor)
+
+
+def play(cloud: Cloud, scheduler: str, rounds: int, first: int = 0) -> list[Round]:
+    """So many rounds under one scheduler, each kind in its turn from that of round number `first` on."""
+    use(cloud, scheduler)
+    return [play_one(cloud, scheduler, KINDS[number % len(KINDS)]) for number in range(first, first + rounds)]
+
+
+def use(cloud: Cloud, scheduler: str) -> None:
+    """Let this scheduler serve; agents stay, which changes nothing for the stock one."""
+    if cloud.settings.scheduler != scheduler:
+        cloud.up(scheduler=scheduler, agents="all")
+
+
+def play_one(cloud: Cloud, scheduler: str, kind: Kind) -> Round:
+    """Fill the empty cloud at once, count, and empty it again."""
+    cloud.wait(lambda: not cloud.usages(), "Placement to be empty", EMPTY_TIMEOUT_S)
+    if scheduler == "shared":
+        wait_idle(cloud)
+    count = kind.per_compute * cloud.settings.computes
+    return summed(scheduler, kind, burst(cloud, count, count, flavor=kind.flavor.name, freeze_conductor=True))
+
+
+def summed(scheduler: str, kind: Kind, report: BurstReport) -> Round:
+    active = report.states.get("ACTIVE", 0)
+    return Round(scheduler, kind.flavor.name, report.count, active, report.reschedules, report.no_valid_host,
+                 report.count - active, report.puts_409, report.active_median_s)  # fmt: skip
+
+
+def contest(cloud: Cloud, rounds: int, block: int, keep: Callable[[list[Round]], None]) -> list[Round]:
+    """`rounds` under ours and as many under stock, in turns of `block`; `keep` gets all after each block."""
+    played: list[Round] = []
+    for first in range(0, rounds, block):
+        for scheduler in ("shared", "nova"):
+            played += play(cloud, scheduler, min(block, rounds - first), first)
+            keep(played)
+    return played
+
+
+def table(played: Iterable[Round]) -> list[dict[str, Any]]:
+    """One row for each kind of request and scheduler, then one for each scheduler over all."""
+    played = list(played)
+    schedulers = sorted({each.scheduler for each in played}, reverse=True)
+    rows = [
+        _row(kind.flavor.name, scheduler, [r for r in played if (r.kind, r.scheduler) == (kind.flavor.name, scheduler)])
+        for kind in KINDS
+        for scheduler in schedulers
+    ]
+    totals = [_row("all", scheduler, [r for r in played if r.scheduler == scheduler]) for scheduler in schedulers]
+    return [row for row in [*rows, *totals] if row["rounds"]]
+
+
+def _row(kind: str, scheduler: str, played: list[Round]) -> dict[str, Any]:
+    return {
+        "kind": kind, "scheduler": scheduler, "rounds": len(played),
+        "rounds with a reschedule": sum(each.reschedules > 0 for each in played),
+        "servers": sum(each.asked for each in played),
+        "active": sum(each.active for each in played),
+        "reschedules": sum(each.reschedules for each in played),
+        "failed": sum(each.failed for each in played),
+        "median s to ACTIVE": statistics.median([each.active_median_s for each in played]) if played else None,
+    }  # fmt: skip
+
+
+def results(cloud: Cloud, played: Iterable[Round]) -> dict[str, Any]:
+    """Everything, for a file."""
+    played = list(played)
+    return {
+        "hardware": HARDWARE, "computes": cloud.settings.computes, "schedulers": cloud.settings.schedulers,
+        "kinds": [asdict(kind) for kind in KINDS],
+        "rounds": [asdict(each) for each in played], "table": table(played),
+    }  # fmt: skip
+
+
+def check(played: Iterable[Round]) -> None:
+    """Ours may not reschedule, and everything that fits is built.
+
+    :raises CloudError: a round of ours did not do so
+    """
+    for each in played:
+        if each.scheduler == "shared" and (each.reschedules or each.failed):
+            raise CloudError(f"not as it has to be: {each}")
