@@ -25,6 +25,7 @@ from shared_scheduler.decision.request import (
     PlacementForm,
     Request,
 )
+from shared_scheduler.nova.evacuation import is_evacuation
 from shared_scheduler.protocol.messages import Usage
 
 CONF = nova.conf.CONF
@@ -69,7 +70,7 @@ def make_request(
         num_alternates=num_alternates,
         is_rebuild=is_rebuild,
         claim=bool(instance_uuids) and not is_rebuild,
-        merge_with_existing=_may_hold_allocations(spec, instance_uuids),
+        merge_with_existing=is_evacuation(context, spec, instance_uuids),
         destination=_destination(spec),
         ignore_hosts=frozenset(_list(spec, "ignore_hosts")),
         force_hosts=tuple(_list(spec, "force_hosts")),
@@ -210,13 +211,6 @@ def _uuids(spec: Any, instance_uuids: Sequence[str] | None) -> tuple[str, ...]:
 def _user_id(context: Any, spec: Any) -> str:
     named = spec.user_id if "user_id" in spec else None
     return named or context.user_id or ""
-
-
-def _may_hold_allocations(spec: Any, instance_uuids: Sequence[str] | None) -> bool:
-    """Moves name the hosts to avoid, builds cannot.  Of the moves, an evacuation's consumer still
-    holds its source: it is read and merged.  For the others that read finds nothing, which is fine.
-    """
-    return bool(_list(spec, "ignore_hosts")) and len(instance_uuids or ()) == 1
 
 
 def _destination(spec: Any) -> Destination | None:
