@@ -5,7 +5,8 @@
 module        what
 ============  ==========================================================================
 reply         pure: one HTTP answer and what it means, by Placement's error codes
-policy        pure: consumer generations, one table for every operation (seed 004)
+operations    pure: every operation of Nova and what a conflict does to it, one table (seed 004)
+policy        pure: consumer generations, what is done about what stands there
 batches       pure: which queued writes go out together
 doubtful      pure: writes whose outcome nobody knows
 connection    a keystoneauth adapter, from ``[placement]`` or from an address and a token

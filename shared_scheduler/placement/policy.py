@@ -6,29 +6,14 @@ answers "consumer generation conflict"?  Three ways were discussed: (a) read, wr
 (b) retry blindly; (c) keep an own view, read, combine, write.  Ours is (c) where we are the author of
 what stands there, and (a) everywhere else; nothing is ever retried blindly.
 
-=========  ==================  ===========================================================
-operation  sent with           on a conflict, what stands there decides
-=========  ==================  ===========================================================
-new        null, no read       exactly our intent: a lost reply, written
-           before              nothing: a lost race for a provider; sent again with null until
-                               ``ORPHAN_AFTER_S``, then once with 0 in case the record is an
-                               orphan, then ``provider_conflict``
-                               an earlier attempt of ours whose outcome was unknown: replaced
-                               with the generation read
-                               anything else: ``consumer_conflict``, a hard error, untouched
-merge      the generation      exactly the union: a lost reply, written
-           just read           what was read before, unchanged: a lost race for a provider,
-                               sent again a few times
-                               anything else: ``consumer_conflict``, untouched
-delete     the generation      nothing: gone already
-           just read           exactly what we wrote: sent again
-                               anything else: left alone; gone if ours is not part of it
-=========  ==================  ===========================================================
+``RULES`` says what is done about each finding, ``placement.operations`` which operation goes by which
+rule, and what becomes of it.
 
-A build, a move's new destination and an unshelve are *new* (the conductor has put the source's
-allocation under the migration's uuid before it asks us).  An evacuation is *merge*: the instance's
-consumer still holds the source.  What other services write (revert, confirm, shelve, resize of a
-port) is theirs; we only see it.
+*New* is sent with null and without a read before.  If nothing stands there after a conflict, a race for
+a provider was lost: it is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the
+record is an orphan, then it is a provider conflict.  *Merge* reads first and sends the generation
+read; where it finds nothing it is new.  What we wrote is taken back with the generation just read, if
+it is exactly what stands there; anything else is left alone.
 
 An orphan is a consumer record of generation 0 without allocations: Placement commits the record before
 the allocations, and died in between.  It refuses null for ever and takes 0.  But every write of a new
@@ -47,6 +32,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shared_scheduler.core.effects import ConsumerPolicy
 from shared_scheduler.protocol.messages import Allocations
 
 #: Writes of one consumer before it is given up; with the waits between them some 8 s.
@@ -79,6 +65,30 @@ class Finding(StrEnum):
     FOREIGN = "foreign"
 
 
+class Step(StrEnum):
+    """What is done about a finding."""
+
+    DONE = "done"  # it stands there (or is gone) as it should: an answer was lost
+    AGAIN = "again"  # the consumer is as expected, so a race for a provider was lost
+    REPLACE = "replace"  # what stands there is ours: write with its generation
+    REFUSE = "refuse"  # it is somebody else's: untouched, a hard error
+
+
+RULES: Mapping[ConsumerPolicy, Mapping[Finding, Step]] = {
+    ConsumerPolicy.NEW: {
+        Finding.AS_WANTED: Step.DONE,
+        Finding.NOTHING: Step.AGAIN,
+        Finding.OWN_ATTEMPT: Step.REPLACE,
+        Finding.FOREIGN: Step.REFUSE,
+    },
+    ConsumerPolicy.MERGE: {
+        Finding.AS_WANTED: Step.DONE,
+        Finding.UNCHANGED: Step.AGAIN,
+        Finding.FOREIGN: Step.REFUSE,
+    },
+}
+
+
 def same(left: Allocations, right: Allocations) -> bool:
     """Equal as allocations: order and empty parts do not count."""
     return _plain(left) == _plain(right)
@@ -104,12 +114,17 @@ def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int
 
 
 def find_new(
-    standing: Standing, wanted: Allocations, attempts: tuple[Allocations, ...] = ()
+    standing: Standing, wanted: Standing, attempts: tuple[Allocations, ...] = ()
 ) -> Finding:
-    """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours."""
+    """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours.
+
+    Of ``wanted`` allocations and owner count: the same amounts for somebody else are not ours.
+    """
     if not standing.allocations:
         return Finding.NOTHING
-    if same(standing.allocations, wanted):
+    if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
+        return Finding.FOREIGN
+    if same(standing.allocations, wanted.allocations):
         return Finding.AS_WANTED
     mine = any(same(standing.allocations, attempt) for attempt in attempts)
     return Finding.OWN_ATTEMPT if mine else Finding.FOREIGN

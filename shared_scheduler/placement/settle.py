@@ -33,7 +33,7 @@ from shared_scheduler.placement.client import (
     PlacementError,
 )
 from shared_scheduler.placement.doubtful import Attempt, Doubtful
-from shared_scheduler.placement.policy import Finding, Standing
+from shared_scheduler.placement.policy import Finding, Standing, Step
 from shared_scheduler.placement.reply import Meaning, Reply
 from shared_scheduler.placement.room import Room
 from shared_scheduler.protocol.messages import Allocations
@@ -61,6 +61,7 @@ _FINAL = {
     Meaning.DENIED: WriteCode.UNREACHABLE,
     Meaning.ODD: WriteCode.UNREACHABLE,
 }
+_ENDS = {Step.DONE: WriteCode.WRITTEN, Step.REFUSE: WriteCode.CONSUMER_CONFLICT}
 
 
 def first_write(effect: WriteAllocation) -> ConsumerWrite:
@@ -86,6 +87,11 @@ class _Course:
     @property
     def consumer(self) -> str:
         return self.effect.consumer
+
+    @property
+    def policy(self) -> ConsumerPolicy:
+        """A merge that found nothing is new."""
+        return ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
 
 
 class Settler:
@@ -191,11 +197,10 @@ class Settler:
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
         finding = self._finding(course, standing)
-        if finding is Finding.AS_WANTED:
-            return self._end(course, WriteCode.WRITTEN)
-        if finding is Finding.FOREIGN:
-            return self._end(course, WriteCode.CONSUMER_CONFLICT)
-        if finding is Finding.OWN_ATTEMPT:
+        step = policy.RULES[course.policy][finding]
+        if step in _ENDS:
+            return self._end(course, _ENDS[step])
+        if step is Step.REPLACE:
             course.next = replace(course.next, generation=standing.generation)
         elif finding is Finding.NOTHING and course.next.generation not in (None, ORPHAN):
             course.next = replace(course.next, generation=None)
@@ -226,7 +231,10 @@ class Settler:
         with self._lock:
             attempts = self._doubtful.attempts(course.consumer)
         mine = tuple(one.written for one in attempts if not one.before)
-        return policy.find_new(standing, course.next.allocations, mine)
+        wanted = Standing(
+            course.next.allocations, project_id=course.next.project_id, user_id=course.next.user_id
+        )
+        return policy.find_new(standing, wanted, mine)
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
         effect, wrote = course.effect, course.next.allocations

@@ -6,8 +6,9 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from shared_scheduler.core.effects import ConsumerPolicy
 from shared_scheduler.placement import policy
-from shared_scheduler.placement.policy import Finding, Standing
+from shared_scheduler.placement.policy import Finding, Standing, Step
 
 SOURCE = {"node1": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
 TARGET = {"node2": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
@@ -53,11 +54,31 @@ def test_what_was_added_is_found_again(standing: dict[str, dict[str, int]]) -> N
     assert policy.holds(standing, standing) is bool(standing)
 
 
+def held(allocations: dict[str, dict[str, int]], owner: str = "us") -> Standing:
+    """By one project's consumer that was written once."""
+    return Standing(allocations, 1, owner, owner)
+
+
 def test_new() -> None:
-    assert policy.find_new(Standing(), TARGET) is Finding.NOTHING
-    assert policy.find_new(Standing(TARGET, 1), TARGET) is Finding.AS_WANTED
-    assert policy.find_new(Standing(SOURCE, 1), TARGET) is Finding.FOREIGN
-    assert policy.find_new(Standing(SOURCE, 1), TARGET, (SOURCE,)) is Finding.OWN_ATTEMPT
+    wanted = held(TARGET)
+    assert policy.find_new(Standing(), wanted) is Finding.NOTHING
+    assert policy.find_new(held(TARGET), wanted) is Finding.AS_WANTED
+    assert policy.find_new(held(SOURCE), wanted) is Finding.FOREIGN
+    assert policy.find_new(held(SOURCE), wanted, (SOURCE,)) is Finding.OWN_ATTEMPT
+
+
+def test_the_same_amounts_of_somebody_else_are_not_ours() -> None:
+    assert policy.find_new(held(TARGET, "them"), held(TARGET)) is Finding.FOREIGN
+    assert policy.find_new(held(SOURCE, "them"), held(TARGET), (SOURCE,)) is Finding.FOREIGN
+
+
+def test_every_finding_of_a_rule_has_its_step() -> None:
+    new, merge = policy.RULES[ConsumerPolicy.NEW], policy.RULES[ConsumerPolicy.MERGE]
+    assert set(Finding) - set(new) == {Finding.UNCHANGED}
+    assert set(Finding) - set(merge) == {Finding.NOTHING, Finding.OWN_ATTEMPT}
+    for rule in (new, merge):
+        assert rule[Finding.FOREIGN] is Step.REFUSE
+        assert rule[Finding.AS_WANTED] is Step.DONE
 
 
 def test_waits_grow_to_a_bound_and_outlast_the_patience() -> None:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of operations: documented as it is, and what the scheduler does by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.placement.operations import OPERATIONS, Operation, Then, Writer
+
+DOCUMENT = Path(__file__).parents[3] / "doc" / "placement.rst"
+OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
+
+
+def documented() -> list[list[str]]:
+    """The rows of the document's table, cut where its rulers say."""
+    lines = DOCUMENT.read_text().splitlines()
+    head = next(n for n, line in enumerate(lines) if line.startswith("operation "))
+    ruler = lines[head - 1]
+    assert lines[head + 1] == ruler
+    starts = [n for n in range(len(ruler)) if ruler[n] == "=" and (n == 0 or ruler[n - 1] == " ")]
+    ends = [*starts[1:], None]
+    body = lines[head + 2 : lines.index(ruler, head + 2)]
+    return [[line[a:b].strip() for a, b in zip(starts, ends, strict=True)] for line in body]
+
+
+def cells(one: Operation) -> list[str]:
+    return [
+        one.name, one.writer.value, one.sends, one.no_capacity.value, one.provider_conflict.value,
+        one.consumer_conflict.value, one.own_attempt.value,
+    ]  # fmt: skip
+
+
+def test_the_document_shows_the_table_of_the_code() -> None:
+    assert documented() == [cells(one) for one in OPERATIONS]
+
+
+@pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
+def test_what_we_write_never_goes_over_somebody_elses(one: Operation) -> None:
+    assert one.policy is not None
+    assert one.consumer_conflict is Then.FAILS
+    assert one.sends == ("null" if one.policy is ConsumerPolicy.NEW else "as read")
+
+
+def test_only_an_evacuation_expects_allocations() -> None:
+    assert [one.name for one in OURS if one.policy is ConsumerPolicy.MERGE] == ["evacuate"]
