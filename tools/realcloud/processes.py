@@ -20,6 +20,8 @@ from .errors import CloudError
 
 MARK = "SHARED_SCHEDULER_CLOUD_MARK"
 STOP_GRACE_S = 15.0
+KILLED_S = 10.0
+"""How long the kernel may take to end what was killed."""
 POLL_S = 0.05
 
 
@@ -131,8 +133,9 @@ class ProcessTable:
         process = self.alive(name)
         if process is None:
             raise CloudError(f"{name} does not run; `tools/cloud status` lists what does")
+        members = start_ticks_of(session_of(process.pid))
         kill_session(process.pid)
-        wait_dead([process], 10.0)
+        wait_gone(members, KILLED_S)
 
     def stop(self, names: Iterable[str], grace_s: float = STOP_GRACE_S) -> list[str]:
         """TERM all of `names` together, KILL the sessions of those that stay; returns who had to be killed."""
@@ -145,7 +148,7 @@ class ProcessTable:
         for process in running:
             if any(is_same(pid, ticks) for pid, ticks in members[process.name].items()):
                 kill_session(process.pid)  # the session still lives, so its id is still ours
-        wait_dead(stubborn, 10.0)
+            wait_gone(members[process.name], KILLED_S)  # one that is dying may still hold the port
         return [process.name for process in stubborn]
 
     def strays(self) -> list[int]:
@@ -199,6 +202,13 @@ def wait_dead(processes: Sequence[Process], timeout_s: float) -> list[Process]:
         time.sleep(POLL_S)
         left = [process for process in left if is_alive(process)]
     return left
+
+
+def wait_gone(start_ticks: Mapping[int, int], timeout_s: float) -> None:
+    """Wait until none of these processes lives any more, or the time is up."""
+    deadline = time.monotonic() + timeout_s
+    while any(is_same(pid, ticks) for pid, ticks in start_ticks.items()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def cpu_seconds(process: Process) -> float:
