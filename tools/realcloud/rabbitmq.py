@@ -67,6 +67,10 @@ class PrivateRabbit:
             raise CloudError(f"no RabbitMQ in {SCRIPTS}: apt-get install rabbitmq-server")
         self._write_configuration()
         self._spawn("epmd", "-port", str(self._epmd_port), "-address", LOOPBACK)
+        self.start_broker()
+
+    def start_broker(self) -> None:
+        """The broker alone, epmd is there; what was durable is there again."""
         self._spawn(str(SCRIPTS / "rabbitmq-server"))
         end_s = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
@@ -74,6 +78,16 @@ class PrivateRabbit:
                 raise CloudError(f"RabbitMQ did not start; its log is {self._home / 'log'}")
             time.sleep(0.2)
         self.ctl("await_startup")
+
+    def end_broker(self) -> None:
+        """As systemd would stop it."""
+        _end(self._processes.pop())
+
+    def kill_broker(self) -> None:
+        """As if its machine had lost power."""
+        broker = self._processes.pop()
+        os.killpg(broker.pid, signal.SIGKILL)
+        broker.wait(STOP_TIMEOUT_S)
 
     def stop(self) -> None:
         """End what was started, and remove the directory."""
