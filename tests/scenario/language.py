@@ -20,6 +20,10 @@ the scripts; read the difference before you believe it.
 ``deliver WORDS``              messages whose label has all these words arrive, oldest first; a
                                number as first word takes so many; without words all do
 ``lose``, ``double WORDS``     the same, but they vanish, or arrive and stay
+``sign``                       from now on both sides sign, and take nothing else
+``forge s1 cn.a=7``            somebody else speaks for the node, to s1
+``spoil HOW WORDS``            bytes change on the way: ``cut``, ``padded`` (too large), ``newer``
+                               (of a version that nobody speaks yet)
 ``reconnect s1``               the scheduler's channel was away
 ``rot s1 cn.a=7``              a bit flips in its copy
 ``forget s1``                  it drops its copy
@@ -40,6 +44,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import (
     Beat,
     Consumer,
@@ -52,10 +57,11 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
 )
 from shared_scheduler.protocol.pipe import MessagePipe
+from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.protocol.window import MessageWindow, Outcome
+from tests.scenario.stage import Flight, Stage
 
 NODE = "node-1"
-STEP_S = 0.05  # how often a kind world delivers
 PARTS = ("leaves", "consumers", "claims")
 
 
@@ -83,39 +89,23 @@ class Scheduler:
                     mine[key] = value
 
 
-@dataclass
-class Flight:
-    """One message on its way, as bytes, so that nothing is shared by accident."""
-
-    sender: str
-    receiver: str
-    body: bytes
-
-    @property
-    def label(self) -> str:
-        return f"{self.sender} to {self.receiver}: {describe(decode(self.body))}"
-
-
-class World:
+class World(Stage):
     """What the commands of a script act upon."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        super().__init__()
         self.epoch = 0
         self.pipe: MessagePipe | None = None
         self.schedulers: dict[str, Scheduler] = {}
-        self.wire: list[Flight] = []
-        self.out: list[str] = []
+        self.signer = Signer()
 
-    def run(self, line: str) -> list[str]:
-        """Carry out one command; returns what it prints."""
-        name, *words = line.split()
-        command: Callable[..., None] = getattr(self, f"do_{name}")
-        self.out = []
-        command(*words)
+    def validate(self) -> None:
         for scheduler in self.schedulers.values():
             scheduler.window.validate()
-        return self.out
+
+    def send(self, sender: str, receiver: str, message: Message) -> None:
+        body = self.signer.seal(encode(message))
+        self.wire.append(Flight(sender, receiver, describe(message), body))
 
     # --- the agent -------------------------------------------------------------------------------
 
@@ -166,7 +156,8 @@ class World:
     def broadcast(self, *messages: Message) -> None:
         for message in messages:
             self.out.append(f"agent says {describe(message)}")
-            self.wire += [Flight("agent", name, encode(message)) for name in self.schedulers]
+            for name in self.schedulers:
+                self.send("agent", name, message)
 
     def answer(self, ask: Resync) -> None:
         """What the agent does with a resync."""
@@ -184,7 +175,7 @@ class World:
             messages = (snapshot,)
         for message in messages:
             self.out.append(f"agent answers {ask.scheduler} with {describe(message)}")
-            self.wire.append(Flight("agent", ask.scheduler, encode(message)))
+            self.send("agent", ask.scheduler, message)
 
     # --- the schedulers --------------------------------------------------------------------------
 
@@ -207,8 +198,12 @@ class World:
     def do_rot(self, name: str, *changes: str) -> None:
         self.schedulers[name].leaves.update(pairs(changes))
 
-    def receive(self, flight: Flight) -> None:
-        message = decode(flight.body)
+    def arrive(self, flight: Flight) -> None:
+        try:
+            message = decode(self.signer.open(flight.cargo))
+        except RemoteProtocolError as problem:
+            self.out.append(f"{flight.receiver} refuses {type(problem).__name__}: {problem}")
+            return
         if isinstance(message, Resync):
             self.answer(message)
             return
@@ -227,47 +222,32 @@ class World:
             wish = outcome.resync
             ask = Resync(NODE, scheduler.name, wish.epoch, wish.after_sequence)
             self.out.append(f"{scheduler.name} asks for {describe(ask)}")
-            self.wire.append(Flight(scheduler.name, "agent", encode(ask)))
+            self.send(scheduler.name, "agent", ask)
 
     def note_freshness(self, scheduler: Scheduler, before: object) -> None:
         if scheduler.window.freshness is not before:
             self.out.append(f"{scheduler.name} is {scheduler.window.freshness}")
 
-    # --- the network -----------------------------------------------------------------------------
+    # --- strangers and faults on the way -----------------------------------------------------------
 
-    def do_wire(self) -> None:
-        self.out += [flight.label for flight in self.wire]
+    def do_sign(self) -> None:
+        self.signer = signer_with("ours")
 
-    def chosen(self, words: tuple[str, ...]) -> list[Flight]:
-        most = len(self.wire)
-        if words and words[0].isdigit():
-            most, words = int(words[0]), words[1:]
-        fitting = [f for f in self.wire if set(words) <= set(f.label.replace(":", "").split())]
-        assert fitting, f"nothing on the wire fits {words}"
-        return fitting[:most]
+    def do_forge(self, name: str, *changes: str) -> None:
+        pipe = self.the_pipe
+        forged = Increment(NODE, pipe.epoch, pipe.sequence + 1, dict(pairs(changes)))
+        body = signer_with("theirs").seal(encode(forged)) if self.signs else encode(forged)
+        self.wire.append(Flight("stranger", name, describe(forged), body))
 
-    def do_deliver(self, *words: str) -> None:
+    @property
+    def signs(self) -> bool:
+        return self.signer.mode is Signing.ENFORCE
+
+    def do_spoil(self, how: str, *words: str) -> None:
         for flight in self.chosen(words):
-            self.wire.remove(flight)
-            self.receive(flight)
-
-    def do_double(self, *words: str) -> None:
-        for flight in self.chosen(words):
-            self.receive(flight)
-
-    def do_lose(self, *words: str) -> None:
-        for flight in self.chosen(words):
-            self.wire.remove(flight)
-            self.out.append(f"lost: {flight.label}")
+            flight.cargo = SPOILS[how](flight.cargo)
 
     # --- time ------------------------------------------------------------------------------------
-
-    def do_wait(self, seconds: str) -> None:
-        end = self.now + float(seconds)
-        while (due := self.next_deadline()) <= end:
-            self.now = max(self.now, due)
-            self.tick()
-        self.now = end
 
     def next_deadline(self) -> float:
         moments = [s.window.next_deadline_s() for s in self.schedulers.values()]
@@ -280,15 +260,6 @@ class World:
             before = scheduler.window.freshness
             self.carry_out(scheduler, scheduler.window.on_tick(self.now))
             self.note_freshness(scheduler, before)
-
-    def do_flow(self, seconds: str) -> None:
-        end = self.now + float(seconds)
-        while self.now < end:
-            while self.wire:
-                self.receive(self.wire.pop(0))
-            self.do_wait(str(min(STEP_S, end - self.now)))
-        while self.wire:
-            self.receive(self.wire.pop(0))
 
     # --- what can be seen ------------------------------------------------------------------------
 
@@ -308,6 +279,19 @@ class World:
             false = [p for p in PARTS if getattr(scheduler, p) != getattr(truth, p)]
             verdict = f"is wrong about {', '.join(false)}" if false else "holds the truth"
             self.out.append(f"{scheduler.name} {verdict}")
+
+
+#: what can become of bytes on their way
+SPOILS: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda body: body[:-1],
+    "padded": lambda body: body + bytes(limits.BODY_MAX_BYTES),
+    "newer": lambda body: body[:1] + b"\x7f" + body[2:],
+}
+
+
+def signer_with(key: str) -> Signer:
+    """One that signs with this key, and takes nothing else."""
+    return Signer(Signing.ENFORCE, parse_keyring(f"{key}:{key.encode().hex() * 16}"))
 
 
 def pairs(words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
