@@ -203,22 +203,6 @@ class TestClaims:
         assert verdict.reason is not None and verdict.reason.code == RefusalCode.EXPIRED
         assert node.core.ledger.pending == {}
 
-    def test_a_release_makes_the_agent_look_whether_placement_knows_better(self) -> None:
-        # given an allocation that somebody wrote without telling us
-        node = Node(vcpus=1)
-        node.start()
-        node.pass_s(2)
-        node.allocations["uninvited"] = {NODE: {"VCPU": 1}}
-
-        # when a claim that we accepted is taken back, as Placement refused it
-        accepted = said(node.send(claim("c1")), Verdict)[0]
-        node.send(Release("c1", NODE, SCHEDULER, "instance-of-c1"))
-        node.pass_s(1)
-        again = said(node.send(claim("c2")), Verdict)[0]
-
-        # then the next one is refused at once
-        assert accepted.accepted and not again.accepted
-
     def test_a_claim_that_came_and_went_between_two_increments_is_told_as_ended(self) -> None:
         node = Node()
         node.start()

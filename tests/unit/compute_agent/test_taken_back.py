@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was accepted is taken back: perhaps Placement refused it, and knows better."""
+
+from __future__ import annotations
+
+from compute_agent.effects import ReadAllocations, ReadTree
+from shared_scheduler.protocol.messages import Release, Verdict
+from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
+from tests.unit.compute_agent.worlds import NODE, claim, root
+
+
+def test_a_release_makes_the_agent_look_whether_placement_knows_better(self) -> None:
+    # given an allocation that somebody wrote without telling us
+    node = Node(vcpus=1)
+    node.start()
+    node.pass_s(2)
+    node.allocations["uninvited"] = {NODE: {"VCPU": 1}}
+
+    # when a claim that we accepted is taken back, as Placement refused it
+    accepted = said(node.send(claim("c1")), Verdict)[0]
+    node.send(Release("c1", NODE, SCHEDULER, "instance-of-c1"))
+    node.pass_s(1)
+    again = said(node.send(claim("c2")), Verdict)[0]
+
+    # then the next one is refused at once
+    assert accepted.accepted and not again.accepted
+
+
+def test_a_release_makes_the_agent_look_whether_its_inventories_are_still_true() -> None:
+    # given an operator who took from the node in Placement
+    node = Node(vcpus=1)
+    node.start()
+    node.pass_s(2)
+    node.tree = (root(0),)
+
+    # when a claim that we accepted is taken back, as Placement refused it
+    accepted = said(node.send(claim("c1")), Verdict)[0]
+    node.send(Release("c1", NODE, SCHEDULER, "instance-of-c1"))
+    node.pass_s(1)
+    again = said(node.send(claim("c2")), Verdict)[0]
+
+    # then the next one is refused at once
+    assert accepted.accepted and not again.accepted
+
+
+def test_claims_that_are_taken_back_one_after_another_cost_one_look_a_second() -> None:
+    node = Node(vcpus=1)
+    node.start()
+    node.pass_s(2)
+    node.done.clear()
+
+    for number in range(50):  # in five seconds
+        consumer = f"instance-of-c{number}"
+        node.send(claim(f"c{number}"), Release(f"c{number}", NODE, SCHEDULER, consumer))
+        node.pass_s(0.1)
+
+    for kind in (ReadTree, ReadAllocations):
+        assert len([read for read in node.done if isinstance(read, kind)]) <= 6
