@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users of the cloud need besides services: catalog entries, an image, flavors. All steps are idempotent."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .api import Api
@@ -61,13 +62,38 @@ def _ensure_endpoint(api: Api, service: str, interface: str, url: str, known: di
         api.keystone("PATCH", f"/endpoints/{old['id']}", {"endpoint": {"url": url}}).expect(200)
 
 
-def ensure_image(api: Api) -> None:
-    images = api.glance("GET", f"/v2/images?name={IMAGE}").expect(200)["images"]
+def ensure_image(api: Api, name: str = IMAGE) -> str:
+    """An image of this name, ready for use; returns its id."""
+    images = api.glance("GET", f"/v2/images?name={name}").expect(200)["images"]
     if not images:
-        body = {"name": IMAGE, "container_format": "bare", "disk_format": "raw", "visibility": "public"}
+        body = {"name": name, "container_format": "bare", "disk_format": "raw", "visibility": "public"}
         images = [api.glance("POST", "/v2/images", body).expect(201)]
+    found = str(images[0]["id"])
     if images[0]["status"] != "active":
-        api.glance("PUT", f"/v2/images/{images[0]['id']}/file", bytes(IMAGE_BYTES)).expect(204)
+        api.glance("PUT", f"/v2/images/{found}/file", bytes(IMAGE_BYTES)).expect(204)
+    return found
+
+
+def ensure_zone(api: Api, zone: str, hosts: Iterable[str]) -> None:
+    """An availability zone of exactly these hosts."""
+    aggregates = {a["name"]: a for a in api.compute("GET", "/os-aggregates").expect(200)["aggregates"]}
+    if zone not in aggregates:
+        body = {"aggregate": {"name": zone, "availability_zone": zone}}
+        aggregates[zone] = api.compute("POST", "/os-aggregates", body).expect(200)["aggregate"]
+    have = set(aggregates[zone].get("hosts", ()))
+    path = f"/os-aggregates/{aggregates[zone]['id']}"
+    for host in sorted(set(hosts) - have):
+        api.compute("POST", f"{path}/action", {"add_host": {"host": host}}).expect(200)
+    for host in sorted(have - set(hosts)):
+        api.compute("POST", f"{path}/action", {"remove_host": {"host": host}}).expect(200)
+
+
+def remove_zone(api: Api, zone: str) -> None:
+    """Take the hosts out of an availability zone, and remove it."""
+    aggregates = {a["name"]: a["id"] for a in api.compute("GET", "/os-aggregates").expect(200)["aggregates"]}
+    if zone in aggregates:
+        ensure_zone(api, zone, ())
+        api.compute("DELETE", f"/os-aggregates/{aggregates[zone]}").expect(200)
 
 
 def ensure_flavors(api: Api) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import probes
 from .access_log import Request, read
-from .catalog import IMAGE, Flavor, add_flavor
+from .catalog import IMAGE, Flavor, add_flavor, ensure_image, ensure_zone, remove_zone
 from .errors import CloudError
 from .layout import Layout, default_data
 from .lifecycle import Lifecycle
@@ -312,6 +312,18 @@ class Cloud:
             images = self._lifecycle.api.glance("GET", f"/v2/images?name={IMAGE}").expect(200)["images"]
             self._images = {image["name"]: image["id"] for image in images}
         return self._images[IMAGE]
+
+    def ensure_image(self, name: str) -> str:
+        """An image of this name; returns its id."""
+        return ensure_image(self._lifecycle.api, name)
+
+    def ensure_zone(self, zone: str, hosts: Iterable[str]) -> None:
+        """An availability zone (and aggregate) of this name with exactly these hosts."""
+        ensure_zone(self._lifecycle.api, zone, hosts)
+
+    def remove_zone(self, zone: str) -> None:
+        """Remove an availability zone, if there is one of this name."""
+        remove_zone(self._lifecycle.api, zone)
 
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
         """Wait until `condition` holds; a `CloudError` says what was waited for in vain."""

@@ -6,7 +6,8 @@
     fake_compute.py serve SOCKET                                 forks one for every request on a Unix socket
 
 Nova itself is not changed: sizes are class attributes of its fake driver, and NUMA cells and PCI devices,
-which no fake driver of Nova's has, come from a subclass put in its place. `serve` imports Nova once and forks,
+which no fake driver of Nova's has, come from a subclass put in its place; so does the memory of its guests, which
+outlive nova-compute as those of a real hypervisor do. `serve` imports Nova once and forks,
 which saves two CPU seconds and 50 MB for each compute; each is still a process and a session of its own.
 Run it with the Python of the environment that has Nova.
 """
@@ -18,6 +19,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +91,48 @@ def install(hardware: dict[str, Any]) -> None:
     else:
         plain.vcpus = hardware["vcpus"]
     plain.memory_mb, plain.local_gb = hardware["memory_mb"], hardware["local_gb"]
+    driver = _remembering(plain)
     if hardware["refuses_builds"]:
-        plain = _refusing(plain)
-        fake.FakeDriverWithoutFakeNodes = plain
+        driver = _refusing(driver)
     if hardware["numa_cells"] or hardware["gpus"] or hardware["vfs"]:
-        fake.FakeDriverWithoutFakeNodes = _driver(plain, hardware)
+        driver = _driver(driver, hardware)
+    fake.FakeDriverWithoutFakeNodes = driver
+
+
+class Guests(dict[str, Any]):
+    """The guests of a hypervisor by uuid, kept in a file."""
+
+    def __init__(self, path: Path, make: Callable[[str, int, str], Any]) -> None:
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        super().__init__({uuid: make(name, state, uuid) for uuid, (name, state) in kept.items()})
+        self._path = path
+
+    def __setitem__(self, uuid: str, guest: Any) -> None:
+        super().__setitem__(uuid, guest)
+        self._keep()
+
+    def __delitem__(self, uuid: str) -> None:
+        super().__delitem__(uuid)
+        self._keep()
+
+    def _keep(self) -> None:
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps({uuid: (guest.name, guest.state) for uuid, guest in self.items()}))
+        new.replace(self._path)
+
+
+def _remembering(plain: Any) -> Any:
+    import nova.conf
+    from nova.virt import fake
+
+    class FakeDriverThatRemembers(plain):  # type: ignore[misc]
+        """A fake driver whose guests are still there after a restart of nova-compute."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.instances = Guests(Path(nova.conf.CONF.state_path) / "guests.json", fake.FakeInstance)
+
+    return FakeDriverThatRemembers
 
 
 def _refusing(plain: Any) -> Any:

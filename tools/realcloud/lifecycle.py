@@ -114,12 +114,15 @@ class Lifecycle:
             if wanted.premap:
                 databases.map_hosts(layout, wanted)
 
+        def image() -> None:
+            catalog.ensure_image(api)
+
         return [
             Step("databases", (), lambda: databases.prepare(layout, self.say)),
             Step("cells", ("mariadb",), lambda: databases.ensure_cells(layout, wanted)),
             Step("hosts", ("cells",), hosts),
             Step("catalog", ("keystone",), lambda: catalog.ensure_catalog(api)),
-            Step("image", ("glance", "catalog"), lambda: catalog.ensure_image(api)),
+            Step("image", ("glance", "catalog"), image),
             Step("flavors", ("nova-api", "catalog"), lambda: catalog.ensure_flavors(api)),
         ]
 

@@ -51,7 +51,8 @@ def live_migrate(host: str | None = None) -> Action:
 
 
 def evacuate() -> Action:
-    return action("evacuate", "active", body={})
+    """Nova leaves it stopped (since microversion 2.95)."""
+    return action("evacuate", "stopped", body={})
 
 
 def rebuild(image: str) -> Action:
@@ -61,8 +62,10 @@ def rebuild(image: str) -> Action:
 
 CONFIRM = action("confirmResize", "active")
 REVERT = action("revertResize", "active")
+START = action("os-start", "active", "stopped")
 SHELVE = action("shelve", "shelved_offloaded", "active")
-UNSHELVE = action("unshelve", "active", "shelved_offloaded")
+UNSTART = action("os-start", "active", "stopped")
+SHELVE = action("unshelve", "active", "shelved_offloaded")
 
 
 @dataclass(frozen=True)

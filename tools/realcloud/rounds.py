@@ -6,6 +6,7 @@ dedicated CPUs and the memory, of which there are more than enough; what binds i
 of one NUMA cell, the pages of one cell, PCI devices. So whoever does not know it picks nodes that give the build back.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -23,7 +24,7 @@ MB_2_PAGES = {"hw:mem_page_size": "2048"}
 
 HARDWARE: dict[str, Any] = {
     "compute_ram_mb": (8000,), "numa_cells": 2, "cpus_per_cell": 2, "pcpus_per_cell": 5,
-    "pages": {"2048": 400}, "gpus": 4, "vfs": 4,
+    "pages": {"2048": 200}, "gpus": 2, "vfs": 2,
 }  # fmt: skip
 """Of each compute; the kinds below say what of it binds."""
 
@@ -38,12 +39,12 @@ class Kind:
 
 
 KINDS = (
-    Kind(Flavor("round-gpu", extra={**PINNED, "pci_passthrough:alias": "gpu:1"}), 4,
-         "4 GPUs; Placement has 10 dedicated CPUs"),
+    Kind(Flavor("round-gpu", extra={**PINNED, "pci_passthrough:alias": "gpu:1"}), 2,
+         "2 GPUs; Placement has 10 dedicated CPUs"),
     Kind(Flavor("round-cell", vcpus=3, extra=PINNED), 2,
          "5 dedicated CPUs in a cell, 3 for each server; Placement has room for 3 servers"),
-    Kind(Flavor("round-pages-vf", extra={**PINNED, **MB_2_PAGES, "pci_passthrough:alias": "vf:1"}), 4,
-         "400 pages in each of two cells, 200 for each server, and 4 virtual functions"),
+    Kind(Flavor("round-pages-vf", extra={**PINNED, **MB_2_PAGES, "pci_passthrough:alias": "vf:1"}), 2,
+         "200 pages in each of two cells, 200 for each server, and 2 virtual functions"),
 )  # fmt: skip
 
 
@@ -97,13 +98,19 @@ def summed(scheduler: str, kind: Kind, report: BurstReport) -> Round:
                  report.count - active, report.puts_409, report.active_median_s)  # fmt: skip
 
 
-def contest(cloud: Cloud, rounds: int, block: int, keep: Callable[[list[Round]], None]) -> list[Round]:
-    """`rounds` under ours and as many under stock, in turns of `block`; `keep` gets all after each block."""
+def contest(cloud: Cloud, rounds: int, stock: int, block: int, keep: Callable[[list[Round]], None]) -> list[Round]:
+    """`rounds` under ours and `stock` under nova-scheduler, in turns; `block` of ours are one turn.
+
+    `keep` gets all that were played after each turn.
+    """
     played: list[Round] = []
-    for first in range(0, rounds, block):
-        for scheduler in ("shared", "nova"):
-            played += play(cloud, scheduler, min(block, rounds - first), first)
-            keep(played)
+    turns = max(1, math.ceil(rounds / block))
+    for turn in range(turns):
+        for scheduler, total in (("shared", rounds), ("nova", stock)):
+            first, end = total * turn // turns, total * (turn + 1) // turns
+            if end > first:
+                played += play(cloud, scheduler, end - first, first)
+                keep(played)
     return played
 
 

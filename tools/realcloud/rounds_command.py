@@ -23,8 +23,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="tools/rounds", description=DESCRIPTION,
                                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     top.add_argument("--data", type=Path, default=None, metavar="DIR", help="of the cloud, as for tools/cloud")
-    top.add_argument("--rounds", type=int, default=100, help="of each scheduler (default 100)")
-    top.add_argument("--block", type=int, default=10, help="rounds before it is the other's turn (default 10)")
+    top.add_argument("--rounds", type=int, default=100, help="under our schedulers (default 100)")
+    top.add_argument("--stock", type=int, default=None, help="rounds under nova-scheduler (default: as many)")
+    top.add_argument("--block", type=int, default=10, help="of our rounds before it is the other's turn (default 10)")
     top.add_argument("--schedulers", type=int, default=4, help="processes of each kind (default 4)")
     top.add_argument("--computes", type=int, default=3, help="default 3")
     top.add_argument("--save", type=Path, metavar="FILE", help="write all figures there, after each block")
@@ -53,13 +54,14 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(cloud: Cloud, arguments: argparse.Namespace) -> int:
     rounds.begin(cloud, arguments.schedulers, arguments.computes)
+    stock = arguments.rounds if arguments.stock is None else arguments.stock
 
     def keep(played: list[rounds.Round]) -> None:
-        say(f"{len(played)} of {2 * arguments.rounds} rounds, the last: {played[-1]}")
+        say(f"{len(played)} of {arguments.rounds + stock} rounds")
         if arguments.save:
             arguments.save.write_text(json.dumps(rounds.results(cloud, played), indent=1) + "\n")
 
-    played = rounds.contest(cloud, arguments.rounds, arguments.block, keep)
+    played = rounds.contest(cloud, arguments.rounds, stock, arguments.block, keep)
     print_results(rounds.results(cloud, played), arguments.format)
     rounds.check(played)
     return 0

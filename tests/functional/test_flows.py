@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way of a server through a real cloud ends with the right allocation, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud import audit, moves
+from tools.realcloud.catalog import Flavor
+from tools.realcloud.cloud import Cloud
+
+HOSTS = {"c1", "c2", "c3"}
+SMALL = {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}
+LARGE = Flavor("m800", vcpus=2, ram_mb=800, disk_gb=2)
+TOO_LARGE = Flavor("m9000", ram_mb=9000)
+OPTIONS = {"DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_schedulers(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2, nova_options=OPTIONS)
+    cloud.add_flavor(LARGE)
+    cloud.add_flavor(TOO_LARGE)
+
+
+@pytest.fixture(autouse=True)
+def whole(cloud: Cloud) -> None:
+    cloud.reset()
+    truth.wait_fresh(cloud, HOSTS)
+
+
+def booted(cloud: Cloud, **extra: object) -> moves.Ended:
+    """A small server that runs."""
+    [server] = cloud.boot(1, **extra)
+    ended = moves.built(cloud, server)
+    assert ended.ok, ended
+    return ended
+
+
+def only(cloud: Cloud, *hosts: str) -> None:
+    """Let no other host be chosen."""
+    for host in HOSTS - set(hosts):
+        cloud.disable(host)
+    cloud.wait(
+        lambda: all(
+            {row["host"] for row in table.values() if row["choosable"]} == set(hosts)
+            for table in truth.tables(cloud).values()
+        ),
+        f"only {hosts} to be in the choice",
+        30,
+    )
+
+
+def assert_right(cloud: Cloud) -> None:
+    """Placement holds what Nova's records call for, and every picture agrees."""
+    cloud.wait(lambda: not audit.wrong_allocations(cloud), "every allocation to be right", 30)
+    truth.assert_true_everywhere(cloud)
+
+
+def test_a_resize_to_another_host_holds_both_places_until_it_is_confirmed(cloud: Cloud) -> None:
+    server = booted(cloud)
+    only(cloud, *sorted(HOSTS - {server.host}))
+
+    moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(LARGE.name)))
+    assert moved.ok and moved.host != server.host, moved
+    assert cloud.allocations(server.server) == {moved.host: {"VCPU": 2, "MEMORY_MB": 800, "DISK_GB": 2}}
+    assert cloud.usages()[str(server.host)] == SMALL  # the migration's, until it is confirmed
+    assert_right(cloud)
+
+    assert moves.act(cloud, server.server, moves.CONFIRM).ok
+    cloud.wait(lambda: str(server.host) not in cloud.usages(), "the old place to be free", 30)
+    assert_right(cloud)
+
+
+def test_a_resize_on_its_own_host_counts_twice_there_until_it_is_reverted(cloud: Cloud) -> None:
+    server = booted(cloud)
+    only(cloud, str(server.host))
+
+    moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(LARGE.name)))
+    assert moved.ok and moved.host == server.host, moved
+    assert cloud.usages() == {server.host: {"VCPU": 3, "MEMORY_MB": 1200, "DISK_GB": 3}}
+    assert_right(cloud)
+
+    assert moves.act(cloud, server.server, moves.REVERT).ok
+    assert cloud.allocations(server.server) == {server.host: SMALL}
+    assert_right(cloud)
+
+
+def test_a_resize_that_fits_nowhere_changes_nothing_and_says_so(cloud: Cloud) -> None:
+    server = booted(cloud)
+
+    moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(TOO_LARGE.name)))
+
+    assert (moved.state, moved.host) == ("active", server.host)
+    assert "No valid host" in moved.why
+    assert cloud.usages() == {server.host: SMALL}
+    assert_right(cloud)
+
+
+def test_a_cold_migration_that_is_reverted_is_back_where_it_was(cloud: Cloud) -> None:
+    server = booted(cloud)
+
+    moved = moves.act(cloud, server.server, moves.cold_migrate())
+    assert moved.ok and moved.host != server.host, moved
+    assert cloud.usages() == {server.host: SMALL, moved.host: SMALL}
+
+    back = moves.act(cloud, server.server, moves.REVERT)
+    assert back.ok and back.host == server.host, back
+    cloud.wait(lambda: cloud.usages() == {server.host: SMALL}, "the other place to be free", 30)
+    assert_right(cloud)
+
+
+def test_a_live_migration_leaves_nothing_on_its_source(cloud: Cloud) -> None:
+    server = booted(cloud)
+
+    moved = moves.act(cloud, server.server, moves.live_migrate())
+
+    assert moved.ok and moved.host != server.host, moved
+    cloud.wait(lambda: cloud.usages() == {moved.host: SMALL}, "the source to be free", 30)
+    assert_right(cloud)
+
+
+def test_an_evacuation_frees_the_lost_host_when_it_is_back(cloud: Cloud) -> None:
+    server = booted(cloud)
+    lost = str(server.host)
+    cloud.kill(lost)
+    cloud.force_down(lost)
+
+    moved = moves.act(cloud, server.server, moves.evacuate())
+    assert moved.ok and moved.host != lost, moved
+    assert cloud.allocations(server.server) == {lost: SMALL, moved.host: SMALL}
+
+    cloud.start(lost)
+    cloud.force_down(lost, down=False)
+    cloud.wait(lambda: cloud.usages() == {moved.host: SMALL}, "the lost host to be cleaned", 60)
+    truth.wait_fresh(cloud, HOSTS)
+    assert_right(cloud)
+
+
+def test_a_shelved_server_holds_nothing_and_comes_back_elsewhere(cloud: Cloud) -> None:
+    server = booted(cloud)
+
+    shelved = moves.act(cloud, server.server, moves.SHELVE)
+    assert shelved.ok, shelved
+    cloud.wait(lambda: not cloud.usages(), "its place to be free", 30)
+    assert_right(cloud)
+
+    only(cloud, *sorted(HOSTS - {server.host}))
+    back = moves.act(cloud, server.server, moves.UNSHELVE)
+    assert back.ok and back.host != server.host, back
+    assert cloud.usages() == {back.host: SMALL}
+    assert_right(cloud)
+
+
+def test_a_rebuild_with_another_image_asks_for_its_own_host_alone(cloud: Cloud) -> None:
+    # given a server on a host that no new server may take
+    server = booted(cloud)
+    only(cloud, *sorted(HOSTS - {server.host}))
+
+    rebuilt = moves.act(cloud, server.server, moves.rebuild(cloud.ensure_image("other")))
+
+    assert rebuilt.ok and rebuilt.host == server.host, rebuilt
+    assert cloud.usages() == {server.host: SMALL}
+    assert_right(cloud)
+
+
+def test_a_forced_host_is_taken_and_no_other_when_it_is_full(cloud: Cloud) -> None:
+    forced = [booted(cloud, availability_zone="nova:c2") for _ in range(3)]
+    assert [server.host for server in forced] == ["c2"] * 3
+
+    [refused] = cloud.boot(1, availability_zone="nova:c2")
+    ended = moves.built(cloud, refused)
+
+    assert "No valid host" in ended.why
+    assert cloud.allocations(refused) == {}
+    assert_right(cloud)
+
+
+def test_an_availability_zone_keeps_its_servers_to_its_hosts(cloud: Cloud) -> None:
+    cloud.ensure_zone("inner", {"c3"})
+    try:
+        inside = [booted(cloud, availability_zone="inner") for _ in range(3)]
+        assert {server.host for server in inside} == {"c3"}
+
+        [refused] = cloud.boot(1, availability_zone="inner")
+        assert "No valid host" in moves.built(cloud, refused).why
+        assert_right(cloud)
+    finally:
+        cloud.reset()
+        cloud.remove_zone("inner")
+
+
+def test_a_group_keeps_its_members_apart_or_together(cloud: Cloud) -> None:
+    policy = group(cloud, "anti-affinity")
+    apart = [booted(cloud, hints={"group": policy}) for _ in HOSTS]
+    assert {server.host for server in apart} == HOSTS
+    [fourth] = cloud.boot(1, hints={"group": policy})
+    assert "No valid host" in moves.built(cloud, fourth).why
+    moves.delete(cloud, fourth)
+
+    policy = group(cloud, "affinity")
+    together = [booted(cloud, hints={"group": policy}) for _ in range(2)]
+    assert len({server.host for server in together}) == 1
+    assert_right(cloud)
+
+
+def group(cloud: Cloud, policy: str) -> str:
+    """A new server group."""
+    body = {"server_group": {"name": policy, "policy": policy}}
+    created: str = cloud.compute("POST", "/os-server-groups", body).expect(200)["server_group"]["id"]
+    return created

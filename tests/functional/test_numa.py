@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned CPUs, huge pages and PCI devices that just fit, on a real cloud: no build comes back.
+
+The short form of ``tools/rounds``, which plays a hundred rounds and stock Nova's beside them.
+"""
+
+from __future__ import annotations
+
+from tests.functional import truth
+from tools.realcloud import rounds
+from tools.realcloud.cloud import Cloud
+
+SCHEDULERS = 4
+
+
+def test_each_kind_of_request_fills_the_cloud_and_none_is_given_back(cloud: Cloud) -> None:
+    # given schedulers that choose at the same time, and computes of which Placement does not know all
+    rounds.begin(cloud, SCHEDULERS)
+
+    # when as many servers as there is room for are asked for at one moment, three times
+    played = rounds.play(cloud, "shared", len(rounds.KINDS))
+
+    # then each is built where it was first sent
+    print(played)
+    assert [(each.active, each.reschedules, each.no_valid_host) for each in played] == [
+        (kind.per_compute * 3, 0, 0) for kind in rounds.KINDS
+    ]
+    truth.assert_true_everywhere(cloud)
+
+
+def test_one_more_than_the_cells_hold_is_refused_and_leaves_nothing(cloud: Cloud) -> None:
+    # given every cell with two dedicated CPUs left, while a server needs three
+    rounds.begin(cloud, SCHEDULERS)
+    cell = rounds.KINDS[1]
+    cloud.wait_active(cloud.boot(cell.per_compute * 3, cell.flavor.name, parallel=6))
+    held = cloud.usages()
+
+    # when another one is asked for, for which Placement has room
+    [server] = cloud.boot(1, cell.flavor.name)
+    row = cloud.wait_built([server])[server]
+
+    # then no compute was bothered, and Placement holds what it held
+    assert row["status"] == "ERROR" and "No valid host" in row["fault"]
+    assert row["host"] is None
+    assert cloud.usages() == held
+    truth.assert_true_everywhere(cloud)

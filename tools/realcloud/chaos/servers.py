@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One user of the cloud: does one thing after the other, chosen by a seed, with servers of their own."""
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from .. import moves
+from ..errors import CloudError
+from .disorder import Disorder
+from .ground import FLAVORS, IMAGES, ZONES, Ground
+from .story import Deed, Story, Wish
+
+SERVERS_MAX = 10
+BOOT_SHARE = 0.4
+GANG = 2
+"""Servers asked for in one request, now and then."""
+
+SHARES = {
+    "active": {"resize": 3, "migrate": 2, "live": 3, "shelve": 2, "rebuild": 1, "delete": 3},
+    "stopped": {"start": 3, "migrate": 1, "delete": 1},
+    "resized": {"confirm": 4, "revert": 3, "delete": 1},
+    "shelved_offloaded": {"unshelve": 5, "delete": 1},
+    "error": {"delete": 1},
+}
+"""What is done with a server in each state, and how often."""
+
+
+@dataclass
+class Owned:
+    """A server of the user, as its last deed left it."""
+
+    uuid: str
+    flavor: str
+    zone: str | None
+    grouped: bool
+    state: str = "active"
+    host: str = ""
+    """Where it is; of a shelved one, where it was."""
+    before: str = ""
+    """Where it comes from, until its resize is confirmed or reverted."""
+    old_flavor: str = ""
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Hosts that a deed on it needs."""
+        if self.state == "shelved_offloaded":
+            return frozenset()
+        return frozenset({self.host, self.before} - {""})
+
+
+class User:
+    """Everything that one user does, in order."""
+
+    def __init__(self, number: int, ground: Ground, story: Story, disorder: Disorder, seed: int) -> None:
+        self.number = number
+        self._ground = ground
+        self._cloud = ground.cloud
+        self._story = story
+        self._disorder = disorder
+        self._random = random.Random(f"{seed}/{number}")
+        self.servers: list[Owned] = []
+        self._group = ""
+        self._booted = 0
+
+    def step(self) -> None:
+        """One deed; nothing if there is none to be done now."""
+        with self._disorder.calm():
+            lost = self._disorder.lost
+            stranded = [s for s in self.servers if s.state == "active" and s.host in lost]
+            if stranded:
+                self.evacuate(stranded[0])
+            elif not self.servers or (len(self.servers) < SERVERS_MAX and self._random.random() < BOOT_SHARE):
+                self._random.choice((self.boot, self.boot, self.boot_in_group, self.boot_gang))()
+            else:
+                self._touch([s for s in self.servers if not s.hosts & lost])
+
+    def _touch(self, within_reach: list[Owned]) -> None:
+        if within_reach:
+            server = self._random.choice(within_reach)
+            shares = SHARES[server.state]
+            [name] = self._random.choices(list(shares), list(shares.values()))
+            deeds: dict[str, Callable[[Owned], None]] = {
+                "resize": self.resize, "migrate": self.migrate, "live": self.live, "shelve": self.shelve,
+                "rebuild": self.rebuild, "delete": self.delete, "confirm": self.confirm, "revert": self.revert,
+                "unshelve": self.unshelve, "start": self.start,
+            }  # fmt: skip
+            deeds[name](server)
+
+    # New servers
+
+    def boot(self) -> None:
+        flavor, zone = self._random.choice(list(FLAVORS)), self._random.choice((None, None, *ZONES))
+        self._boot("boot", flavor, zone, self._ground.in_zone(zone))
+
+    def boot_in_group(self) -> None:
+        """A member of a group that keeps its members apart; the group changes now and then."""
+        if not self._group or self._random.random() < 0.2:
+            self._new_group()
+        taken = {server.host for server in self.servers if server.grouped and server.state != "shelved_offloaded"}
+        self._boot("boot in group", "m400", None, self._ground.hosts - taken, hints={"group": self._group})
+
+    def boot_gang(self) -> None:
+        """Several in one request: all or none."""
+        self._boot("boot several", "m400", None, self._ground.hosts, count=GANG)
+
+    def _boot(self, name: str, flavor: str, zone: str | None, hosts: Collection[str], count: int = 1,
+              hints: dict[str, str] | None = None) -> None:  # fmt: skip
+        wish = Wish(FLAVORS[flavor].ram_mb, frozenset(hosts), count)
+        deed = self._story.begin(self.number, name, "", wish)
+        self._booted += 1
+        server = {
+            "name": f"u{self.number}-{self._booted}", "imageRef": self._ground.images[IMAGES[0]],
+            "flavorRef": self._ground.flavors[flavor], "networks": "none", "min_count": count, "max_count": count,
+        } | ({"availability_zone": zone} if zone else {})  # fmt: skip
+        body = {"server": server} | ({"os:scheduler_hints": hints} if hints else {})
+        first = self._cloud.compute("POST", "/servers", body).expect(202)["server"]["id"]
+        uuids = [first] if count == 1 else self._with_siblings(str(server["name"]), count)
+        ends = [moves.built(self._cloud, uuid) for uuid in uuids]
+        for end in ends:
+            owned = Owned(end.server, flavor, zone, bool(hints), end.state, end.host or "")
+            self.servers.append(owned)
+        deed.server = " ".join(uuids)
+        self._story.end(deed, all(end.ok for end in ends), next((end.why for end in ends if not end.ok), ""))
+
+    def _with_siblings(self, name: str, count: int) -> list[str]:
+        """All servers of a request for several; Nova numbers their names."""
+        names = {f"{name}-{number}" for number in range(1, count + 1)}
+        found = [row["id"] for row in self._cloud.servers() if row["name"] in names]
+        if len(found) != count:
+            raise CloudError(f"asked for {count} servers named {name}, Nova shows {found}")
+        return found
+
+    def _new_group(self) -> None:
+        """The old one goes, its members stay."""
+        if self._group:
+            self._cloud.compute("DELETE", f"/os-server-groups/{self._group}").expect(204)
+            for server in self.servers:
+                server.grouped = False
+        body = {"server_group": {"name": f"u{self.number}", "policy": "anti-affinity"}}
+        self._group = self._cloud.compute("POST", "/os-server-groups", body).expect(200)["server_group"]["id"]
+
+    # Moves
+
+    def resize(self, server: Owned) -> None:
+        flavor = next(name for name in FLAVORS if name != server.flavor)
+        wish = self._wish(server, flavor, self._ground.neighbours(server.host))
+        end = self._do("resize", server, moves.resize(self._ground.flavors[flavor]), wish)
+        if end.state == "resized":
+            server.old_flavor, server.flavor = server.flavor, flavor
+
+    def migrate(self, server: Owned) -> None:
+        self._do("migrate", server, moves.cold_migrate(), self._elsewhere(server))
+
+    def live(self, server: Owned) -> None:
+        self._do("live migrate", server, moves.live_migrate(), self._elsewhere(server))
+
+    def evacuate(self, server: Owned) -> None:
+        self._do("evacuate", server, moves.evacuate(), self._elsewhere(server))
+
+    def unshelve(self, server: Owned) -> None:
+        self._do("unshelve", server, moves.UNSHELVE,
+                 self._wish(server, server.flavor, self._ground.neighbours(server.host)))  # fmt: skip
+
+    def confirm(self, server: Owned) -> None:
+        self._do("confirm", server, moves.CONFIRM)
+
+    def revert(self, server: Owned) -> None:
+        end = self._do("revert", server, moves.REVERT)
+        if end.ok:
+            server.flavor = server.old_flavor or server.flavor
+
+    def start(self, server: Owned) -> None:
+        """After an evacuation."""
+        self._do("start", server, moves.START)
+
+    def shelve(self, server: Owned) -> None:
+        self._do("shelve", server, moves.SHELVE)
+
+    def rebuild(self, server: Owned) -> None:
+        """With another image, so that its own host has to be asked for."""
+        image = self._ground.images[self._random.choice(IMAGES)]
+        self._do("rebuild", server, moves.rebuild(image), Wish(0, frozenset({server.host})))
+
+    def delete(self, server: Owned) -> None:
+        deed = self._story.begin(self.number, "delete", server.uuid)
+        moves.delete(self._cloud, server.uuid)
+        self.servers.remove(server)
+        self._story.end(deed, True, "")
+
+    def _elsewhere(self, server: Owned) -> Wish:
+        return self._wish(server, server.flavor, self._ground.neighbours(server.host) - {server.host})
+
+    def _wish(self, server: Owned, flavor: str, hosts: frozenset[str]) -> Wish:
+        apart = {s.host for s in self.servers if s.grouped and s is not server} if server.grouped else set()
+        return Wish(FLAVORS[flavor].ram_mb, (hosts & self._ground.in_zone(server.zone)) - apart)
+
+    def _do(self, name: str, server: Owned, what: moves.Action, wish: Wish | None = None) -> moves.Ended:
+        deed = self._story.begin(self.number, name, server.uuid, wish)
+        end = moves.act(self._cloud, server.uuid, what)
+        if end.state != moves.REFUSED:
+            server.before = server.host if end.state == "resized" else ""
+            server.old_flavor = server.old_flavor if end.state == "resized" else ""
+            server.state, server.host = end.state, end.host or server.host
+        self._story.end(deed, end.ok, end.why)
+        return end
+
+
+def deeds_of(story: Story, server: str) -> list[Deed]:
+    """The life of a server, for a report."""
+    return [deed for deed in story.deeds if server in deed.server]

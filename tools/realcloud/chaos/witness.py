@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was true at each moment: how much of each host Placement had given out, and which hosts could be chosen."""
+
+import bisect
+import contextlib
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pymysql
+
+from ..cloud import Cloud
+from ..errors import CloudError
+from ..layout import cell_database
+
+PERIOD_S = 0.4
+USED = (
+    "SELECT p.name, CAST(coalesce(sum(a.used), 0) AS SIGNED) FROM resource_providers p"
+    " LEFT JOIN allocations a ON a.resource_provider_id = p.id AND a.resource_class_id ="
+    " (SELECT id FROM resource_classes WHERE name = 'MEMORY_MB') GROUP BY 1"
+)
+OPEN = (
+    "SELECT host FROM services WHERE topic = 'compute' AND deleted = 0 AND disabled = 0 AND forced_down = 0"
+    " AND last_seen_up > utc_timestamp() - INTERVAL %s SECOND"
+)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One look. `open` hosts are enabled and have reported within half of the time after which Nova gives them up."""
+
+    at: float
+    used_mb: dict[str, int]
+    open: frozenset[str]
+
+
+class Witness:
+    """Looks again and again until stopped, and remembers."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._stopped = threading.Event()
+        self.sights: list[Sight] = []
+        memory = {host: classes.get("MEMORY_MB", 0) for host, classes in cloud.capacities().items()}
+        self.memory_mb = {host: memory[host] for host in cloud.hosts()}
+
+    def run(self) -> None:
+        """The thread's body. A look that fails (the database restarts) is one look less."""
+        while not self._stopped.wait(PERIOD_S):
+            with contextlib.suppress(pymysql.MySQLError, CloudError):
+                self.sights.append(self._look())
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _look(self) -> Sight:
+        at = time.monotonic()
+        used = {host: int(amount) for host, amount in self._cloud.sql("placement", USED)}
+        within_s = self._cloud.settings.service_down_time_s // 2
+        rows = [
+            row
+            for cell in range(1, self._cloud.settings.cells + 1)
+            for row in self._cloud.sql(cell_database(cell), OPEN, [within_s])
+        ]
+        return Sight(at, used, frozenset(host for (host,) in rows))
+
+    def between(self, began_at: float, ended_at: float) -> list[Sight]:
+        """Looks of this time, with the last before and the first after it."""
+        first = bisect.bisect_left(self.sights, began_at, key=lambda sight: sight.at)
+        last = bisect.bisect_right(self.sights, ended_at, key=lambda sight: sight.at)
+        return self.sights[max(0, first - 1) : last + 1]
+
+    def had_room(self, hosts: Iterable[str], began_at: float, ended_at: float, wanted_mb: int) -> list[str]:
+        """Those of the hosts that were open and had so much room at every look of this time."""
+        sights = self.between(began_at, ended_at)
+        return sorted(
+            host
+            for host in hosts
+            if sights and all(
+                host in sight.open and sight.used_mb.get(host, 0) + wanted_mb <= self.memory_mb[host]
+                for sight in sights
+            )
+        )  # fmt: skip
