@@ -169,6 +169,13 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """The service was told to stop: no request, begun or yet to begin, lives past ``deadline_s``."""
+
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Draining:
     """The service stops: refuse new requests, end the others."""
 
@@ -188,5 +195,6 @@ Event = (
     | FittingAnswered
     | ConsumerAnswered
     | Tick
+    | Stopping
     | Draining
 )

@@ -95,6 +95,8 @@ class Requests:
         self._works: dict[int, Work] = {}
         self._count = 0
         self._draining = False
+        #: no request lives longer; the end of the service, once it is told to stop
+        self._latest_s = float("inf")
         claims.listener = self
         doubt.listener = self
 
@@ -110,7 +112,8 @@ class Requests:
     def arrive(self, turn: Turn, event: RequestArrived) -> None:
         """A caller wants hosts."""
         self._count += 1
-        work = Work.begin(self._count, event.request, turn.now, event.deadline_s)
+        deadline_s = min(event.deadline_s, self._latest_s)
+        work = Work.begin(self._count, event.request, turn.now, deadline_s)
         refused = self._refuse(work)
         if refused is not None:
             self._emit_fail(turn, work, *refused)
@@ -118,8 +121,7 @@ class Requests:
             self._choose_only(turn, work)
         else:
             self._works[work.key] = work
-            at_s = max(turn.now, event.deadline_s - self._settings.cleanup_s)
-            self._timers.set(("request", str(work.key)), at_s)
+            self._set_timer(turn, work)
             self._advance(turn, work)
 
     def _refuse(self, work: Work) -> tuple[FailureCode, str] | None:
@@ -133,6 +135,19 @@ class Requests:
         if not work.seats:
             return FailureCode.BAD_REQUEST, "the request names no instance"
         return None
+
+    def _set_timer(self, turn: Turn, work: Work) -> None:
+        early_s = 0.0 if work.phase == Phase.FAILING else self._settings.cleanup_s
+        at_s = max(turn.now, work.deadline_s - early_s)
+        self._timers.set(("request", str(work.key)), at_s)
+
+    def stop_by(self, turn: Turn, deadline_s: float) -> None:
+        """Bound every deadline by the end of the service; requests are still taken."""
+        self._latest_s = deadline_s
+        for work in self._works.values():
+            if work.deadline_s > deadline_s:
+                work.deadline_s = deadline_s
+                self._set_timer(turn, work)
 
     def drain(self) -> None:
         """Take no more requests; those under way end as usual."""
@@ -358,6 +373,7 @@ class Requests:
     def _fail(self, turn: Turn, work: Work, code: FailureCode, text: str) -> None:
         """Give everything back; the caller hears of it when that is done."""
         work.phase, work.failure = Phase.FAILING, (code, text)
+        self._set_timer(turn, work)
         for claim in list(work.claims()):
             self._claims.unwant(turn, claim)
         self._fail_if_clean(turn, work)
@@ -391,7 +407,6 @@ class Requests:
             self._alternates.give_up(work)
             self._finish(turn, work)
             return
-        self._timers.set(("request", key), max(turn.now, work.deadline_s))
         waited_s = turn.now - work.arrived_s
         self._fail(turn, work, FailureCode.TIMED_OUT, f"no host after {waited_s:.1f} s")
 

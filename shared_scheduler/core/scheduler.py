@@ -155,12 +155,18 @@ class SchedulerCore:
                 self.watch.on_consumer(event)
             case ev.ChannelChanged(cell, connected):
                 self._channel(turn, cell, connected)
-            case ev.Draining():
-                self.requests.drain()
+            case ev.Stopping() | ev.Draining():
+                self._end(turn, event)
             case ev.Tick():
                 pass
             case _:
                 self._facts(turn, event)
+
+    def _end(self, turn: Turn, event: ev.Stopping | ev.Draining) -> None:
+        if isinstance(event, ev.Stopping):
+            self.requests.stop_by(turn, event.deadline_s)
+        else:
+            self.requests.drain()
 
     def _messages(
         self, turn: Turn, cell: str, messages: Iterable[Message], causes: list[Exception]

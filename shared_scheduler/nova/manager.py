@@ -83,6 +83,11 @@ class SharedSchedulerManager(manager.Manager):
         else:
             self._running.reload()
 
+    def stop_within(self, timeout_s: float) -> None:
+        """The service was told to stop: requests still end, in this time."""
+        if self._running is not None:
+            self._running.stop_within(timeout_s)
+
     def graceful_shutdown(self, timeout: float) -> None:
         """Let requests in flight end, then end everything else.
 

@@ -43,6 +43,8 @@ LOG = logging.getLogger(__name__)
 
 #: Nova's configuration files and log names are found under this name.
 PROGRAM = "nova-scheduler"
+#: of the time to drain, what requests may take; the rest is for giving back what they hold
+REQUESTS_PART = 0.8
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
 #: What an operator can mend; said in one line, without a traceback.
@@ -122,7 +124,8 @@ def _run() -> int:
     gmr.TextGuruMeditation.setup_autorun(version, conf=CONF)
     server = service.Service.create(binary=PROGRAM, topic=rpcapi.RPC_TOPIC, manager=MANAGER)
     drain_timeout_s = CONF.shared_scheduler.drain_timeout_s
-    status = Runner(LosslessStop(server), lambda: reload(server), drain_timeout_s).run()
+    lossless = LosslessStop(server, drain_timeout_s * REQUESTS_PART)
+    status = Runner(lossless, lambda: reload(server), drain_timeout_s).run()
     thread_pool_factory.shutdown_all_executors()
     return status
 
@@ -132,11 +135,13 @@ class LosslessStop:
 
     Nova lets the manager shut down while requests that were taken from the queue may still wait for
     a thread; they have been acknowledged, so nobody else would serve them.  Here the RPC server ends
-    first, with every request that it has taken, and the manager after it.
+    first, with every request that it has taken, and the manager after it.  Requests get
+    ``requests_s`` for it, less than the process has.
     """
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, requests_s: float) -> None:
         self._server = server
+        self._requests_s = requests_s
 
     def start(self) -> None:
         """See ``service.runner.Service``."""
@@ -145,6 +150,7 @@ class LosslessStop:
     def stop(self) -> None:
         """See ``service.runner.Service``."""
         self._server.manager.set_shutdown_in_progress()
+        self._server.manager.stop_within(self._requests_s)
         if self._server.rpcserver is not None:  # None: told to stop while it started
             self._server.rpcserver.stop()
             self._server.rpcserver.wait()

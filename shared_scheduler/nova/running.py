@@ -19,8 +19,8 @@ from typing import Any
 import nova.conf
 from nova import context as nova_context
 
-from shared_scheduler.core.effects import Answer, DeleteAllocation, Fail, RefreshNode
-from shared_scheduler.core.events import AggregateFacts, AggregatesRead, NodesGone
+from shared_scheduler.core.effects import Answer, Fail, RefreshNode
+from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.settings import Identity
 from shared_scheduler.decision.pipeline import Decider
@@ -132,6 +132,10 @@ class RunningScheduler:
         self._use_cells(cells)
         self.engine.handle(AggregatesRead(facts, complete=True))
 
+    def stop_within(self, timeout_s: float) -> None:
+        """No request takes longer from now on."""
+        self.engine.stop_within(timeout_s)
+
     def drain(self, timeout_s: float) -> bool:
         """Take no new requests, let those in flight end; whether all did."""
         return self.engine.drain(timeout_s)
@@ -164,26 +168,8 @@ class RunningScheduler:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
 
     def take_back(self, answer: Answer) -> None:
-        """Delete the allocations of an answer that never reaches its caller.
-
-        A move's are added to what its consumer had, and what that was is not known any more: those
-        are named in the log for the operator.
-        """
-        request = answer.request
-        if not request.claim:
-            return
-        for consumer, inner in zip(request.instance_uuids, answer.choices, strict=True):
-            candidate = inner[0].candidate
-            if candidate is None:
-                continue
-            if request.merge_with_existing:
-                LOG.error("Request %s: the allocation of %s on host %s stays in Placement",
-                          request.request_id, consumer, inner[0].host)
-                continue
-            self._sinks.writer.submit(DeleteAllocation(
-                f"unanswered.{consumer}", consumer, candidate.allocations,
-                request_id=request.request_id,
-            ))  # fmt: skip
+        """Undo the claims of an answer that never reaches its caller."""
+        self.engine.handle(AnswerUnheard(answer.claim_ids))
 
     def aggregates_changed(self, facts: tuple[AggregateFacts, ...]) -> None:
         """These are new or changed."""

@@ -110,6 +110,10 @@ class Engine:
         self.channels[channel.cell] = channel
         channel.start()
 
+    def stop_within(self, timeout_s: float) -> None:
+        """Bound what requests may take from now on; they are still taken."""
+        self.handle(ev.Stopping(self.clock() + timeout_s))
+
     def drain(self, timeout_s: float) -> bool:
         """Take no new requests; wait for those in flight.  Whether all have ended."""
         self.handle(ev.Draining())
