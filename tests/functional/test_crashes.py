@@ -89,6 +89,7 @@ def test_a_killed_compute_is_not_chosen_and_is_again_when_it_is_back(cloud: Clou
 def test_the_broker_restarts_and_nobody_has_to_be_told(cloud: Cloud) -> None:
     cloud.wait_active(cloud.boot(2, parallel=2))
     cloud.restart("rabbitmq")
+    cloud.wait_listening(AFTER_THE_BROKER_S)
     cloud.wait_services_up(AFTER_THE_BROKER_S)
 
     truth.boot_until_active(cloud, AFTER_THE_BROKER_S)

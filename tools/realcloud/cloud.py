@@ -18,7 +18,7 @@ from .layout import Layout, default_data
 from .lifecycle import Lifecycle
 from .settings import Settings
 
-ACTIVE_TIMEOUT_S = 120.0
+ACTIVE_TIMEOUT_S = 240.0
 POLL_S = 0.1
 PARALLEL_MAX = 64
 
@@ -213,6 +213,15 @@ class Cloud:
         wanted = set(self.hosts())
         self.wait(lambda: wanted <= {row["host"] for row in self.services("nova-compute") if row["state"] == "up"},
                   "all computes to be up", timeout_s)  # fmt: skip
+
+    def wait_listening(self, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
+        """Wait until whoever takes part in a boot hears again: what is cast to a queue that a restarted
+        broker has lost and nobody has declared anew is lost as well, and its server stays in BUILD."""
+        queues = [("conductor", 1), ("scheduler", 1)]
+        queues += [("conductor", cell) for cell in range(2, self.settings.cells + 1)]
+        queues += [(f"compute.{host}", self.settings.cell_of(n)) for n, host in enumerate(self.hosts(), 1)]
+        self.wait(lambda: all(self.consumers(queue, cell) for queue, cell in queues),
+                  "all services to have their queues", timeout_s)  # fmt: skip
 
     def enable(self, host: str) -> None:
         self._set_service(self._service_id(host), {"status": "enabled"})
