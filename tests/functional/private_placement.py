@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from shared_scheduler.placement.connection import transport_to
+from keystoneauth1 import adapter, session, token_endpoint
+
+from shared_scheduler.placement.connection import SERVICE_TYPE, transport_to
 from tests.unit.placement.world import Setting
 from tools.realcloud import configs, databases, probes
 from tools.realcloud.errors import CloudError
@@ -28,15 +33,34 @@ SETTINGS = Settings(computes=0, schedulers=0)
 class PrivatePlacement(Setting):
     """Start it with ``start``; ``stop`` ends it and removes its directory."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings = SETTINGS) -> None:
+        self._settings = settings
         self.layout = Layout(Path(tempfile.mkdtemp(prefix="pl-")))
         self.layout.prepare()
         super().__init__(transport_to(self.layout.url("placement")))
         self._processes = ProcessTable(self.layout.run, self.layout.mark)
 
+    @classmethod
+    @contextmanager
+    def running(cls, settings: Settings = SETTINGS) -> Iterator[PrivatePlacement]:
+        """One that goes with the ``with``."""
+        one = cls(settings)
+        try:
+            one.start()
+            yield one
+        finally:
+            one.stop()
+
+    def adapter(self) -> Any:
+        """What Nova's own client speaks through."""
+        auth = token_endpoint.Token(self.layout.url("placement"), "admin")
+        return adapter.Adapter(
+            session.Session(), auth=auth, service_type=SERVICE_TYPE, raise_exc=False
+        )
+
     def start(self) -> None:
         """MariaDB, then Placement."""
-        configs.write_all(self.layout, SETTINGS)
+        configs.write_all(self.layout, self._settings)
         self._without_keystone()
         databases.prepare(self.layout, print)
         self.start_one("mariadb")
@@ -68,7 +92,7 @@ class PrivatePlacement(Setting):
         shutil.rmtree(self.layout.data, ignore_errors=True)
 
     def _service(self, name: str) -> Service:
-        return plan(self.layout, SETTINGS)[name]
+        return plan(self.layout, self._settings)[name]
 
     def _without_keystone(self) -> None:
         path = self.layout.etc / "placement" / "placement.conf"

@@ -27,12 +27,8 @@ SCHEDULERS = 4
 
 @pytest.fixture(scope="module")
 def placement() -> Iterator[PrivatePlacement]:
-    one = PrivatePlacement()
-    try:
-        one.start()
+    with PrivatePlacement.running() as one:
         yield one
-    finally:
-        one.stop()
 
 
 def intent(allocations: dict[str, dict[str, int]], **changes: Any) -> WriteAllocation:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.core.effects import ConsumerPolicy, Fail, FailureCode, WriteAllocation
+from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.operations import OPERATIONS, Operation, Then, Writer
+from tests.unit.core.desk import Desk, of_kind, only, request
 
 DOCUMENT = Path(__file__).parents[3] / "doc" / "placement.rst"
 OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
@@ -46,3 +48,22 @@ def test_what_we_write_never_goes_over_somebody_elses(one: Operation) -> None:
 
 def test_only_an_evacuation_expects_allocations() -> None:
     assert [one.name for one in OURS if one.policy is ConsumerPolicy.MERGE] == ["evacuate"]
+
+
+@pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "code", [WriteCode.NO_CAPACITY, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT]
+)
+def test_the_core_goes_by_the_table(one: Operation, code: WriteCode) -> None:
+    desk = Desk().without_agents("node-1", "node-2")
+    asked = request(merge_with_existing=one.policy is ConsumerPolicy.MERGE)
+    write = only(WriteAllocation, desk.ask(asked))
+    assert write.policy is one.policy
+    effects = desk.written(write, code)
+    if code is WriteCode.CONSUMER_CONFLICT:
+        assert one.consumer_conflict is Then.FAILS
+        assert only(Fail, effects).code is FailureCode.CONSUMER_CONFLICT
+    else:
+        assert one.no_capacity is Then.NEXT_HOST and one.provider_conflict is Then.RACE
+        (again,) = of_kind(WriteAllocation, effects)
+        assert set(again.allocations).isdisjoint(write.allocations)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole scheduler core that writes to a real Placement, and a second writer who gets in between."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.decision.request import Flavor, PlacementForm, Request
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.connection import Transport
+from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.placement.questions import Questions
+from shared_scheduler.placement.reply import Reply, no_reply
+from shared_scheduler.protocol.messages import Usage
+from tests.unit.core.desk import CELL, Desk, host_of, node_leaves
+
+WAIT_S = 120.0
+
+#: Gets (method, path) and a function that carries the call out.
+Between = Callable[[str, str, Callable[[], Reply]], Reply]
+
+
+class Interfering:
+    """A transport in which something happens between our calls, once for each thing that is put in."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._plan: list[tuple[str, str, Between]] = []
+        self.codes: list[str] = []
+
+    def at(self, method: str, path: str, between: Between) -> None:
+        """Let ``between`` carry out the next call that begins like this."""
+        self._plan.append((method, path, between))
+
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None,
+        request_id: str = "", timeout_s: float = 10.0,
+    ) -> Reply:  # fmt: skip
+        """See ``Transport``."""
+        def go() -> Reply:
+            return self._transport.call(method, path, body, request_id, timeout_s)
+
+        for planned in self._plan:
+            if method == planned[0] and path.startswith(planned[1]):
+                self._plan.remove(planned)
+                reply = planned[2](method, path, go)
+                break
+        else:
+            reply = go()
+        if reply.status == 409:
+            self.codes.append(reply.code)
+        return reply
+
+
+def before(action: Callable[[], None]) -> Between:
+    """Somebody is quicker than this call."""
+    def between(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
+        action()
+        return go()
+
+    return between
+
+
+def after(action: Callable[[], None]) -> Between:
+    """Somebody comes right after this call."""
+    def between(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
+        reply = go()
+        action()
+        return reply
+
+    return between
+
+
+def lose_reply(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
+    """It is carried out, and nobody hears of it."""
+    go()
+    return no_reply("read timed out")
+
+
+class PlacementDesk(Desk):
+    """A core without agents.  ``select`` is what a conductor would call."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__()
+        self.http = Interfering(transport)
+        self._events: queue.Queue[Any] = queue.Queue()
+        client = PlacementClient(self.http)
+        self._commit = GroupCommit(client, self._events.put)
+        self._questions = Questions(client, self._events.put)
+        self._commit.start()
+        self._questions.start()
+
+    def stop(self) -> None:
+        """End its threads."""
+        self._questions.stop()
+        self._commit.stop()
+
+    def knows(self, *nodes: str, free_mb: int = 8192) -> None:
+        """These hosts, the first one best."""
+        self._services(nodes, CELL)
+        for place, node in enumerate(nodes):
+            leaves = node_leaves(node, 8, free_mb - place * 1024)
+            del leaves["agent.mode"], leaves["agent.ready"]
+            root = leaves[f"rp.{node}"]
+            assert isinstance(root, dict)
+            root["inventories"] = {"VCPU": [8, 0, 1, 8, 1, 1.0]}
+            host = host_of(node)
+            self.give(ev.NodeRead(CELL, node, host, host, leaves, {}, frozenset(), 0.0))
+
+    def select(self, request: Request) -> ef.Answer | ef.Fail:
+        """Carry one request to its end, with everything that it asks of Placement."""
+        found = self._step(ev.RequestArrived(request, time.monotonic() + WAIT_S))
+        while found is None:
+            found = self._next()
+        return found
+
+    def settled(self) -> None:
+        """Carry on until no claim is under way."""
+        while len(self.core.claims):
+            self._next()
+
+    def _next(self) -> ef.Answer | ef.Fail | None:
+        due_s = self.core.next_deadline_s()
+        wait_s = WAIT_S if due_s is None else max(0.0, due_s - time.monotonic())
+        try:
+            return self._step(self._events.get(timeout=min(wait_s, WAIT_S)))
+        except queue.Empty:
+            return self._step(ev.Tick())
+
+    def _step(self, event: ev.Event) -> ef.Answer | ef.Fail | None:
+        self.now = time.monotonic()
+        outcome: ef.Answer | ef.Fail | None = None
+        for effect in self.give(event):
+            if isinstance(effect, ef.WriteAllocation | ef.DeleteAllocation):
+                self._commit.submit(effect)
+            elif isinstance(effect, ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer):
+                self._questions.submit(effect)
+            elif isinstance(effect, ef.Answer | ef.Fail):
+                outcome = effect
+        return outcome
+
+
+def two_vcpus(*servers: str, **changes: Any) -> Request:
+    """What the conductor asks for servers of two VCPUs."""
+    return Request(
+        request_id="req-1", project_id="project", user_id="user", flavor=Flavor("two", vcpus=2),
+        forms=(PlacementForm({"VCPU": 2}),), usage=Usage(2, 0, 0, 1, 1), instance_uuids=servers,
+        queries=("resources=VCPU:2",), **changes,
+    )  # fmt: skip

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each operation meets each kind of trouble: a whole scheduler core, a real Placement, and a second
+writer who gets in between.  What has to become of it is read from the table of operations.
+
+What others write (the conductor on an alternate, nova-compute at a confirm or a revert) is written with
+Nova's own client, so that the rows of the table that are not ours are seen to be true as well.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from nova import context as nova_context
+from nova import exception
+from nova.scheduler.client import report
+
+from shared_scheduler.core.effects import Answer, Fail, FailureCode
+from shared_scheduler.decision.request import Request
+from shared_scheduler.nova.selection import allocation_request
+from shared_scheduler.placement.operations import OPERATIONS, Operation, Then, Writer, operation
+from shared_scheduler.placement.reply import CONCURRENT_UPDATE
+from tests.functional.placement_desk import PlacementDesk, after, before, lose_reply, two_vcpus
+from tests.functional.private_placement import SETTINGS, PrivatePlacement
+
+OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
+RACERS = 4
+ROUNDS_MAX = 20
+
+ours = pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
+
+
+@pytest.fixture(scope="module")
+def placement() -> Iterator[PrivatePlacement]:
+    # without retries of its own, so that lost races are seen
+    with PrivatePlacement.running(replace(SETTINGS, allocation_conflict_retry_count=1)) as one:
+        yield one
+
+
+@pytest.fixture
+def desk(placement: PrivatePlacement) -> Iterator[PlacementDesk]:
+    one = PlacementDesk(placement.transport)
+    yield one
+    one.stop()
+
+
+@dataclass
+class Scene:
+    """Two hosts, the first one better, and one operation about to ask for a place on one of them."""
+
+    placement: PrivatePlacement
+    one: Operation
+    request: Request
+    source: str
+    best: str
+    other: str
+    servers: tuple[str, ...]
+
+    def held(self, server: str) -> dict[str, dict[str, int]]:
+        return {rp: dict(part) for rp, part in self.placement.client.consumer(server).allocations.items()}
+
+    def expected(self, *nodes: str) -> list[dict[str, dict[str, int]]]:
+        """What the servers hold when they are on these nodes: an evacuated one its source, too."""
+        left = {self.source: {"VCPU": 2}} if self.one.name == "evacuate" else {}
+        return [{node: {"VCPU": 2}} | left for node in nodes]
+
+    def all_held(self) -> list[dict[str, dict[str, int]]]:
+        return [self.held(server) for server in self.servers]
+
+
+def begin(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> Scene:
+    """The world as Nova leaves it when it asks."""
+    source, best, other = (placement.provider() for _ in range(3))
+    servers = tuple(str(uuid.uuid4()) for _ in range(3 if one.name == "multi-create" else 1))
+    changes: dict[str, Any] = {}
+    if one.name in ("cold migrate", "live migrate"):
+        placement.take(str(uuid.uuid4()), {source: {"VCPU": 2}})  # under the migration's uuid
+        changes["ignore_hosts"] = frozenset([source])
+    elif one.name == "resize":  # the same host may be chosen
+        placement.take(str(uuid.uuid4()), {best: {"VCPU": 2}})
+    elif one.name == "evacuate":
+        placement.take(servers[0], {source: {"VCPU": 2}})
+        changes |= {"ignore_hosts": frozenset([source]), "merge_with_existing": True}
+    desk.knows(best, other)
+    return Scene(placement, one, two_vcpus(*servers, **changes), source, best, other, servers)
+
+
+def chosen(outcome: Answer | Fail) -> list[str]:
+    assert isinstance(outcome, Answer), outcome
+    return [inner[0].node for inner in outcome.choices]
+
+
+# -- what we write -------------------------------------------------------------------------------
+
+
+@ours
+def test_no_capacity(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> None:
+    """Somebody takes the best host's room while our write is on its way."""
+    scene = begin(placement, desk, one)
+
+    def fill() -> None:
+        free = 8 - placement.used(scene.best)
+        placement.take(str(uuid.uuid4()), {scene.best: {"VCPU": free}})
+
+    desk.http.at("PUT", "/allocations/", before(fill))
+    outcome = desk.select(scene.request)
+    assert one.no_capacity is Then.NEXT_HOST
+    assert set(chosen(outcome)) == {scene.other}
+    assert scene.all_held() == scene.expected(*chosen(outcome))
+    assert CONCURRENT_UPDATE not in desk.http.codes and desk.http.codes
+
+
+@ours
+def test_provider_conflict(
+    placement: PrivatePlacement, desk: PlacementDesk, one: Operation
+) -> None:
+    """Others write to the best host all the time: we get in between, or go to the next one."""
+    assert one.provider_conflict is Then.RACE
+    met = 0
+    for _ in range(ROUNDS_MAX):
+        scene = begin(placement, desk, one)
+        with racing(placement, scene.best):
+            outcome = desk.select(scene.request)
+        nodes = chosen(outcome)
+        assert set(nodes) <= {scene.best, scene.other}
+        assert scene.all_held() == scene.expected(*nodes)
+        met += desk.http.codes.count(CONCURRENT_UPDATE)
+        if met:
+            break
+    assert met, "nobody got in our way"
+
+
+@ours
+def test_consumer_conflict(
+    placement: PrivatePlacement, desk: PlacementDesk, one: Operation
+) -> None:
+    """A second writer of the same server: the operation fails, and all stays as that one wrote it."""
+    scene = begin(placement, desk, one)
+    theirs = {placement.provider(): {"VCPU": 3}}
+    victim = scene.servers[-1]
+    generation = 1 if one.name == "evacuate" else None
+
+    def interfere() -> None:
+        placement.take(victim, theirs, generation)
+
+    if one.name == "evacuate":  # between our read and our write
+        desk.http.at("GET", f"/allocations/{victim}", after(interfere))
+    else:
+        interfere()
+    outcome = desk.select(scene.request)
+    assert one.consumer_conflict is Then.FAILS
+    assert isinstance(outcome, Fail) and outcome.code is FailureCode.CONSUMER_CONFLICT
+    assert scene.held(victim) == theirs
+    assert [scene.held(server) for server in scene.servers[:-1]] == [{}] * (len(scene.servers) - 1)
+    held = {"resize": 2}.get(one.name, 0)
+    assert (placement.used(scene.best), placement.used(scene.other)) == (held, 0)
+    assert set(desk.http.codes) == {CONCURRENT_UPDATE}
+
+
+@ours
+def test_own_attempt(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> None:
+    """Our write arrives, its answer does not: it is found again, and counts once."""
+    scene = begin(placement, desk, one)
+    desk.http.at("PUT", "/allocations/", lose_reply)
+    outcome = desk.select(scene.request)
+    assert one.own_attempt is Then.WRITTEN
+    assert chosen(outcome)[0] == scene.best
+    assert scene.all_held() == scene.expected(*chosen(outcome))
+    assert CONCURRENT_UPDATE not in desk.http.codes, "written, and not written again"
+
+
+class racing:
+    """Others take from a provider and give back, as fast as they can, while this is entered."""
+
+    def __init__(self, placement: PrivatePlacement, provider: str) -> None:
+        self._placement, self._provider = placement, provider
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(RACERS)]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        call = self._placement.transport.call
+        body = {
+            "allocations": {self._provider: {"resources": {"VCPU": 1}}},
+            "consumer_generation": None, "project_id": "other", "user_id": "other",
+        }  # fmt: skip
+        while not self._over.is_set():
+            path = f"/allocations/{uuid.uuid4()}"
+            call("PUT", path, body)
+            call("DELETE", path)
+
+
+# -- what others write ---------------------------------------------------------------------------
+
+
+class NovasClient:
+    """Nova's own report client, with something that happens before its next write."""
+
+    def __init__(self, placement: PrivatePlacement) -> None:
+        self._adapter = placement.adapter()
+        self.client = report.SchedulerReportClient(adapter=self)
+        self.context = nova_context.get_admin_context()
+        self._before: list[Callable[[], None]] = []
+
+    def before_write(self, action: Callable[[], None]) -> None:
+        self._before.append(action)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._adapter, name)
+
+        def carried(*args: Any, **kwargs: Any) -> Any:
+            while name in ("put", "post") and self._before:
+                self._before.pop()()
+            return method(*args, **kwargs)
+
+        return carried if callable(method) else method
+
+
+@pytest.fixture
+def novas(placement: PrivatePlacement) -> NovasClient:
+    return NovasClient(placement)
+
+
+def claim_alternate(novas: NovasClient, scene: Scene, outcome: Answer) -> Any:
+    """As the conductor does with the second host of our answer."""
+    candidate = outcome.choices[0][1].candidate
+    assert candidate is not None
+    return novas.client.claim_resources(
+        novas.context, scene.servers[0], allocation_request(candidate), "project", "user", "1.36"
+    )
+
+
+@pytest.fixture
+def build_failed(placement: PrivatePlacement, desk: PlacementDesk) -> tuple[Scene, Answer]:
+    """A server was built on the best host, and nova-compute gave it up."""
+    scene = begin(placement, desk, operation("build"))
+    outcome = desk.select(two_vcpus(*scene.servers, num_alternates=1))
+    assert isinstance(outcome, Answer)
+    placement.ok("DELETE", f"/allocations/{scene.servers[0]}")
+    return scene, outcome
+
+
+def test_the_conductor_builds_on_our_alternate(
+    novas: NovasClient, build_failed: tuple[Scene, Answer]
+) -> None:
+    scene, outcome = build_failed
+    row = operation("build on alternate")
+    assert (row.writer, row.own_attempt) == (Writer.CONDUCTOR, Then.WRITTEN)
+    assert claim_alternate(novas, scene, outcome)
+    assert claim_alternate(novas, scene, outcome), "its own attempt, once more"
+    assert scene.held(scene.servers[0]) == {scene.other: {"VCPU": 2}}
+
+
+def test_our_alternate_has_no_room_any_more(
+    placement: PrivatePlacement, novas: NovasClient, build_failed: tuple[Scene, Answer]
+) -> None:
+    scene, outcome = build_failed
+    placement.take(str(uuid.uuid4()), {scene.other: {"VCPU": 7}})
+    assert operation("build on alternate").no_capacity is Then.NEXT_HOST
+    assert not claim_alternate(novas, scene, outcome)
+    assert scene.held(scene.servers[0]) == {}
+
+
+def test_somebody_else_writes_while_the_conductor_builds_on_our_alternate(
+    placement: PrivatePlacement, novas: NovasClient, build_failed: tuple[Scene, Answer]
+) -> None:
+    scene, outcome = build_failed
+    theirs = {placement.provider(): {"VCPU": 3}}
+    novas.before_write(lambda: placement.take(scene.servers[0], theirs))
+    assert operation("build on alternate").consumer_conflict is Then.FAILS
+    with pytest.raises(exception.AllocationUpdateFailed):
+        claim_alternate(novas, scene, outcome)
+    assert scene.held(scene.servers[0]) == theirs
+
+
+@pytest.fixture
+def migrated(placement: PrivatePlacement, desk: PlacementDesk) -> tuple[Scene, str]:
+    """A server was migrated to the best host; its source is held by the migration."""
+    scene = begin(placement, desk, operation("build"))
+    migration = str(uuid.uuid4())
+    placement.take(migration, {scene.source: {"VCPU": 2}})
+    assert chosen(desk.select(scene.request)) == [scene.best]
+    return scene, migration
+
+
+def test_a_confirm_gives_the_source_back(
+    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
+) -> None:
+    scene, migration = migrated
+    assert confirm(novas, migration)
+    assert placement.used(scene.source) == 0
+    assert scene.all_held() == [{scene.best: {"VCPU": 2}}]
+
+
+def test_a_confirm_that_meets_another_writer_fails(
+    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
+) -> None:
+    scene, migration = migrated
+    theirs = {scene.source: {"VCPU": 1}}
+    novas.before_write(lambda: placement.take(migration, theirs, 1))
+    assert operation("confirm").consumer_conflict is Then.FAILS
+    with pytest.raises(exception.AllocationDeleteFailed):
+        confirm(novas, migration)
+    assert scene.held(migration) == theirs
+
+
+def confirm(novas: NovasClient, migration: str) -> Any:
+    return novas.client.delete_allocation_for_instance(
+        novas.context, migration, consumer_type="migration", force=False
+    )
+
+
+def test_a_revert_gives_our_host_back(
+    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
+) -> None:
+    scene, migration = migrated
+    for _ in range(2):  # its own attempt, once more
+        assert novas.client.move_allocations(novas.context, migration, scene.servers[0])
+    assert operation("revert").own_attempt is Then.WRITTEN
+    assert scene.all_held() == [{scene.source: {"VCPU": 2}}]
+    assert placement.used(scene.best) == 0
+
+
+def test_a_revert_that_meets_another_writer_fails(
+    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
+) -> None:
+    scene, migration = migrated
+    theirs = {scene.best: {"VCPU": 3}}
+    novas.before_write(lambda: placement.take(scene.servers[0], theirs, 1))
+    assert operation("revert").consumer_conflict is Then.FAILS
+    with pytest.raises(exception.AllocationMoveFailed):
+        novas.client.move_allocations(novas.context, migration, scene.servers[0])
+    assert scene.all_held() == [theirs]
+    assert scene.held(migration) == {scene.source: {"VCPU": 2}}
+
+
+def test_a_revert_to_a_source_that_takes_no_such_server_any_more_fails(
+    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
+) -> None:
+    scene, migration = migrated
+    placement.set(scene.source, "inventories", {"VCPU": {"total": 8, "max_unit": 1}})
+    assert operation("revert").no_capacity is Then.FAILS
+    assert not novas.client.move_allocations(novas.context, migration, scene.servers[0])
+    assert scene.all_held() == [{scene.best: {"VCPU": 2}}]
+
+
+def test_a_shelve_offload_deletes_whatever_stands_there(
+    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
+) -> None:
+    scene, _ = migrated
+    placement.take(scene.servers[0], {scene.other: {"VCPU": 3}}, 1)
+    assert operation("shelve-offload").sends == "none"
+    assert novas.client.delete_allocation_for_instance(
+        novas.context, scene.servers[0], force=True
+    )
+    assert scene.all_held() == [{}]
