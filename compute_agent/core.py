@@ -44,7 +44,7 @@ from compute_agent.epochs import Ask, Epochs
 from compute_agent.ledger import Ledger, TopologyFit
 from compute_agent.lookout import Lookout, Watch
 from compute_agent.publisher import Publisher
-from compute_agent.settings import MAX_RECENT_VERDICTS, Settings
+from compute_agent.settings import MAX_RECENT_VERDICTS, MAX_WAITING_SCHEDULERS, Settings
 from shared_scheduler.protocol.messages import (
     Claim,
     Hello,
@@ -110,7 +110,9 @@ class AgentCore:
         self._was_ready = False
         self._stopped = False
         self._dirty = True
-        self._last_read_s = float("-inf")
+        self._last_read_s = self._last_tree_read_s = float("-inf")
+        #: address -> what its scheduler asked, and when: Placement is looked at first
+        self._doubters: dict[str, tuple[Resync, float]] = {}
         self._effects: list[Effect] = []
         for kept in restored:
             self.ledger.restore(kept, now)
@@ -255,14 +257,17 @@ class AgentCore:
         return oldest_s + (passed + 1) * every_s
 
     def _tree_read(self, event: ev.TreeRead, now: float) -> None:
+        self._last_tree_read_s = event.started_at_s
         changed = self.ledger.accounts.set_tree(event.providers)
         if not event.providers:
             self._notice(NoticeCode.TREE_MISSING)
             self.tree.failed(now)
+            self._answer_doubters(now, now)
             return
         self.tree.finished(now)
         if changed:
             self.allocations.ask(now)
+        self._answer_doubters(min(self._last_read_s, self._last_tree_read_s), now)
 
     def _allocations_read(self, event: ev.AllocationsRead, now: float) -> None:
         self._last_read_s = event.started_at_s
@@ -276,10 +281,12 @@ class AgentCore:
         again_s = self._watch.read(event.consumers, now)
         if again_s is not None:
             self.allocations.ask(again_s)
+        self._answer_doubters(min(self._last_read_s, self._last_tree_read_s), now)
 
     def _read_failed(self, event: ev.ReadFailed, now: float) -> None:
         self._notice(NoticeCode.READ_FAILED, what=event.what, why=event.why)
         (self.tree if event.what == "tree" else self.allocations).failed(now)
+        self._answer_doubters(now, now)
 
     # -- schedulers -------------------------------------------------------------------------------
 
@@ -303,7 +310,18 @@ class AgentCore:
                 return
             case Ask.REFUSED:
                 self._notice(NoticeCode.EPOCH_REFUSED, asked=asked.epoch)
-        self._effects += self.publisher.resync(asked, now)
+        if asked.doubted and len(self._doubters) < MAX_WAITING_SCHEDULERS:
+            self._doubters[asked.scheduler] = (asked, now)
+            self._look_everywhere_soon(now)
+        else:
+            self._effects += self.publisher.resync(asked, now)
+
+    def _answer_doubters(self, looked_s: float, now: float) -> None:
+        """Placement was looked at: tell those who asked before that what is there."""
+        for address, (asked, asked_s) in list(self._doubters.items()):
+            if asked_s <= looked_s:
+                del self._doubters[address]
+                self._effects += self.publisher.resync(asked, now)
 
     def _begin_epoch(self, asked: int, now: float) -> None:
         """Go on above ``asked``: kept before anybody is told, then told like after a start."""
@@ -346,6 +364,10 @@ class AgentCore:
     def _look_soon(self, now: float) -> None:
         self.allocations.ask(max(now, self._last_read_s + DOUBT_EVERY_S))
 
+    def _look_everywhere_soon(self, now: float) -> None:
+        self._look_soon(now)
+        self.tree.ask(max(now, self._last_tree_read_s + DOUBT_EVERY_S))
+
     def _unjudged(self, claim: Claim, arrived_at_s: float, now: float) -> Reason | None:
         if claim.node != self.node:
             return Reason(RefusalCode.WRONG_NODE, {"node": self.node})
@@ -382,7 +404,7 @@ class AgentCore:
         ending = self.ledger.release(release.claim_id)
         if ending is not None:
             self._ended([ending], now)
-            self._look_soon(now)  # perhaps Placement refused what we accepted: it knows better
+            self._look_everywhere_soon(now)  # perhaps Placement refused it: it knows better
         if self.ledger.accounts.allocations_of(release.consumer):
             self._expect_gone(release.consumer, now)
 

@@ -9,7 +9,7 @@ from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
 from tests.unit.compute_agent.worlds import NODE, claim, root
 
 
-def test_a_release_makes_the_agent_look_whether_placement_knows_better(self) -> None:
+def test_a_release_makes_the_agent_look_whether_placement_knows_better() -> None:
     # given an allocation that somebody wrote without telling us
     node = Node(vcpus=1)
     node.start()
