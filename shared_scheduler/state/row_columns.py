@@ -114,17 +114,20 @@ class RowWriter:
             self._columns.rooms_of(rc).put_elsewhere(row.slot, rc in found, found.get(rc, -1))
 
     def _others(self, row: Row) -> list[Provider]:
-        """Descendants of the root, and sharing providers with an aggregate in common."""
+        """Descendants of the root, and what others share with it."""
         tree = [p for uuid, p in row.providers.items() if uuid != row.node]
+        return [*tree, *self.sharing_with(row)]
+
+    def sharing_with(self, row: Row) -> tuple[Provider, ...]:
+        """Sharing providers of other trees with an aggregate in common."""
         if not self.sharing:
-            return tree
+            return ()
         aggregates = frozenset[str]().union(*(p.aggregates for p in row.providers.values()))
-        shared = [
+        return tuple(
             p
             for uuid, p in self.sharing.items()
             if uuid not in row.providers and p.aggregates & aggregates
-        ]
-        return tree + shared
+        )
 
     def rooms(self, row: Row, classes: Iterable[str]) -> None:
         """The root's free room of these classes."""

@@ -16,7 +16,8 @@ Who calls what
     own claims                    assume, accepted, confirm, forget, is_outstanding
     services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
                                   delete_aggregates, set_sharing, set_disabled_cells
-    reading                       view, describe, digest, version, freshness, nodes, slot_of, columns
+    reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
+                                  sharing_with, owns
 
 All calls must come from one thread at a time.  Nodes are named by uuid everywhere outside; slots are
 for columns.
@@ -335,6 +336,14 @@ class HostTable:
         for row in self.rows():
             self._writer.elsewhere(row)
             self._static(row)
+
+    def sharing_with(self, node: str) -> tuple[Provider, ...]:
+        """Providers of other trees that this node may take from."""
+        return self._writer.sharing_with(self._row(node))
+
+    def owns(self, node: str, providers: Iterable[str]) -> bool:
+        """Whether all of these are of the node's own tree."""
+        return self._row(node).providers.keys() >= set(providers)
 
     def _host_changed(self, hosts: Iterable[str]) -> None:
         for host in hosts:
