@@ -32,7 +32,8 @@ from shared_scheduler.decision.pick import Slices
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.settings import DecisionSettings
 from shared_scheduler.decision.targets import OpenStage, skips_filters, target_stages
-from shared_scheduler.decision.weigh import Weigher, weigh
+from shared_scheduler.decision.totals import Totals
+from shared_scheduler.decision.weigh import Weigher
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
 from shared_scheduler.state.columns import BoolArray, IntArray
 from shared_scheduler.state.row import CLOSED_CODES
@@ -70,6 +71,7 @@ class Decider:
         weighers = weighers_of(settings.weighers, foreign_weighers or {})
         self._settings, self._filters, self._weighers = settings, filters, weighers
         self._masks = MaskCache()
+        self._totals = Totals(weighers)
 
     def set_schedulers(self, cell: str, names: tuple[str, ...], own: str) -> None:
         """The live schedulers of a cell, ``own`` among them: slices are drawn anew."""
@@ -93,7 +95,7 @@ class Decider:
         if left and not skips_filters(request):
             left = self._filter(look, mask, left, reasons, narrowing)
         slots = None if left == look.high else np.flatnonzero(mask)
-        weights = weigh(look, self._weighers, slots, left)
+        weights = self._totals.weigh(look, slots, left)
         if slots is None:
             slots = self._every(look.high)
         own = self._own(slots) if left > 1 else None

@@ -54,12 +54,13 @@ def _native(look: Look, weigher: NativeWeigher, slots: IntArray | None) -> Float
     if raw is None or nothing:
         return None
     low = float(raw.min()) if weigher.minval is None else weigher.minval
-    return _normalised(raw, low, float(raw.max()), multiplier)
+    return normalised(raw, low, float(raw.max()), multiplier)
 
 
-def _normalised(
+def normalised(
     raw: FloatArray, low: float, high: float, multiplier: float | FloatArray
 ) -> FloatArray | None:
+    """A weigher's share of the weights, a new array; None where all hosts are equal to it."""
     if low == high:
         return None
     share: FloatArray = raw / high if low == 0 else (raw - low) / (high - low)
@@ -75,4 +76,4 @@ def _foreign(look: Look, weigher: ForeignWeigher, slots: IntArray | None) -> Flo
     low = float(raw.min()) if weigher.minval is None else float(weigher.minval)
     high = float(raw.max()) if weigher.maxval is None else float(weigher.maxval)
     multipliers = np.array(weigher.multipliers(views), dtype=np.float64)
-    return _normalised(raw, low, high, multipliers)
+    return normalised(raw, low, high, multipliers)

@@ -29,7 +29,7 @@ from collections import Counter
 
 import numpy as np
 
-from shared_scheduler.state.columns import BitColumns, Column, ColumnSet
+from shared_scheduler.state.columns import BitColumns, Column, ColumnSet, FloatArray, IntArray
 from shared_scheduler.state.row import CLOSED_CODES, CODE_OF_CLOSED, Closed
 
 #: columns of which it is known whether all hosts hold the same value
@@ -42,15 +42,16 @@ class RoomColumns:
     ``room`` is the largest amount that still fits: min(capacity - used, max_unit); -1 without an
     inventory.  ``odd_rows`` counts rows whose min_unit or step_size is not 1: only then these
     columns need a look.  ``elsewhere`` marks rows where other providers of the tree, or sharing
-    ones, have the class too, ``elsewhere_room`` is the largest room among those.
+    ones, have the class too, ``elsewhere_room`` is the largest room among those.  Rooms are doubles
+    because these compare twice as fast; amounts of a node (``core/readable.py``) are exact in them.
     """
 
     def __init__(self, columns: ColumnSet) -> None:
-        self.room = columns.add(np.int64, -1)
+        self.room = columns.add(np.float64, -1)
         self.min_unit = columns.add(np.int64, 1)
         self.step_size = columns.add(np.int64, 1)
         self.elsewhere = columns.add(np.bool_, 0)
-        self.elsewhere_room = columns.add(np.int64, -1)
+        self.elsewhere_room = columns.add(np.float64, -1)
         self.odd_rows = 0
         self.elsewhere_rows = 0
 
@@ -96,6 +97,11 @@ class HostColumns(ColumnSet):
         self.down_count = 0
         self._tallies = {name: Counter[float]() for name in TALLIED}
         self._cells: dict[str, int] = {}
+
+    def numbers(self, name: str, slots: IntArray | None) -> FloatArray:
+        """What a column of numbers holds at ``slots``; None: at all of them, to be read only."""
+        values: FloatArray = getattr(self, name).array
+        return values[: self.high] if slots is None else values.take(slots)
 
     def open_slot(self, slot: int, cell: str, identity: int) -> None:
         """A host moves in."""

@@ -33,6 +33,7 @@ from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
 from shared_scheduler.state.aggregates import AggregateFacts, HostAggregates
 from shared_scheduler.state.base import BaseWriter
+from shared_scheduler.state.changes import ChangeLog
 from shared_scheduler.state.claims import OwnClaim
 from shared_scheduler.state.host_columns import HostColumns
 from shared_scheduler.state.members import Members
@@ -61,8 +62,8 @@ class HostTable:
         self.columns = HostColumns()
         self.members = Members()
         self.aggregates = HostAggregates()
-        #: changes with every change of any row
-        self.generation = 1
+        #: every change of any row, numbered
+        self.changes = ChangeLog()
         #: the generation of the last change in something rare
         self.static_generation = 1
         #: the generation at which a node last came or went
@@ -225,8 +226,7 @@ class HostTable:
         if touched & (Touch.STATIC | Touch.PROVIDERS):
             self._static(row)
         else:
-            self.generation += 1
-            self.columns.changed_at.array[slot] = self.generation
+            self.columns.changed_at.array[slot] = self.changes.note(slot)
 
     def version(self, node: str) -> Version:
         """(epoch, sequence) of the base; (0, 0) if it came from the databases."""
@@ -358,9 +358,13 @@ class HostTable:
 
     # -- generations
 
+    @property
+    def generation(self) -> int:
+        """The number of the newest change of any row."""
+        return self.changes.generation
+
     def _changed(self, row: Row) -> None:
-        self.generation += 1
-        self.columns.changed_at.array[row.slot] = self.generation
+        self.columns.changed_at.array[row.slot] = self.changes.note(row.slot)
 
     def _static(self, row: Row) -> None:
         self._changed(row)

@@ -33,8 +33,10 @@ _SAME: tuple[Mapping[str, str], ...] = (
     {"pv": "xen", "hv": "hvm", "baremetal": "hvm"},
 )
 
-#: properties without which every host passes
-_LOOKED_AT = frozenset({"hw_architecture", "img_hv_type", "hw_vm_mode"})
+#: what is asked of the kinds of instances that a host supports, in their order
+_FEATURES = ("hw_architecture", "img_hv_type", "hw_vm_mode")
+#: what is looked at beside one of those
+_OTHERS = ("img_hv_requested_version", "hw_maxphysaddr_bits")
 
 _PREDICATE = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*(\d+(?:\.\d+)*)\s*$")
 _COMPARE = {
@@ -58,24 +60,20 @@ class Wanted:
     version: str | None
     address_bits: int | None
 
-    @property
-    def anything(self) -> bool:
-        """Nova looks at versions and address bits only beside one of the features."""
-        return any(self.features)
-
 
 def wanted_by(properties: Mapping[str, Any], default_architecture: str | None) -> Wanted:
     """What the properties of an image ask of this filter."""
-    features = (
-        properties.get("hw_architecture", default_architecture),
-        properties.get("img_hv_type"),
-        properties.get("hw_vm_mode"),
-    )
-    return Wanted(
-        _canonical(features),
-        properties.get("img_hv_requested_version") or None,
-        properties.get("hw_maxphysaddr_bits") or None,
-    )
+    version, address_bits = (properties.get(name) or None for name in _OTHERS)
+    features = _features(properties, default_architecture)
+    return Wanted(_canonical(features), version, address_bits)
+
+
+def _features(
+    properties: Mapping[str, Any], default_architecture: str | None
+) -> tuple[str | None, ...]:
+    architecture, *others = _FEATURES
+    default = properties.get(architecture, default_architecture)
+    return (default, *map(properties.get, others))
 
 
 def _canonical(features: Sequence[str | None]) -> tuple[str | None, ...]:
@@ -99,14 +97,11 @@ class ImagePropertiesFilter(NativeFilter):
 
     def mask(self, look: Look) -> BoolArray | None:
         properties = look.request.image_properties
-        if not look.settings.image_properties_default_architecture and not (
-            properties and _LOOKED_AT.intersection(properties)
-        ):
+        features = _features(properties, look.settings.image_properties_default_architecture)
+        if not any(features):  # Nova looks at versions and address bits only beside one of these
             return None
-        wanted = self._wanted(look)
-        if not wanted.anything:
-            return None
-        return look.masks.rows(look.table, (self.code, wanted), lambda: _test(wanted))
+        key = (self.code, features, *map(properties.get, _OTHERS))
+        return look.masks.rows(look.table, key, lambda: _test(self._wanted(look)))
 
     def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
         wanted = self._wanted(look)

@@ -66,5 +66,4 @@ class ColumnWeigher(NativeWeigher):
         return look.columns.is_uniform(self.column)
 
     def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
-        values: FloatArray = getattr(look.columns, self.column).array
-        return values[: look.high] if slots is None else values.take(slots)
+        return look.columns.numbers(self.column, slots)

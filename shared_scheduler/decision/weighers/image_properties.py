@@ -21,10 +21,11 @@ class ImagePropertiesWeigher(NativeWeigher):
 
     name, option = "ImagePropertiesWeigher", "image_props_weight_multiplier"
 
+    def tells_nothing(self, look: Look) -> bool:
+        return self.configured(look) == 0.0 or not look.request.image_properties
+
     def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
         properties = look.request.image_properties
-        if self.configured(look) == 0.0 or not properties:
-            return None
         asked = frozenset((key, str(value)) for key, value in properties.items())
         every = look.masks.numbers(
             look.table, (self.name, asked), lambda: self._count(look, asked), static=False

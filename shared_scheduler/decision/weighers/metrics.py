@@ -27,10 +27,11 @@ class MetricsWeigher(NativeWeigher):
     name, option = "MetricsWeigher", "metrics_weight_multiplier"
     always = True
 
+    def tells_nothing(self, look: Look) -> bool:
+        return not look.settings.metrics_weight_setting
+
     def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
         settings = look.settings
-        if not settings.metrics_weight_setting:
-            return None
         key = (self.name, settings.metrics_weight_setting)
         every = look.masks.numbers(look.table, key, lambda: self._sum(look), static=False)
         values = every[: look.high] if slots is None else every.take(slots)
