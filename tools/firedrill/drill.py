@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One fault after the other under a steady stream of requests, and what each of them cost."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .faults import Fault
+from .ground import DrillError, Ground
+from .observer import Observer
+from .stream import Call, Stream
+
+CALM_S = 3.0
+"""The stream flows for so long before a fault and after it."""
+HEAL_TIMEOUT_S = 300.0
+TRUTH_TIMEOUT_S = 180.0
+POLL_S = 0.1
+WRONG_SHOWN_MAX = 3
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What all processes have counted since they began. `lives`: the schedulers' addresses."""
+
+    lives: tuple[str, ...] = ()
+    published: int = 0
+    to_agents: int = 0
+    heard_by_schedulers: int = 0
+    heard_by_agents: int = 0
+    snapshots: int = 0
+    resyncs: int = 0
+    gaps: int = 0
+    outbox_full: int = 0
+    refused_by_agents: int = 0
+    refused_by_placement: int = 0
+    overcommitted: int = 0
+
+
+@dataclass
+class Finding:
+    """What one fault did. Times in seconds; `wrong` says what was not as it should be."""
+
+    fault: str
+    story: str
+    lasted_s: float = 0.0
+    detected_s: float | None = None
+    healed_s: float = 0.0
+    lost_to_schedulers: int | None = None
+    lost_to_agents: int | None = None
+    published: int = 0
+    snapshots: int = 0
+    resyncs: int = 0
+    requests: dict[str, int] = field(default_factory=dict)
+    median_ms: float = 0.0
+    slowest_s: float = 0.0
+    refused_by_agents: int = 0
+    refused_by_placement: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class Drill:
+    """`say` tells people how it goes."""
+
+    def __init__(self, ground: Ground, say: Callable[[str], None], interval_s: float = 0.2) -> None:
+        self._ground, self._say = ground, say
+        self._observer = Observer(ground, interval_s)
+        self._stream = Stream(ground, say)
+        self._last: dict[str, Counter[str]] = {}  # address of a scheduler -> what it counted
+
+    def end(self) -> None:
+        self._stream.end()
+        self._observer.end()
+
+    # -- joining
+
+    def join(self) -> Finding:
+        """All agents at once meet schedulers that know them from the databases only."""
+        finding = Finding("join", f"{self._ground.sizes.agents} agents join at once")
+        begun_s = time.monotonic()
+        self._ground.let_agents_join()
+        self._wait_whole(begun_s)
+        finding.healed_s = time.monotonic() - begun_s
+        tally = self._settled(finding)
+        _add(finding, Tally(), tally)
+        return finding
+
+    # -- a fault
+
+    def suffer(self, fault: Fault) -> Finding:
+        """Everything is quiet before and after."""
+        self._say(f"{fault.name}: {fault.story}")
+        finding = Finding(fault.name, fault.story)
+        before, calls_before = self._tally(), len(self._stream.calls)
+        self._stream.flow()
+        time.sleep(CALM_S)
+        self._observer.expect_trouble()
+        struck_s = time.monotonic()
+        fault.strike(self._ground)
+        time.sleep(fault.lasts_s)
+        fault.heal(self._ground)
+        over_s = time.monotonic()
+        finding.lasted_s = over_s - struck_s
+        self._wait_whole(over_s)
+        finding.healed_s = time.monotonic() - over_s
+        if (sign_s := self._observer.first_sign_s) is not None:
+            finding.detected_s = max(0.0, sign_s - struck_s)
+        time.sleep(CALM_S)
+        self._stream.pause()
+        after = self._settled(finding)
+        _add(finding, before, after)
+        self._judge_calls(finding, self._stream.calls[calls_before:])
+        return finding
+
+    def _wait_whole(self, since_s: float) -> None:
+        end_s = time.monotonic() + HEAL_TIMEOUT_S
+        while not self._observer.whole_since(since_s):
+            if time.monotonic() > end_s:
+                raise DrillError(f"not healed within {HEAL_TIMEOUT_S:.0f} s: {self._state()}")
+            time.sleep(POLL_S)
+
+    def _state(self) -> str:
+        said = self._ground.all_schedulers("status", 10.0)
+        return "; ".join("no answer" if one is None else f"{one['freshness']} {one['cells']}" for one in said)
+
+    def _judge_calls(self, finding: Finding, calls: Sequence[Call]) -> None:
+        rpc_s = self._ground.pace.rpc_s
+        finding.requests = dict(Counter(call.outcome for call in calls))
+        took_s = sorted(call.took_s for call in calls)
+        finding.median_ms = round(1000 * took_s[len(took_s) // 2], 1) if took_s else 0.0
+        finding.slowest_s = round(took_s[-1], 1) if took_s else 0.0
+        if self._stream.in_flight:
+            finding.wrong.append(f"{self._stream.in_flight} requests hang")
+        if broken := finding.requests.get("error", 0):
+            finding.wrong.append(f"{broken} requests met an error of ours")
+        hung = [call for call in calls if call.outcome == "answered" and call.took_s > rpc_s]
+        if hung:
+            finding.wrong.append(f"{len(hung)} answers after the {rpc_s:.0f} s of the RPC")
+
+    # -- the truth
+
+    def _settled(self, finding: Finding) -> Tally:
+        """Wait until every table, every agent, Placement and the users say the same."""
+        end_s = time.monotonic() + TRUTH_TIMEOUT_S
+        while wrong := self._differences():
+            if time.monotonic() > end_s:
+                finding.wrong += wrong[:WRONG_SHOWN_MAX]
+                break
+            time.sleep(POLL_S)
+        if self._stream.overcommitted:
+            finding.wrong.append(f"over-committed: {dict(self._stream.overcommitted)}")
+        tally = self._tally()
+        if tally.overcommitted:
+            finding.wrong.append(f"{tally.overcommitted} agents count more than they have")
+        return tally
+
+    def _differences(self) -> list[str]:
+        if not self._stream.delivered():
+            return ["nova-computes are not told everything yet"]
+        truth = {node: said for part in self._ground.all_agents("truth") for node, said in part.items()}
+        return [*self._of_tables(truth), *self._of_servers(truth)]
+
+    def _of_tables(self, truth: dict[str, Any]) -> list[str]:
+        found = []
+        for scheduler, rows in zip(self._ground.schedulers, self._ground.all_schedulers("positions"), strict=True):
+            differ = [node for node in truth if (rows or {}).get(node) != truth[node]["position"]]
+            if differ:
+                found.append(f"{scheduler.name} is wrong about {len(differ)} nodes ({differ[0]})")
+        return found
+
+    def _of_servers(self, truth: dict[str, Any]) -> list[str]:
+        live, found = dict(self._stream.live), []
+        counted = {consumer: node for node, said in truth.items() for consumer in said["members"]}
+        pending = [consumer for said in truth.values() for consumer in said["pending"]]
+        written = self._ground.placement.ask("consumers")
+        if counted != live:
+            found.append(f"agents count other servers than users have: {_sample(counted, live)}")
+        if written != live:
+            found.append(f"Placement holds other servers than users have: {_sample(written, live)}")
+        if pending:
+            found.append(f"{len(pending)} claims are pending at agents for nobody")
+        return found
+
+    def _tally(self) -> Tally:
+        agents: Counter[str] = Counter()
+        for said in self._ground.all_agents("status"):
+            agents.update(said)
+        said_by = [said for said in self._ground.all_schedulers("status") if said is not None]
+        self._last |= {said["address"]: Counter(said["counters"]) for said in said_by}
+        schedulers = sum(self._last.values(), Counter())  # those of earlier lives count on
+        heard = ("beat", "goodbye", "increment", "resync", "snapshot", "verdict")
+        return Tally(
+            lives=tuple(said["address"] for said in said_by),
+            published=agents["broadcast"] * self._ground.sizes.schedulers + agents["cast"],
+            to_agents=schedulers["cast"],
+            heard_by_schedulers=sum(schedulers[f"received_{kind}"] for kind in heard),
+            heard_by_agents=agents["received"],
+            snapshots=schedulers["snapshots_applied"],
+            resyncs=schedulers["resyncs_asked"],
+            gaps=schedulers["gaps"],
+            outbox_full=agents["dropped"] + schedulers["outbox_full"],
+            refused_by_agents=agents["refused"],
+            refused_by_placement=self._ground.placement.ask("status")["refused_for_capacity"],
+            overcommitted=agents["overcommitted"],
+        )
+
+
+def _add(finding: Finding, before: Tally, after: Tally) -> None:
+    """What happened between two tallies. Who died took along what it had counted: losses are not known then."""
+    finding.published = after.published - before.published
+    finding.snapshots = after.snapshots - before.snapshots
+    finding.resyncs = after.resyncs - before.resyncs
+    finding.refused_by_agents = after.refused_by_agents - before.refused_by_agents
+    finding.refused_by_placement = after.refused_by_placement - before.refused_by_placement
+    if before.lives and before.lives != after.lives:
+        return
+    heard = after.heard_by_schedulers - before.heard_by_schedulers
+    finding.lost_to_schedulers = max(0, finding.published - heard)
+    heard = after.heard_by_agents - before.heard_by_agents
+    finding.lost_to_agents = max(0, after.to_agents - before.to_agents - heard)
+
+
+def _sample(one: dict[str, str], other: dict[str, str]) -> str:
+    extra, missing = sorted(one.items() - other.items()), sorted(other.items() - one.items())
+    return f"{len(extra)} more {extra[:2]}, {len(missing)} fewer {missing[:2]}"

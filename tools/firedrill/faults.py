@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can happen to a broker and to whoever uses it, one by one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .ground import DrillError, Ground, Process
+from .pace import Pace
+from .proxy import Mode
+
+FULL_TIMEOUT_S = 120.0
+POLL_S = 1.0
+CHATTER_S = 600.0
+RELEASED_WATERMARK = "0.4"
+
+Deed = Callable[[Ground], None]
+
+
+def nothing(_: Ground) -> None:
+    """It is over by itself."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`strike` begins it, `heal` ends it `lasts_s` later; both return when it is done."""
+
+    name: str
+    story: str
+    strike: Deed
+    heal: Deed = nothing
+    lasts_s: float = 0.0
+
+
+def faults(pace: Pace) -> tuple[Fault, ...]:
+    """All of them. How long they last follows from how long it takes to notice them."""
+    silent_s, unheard_s = pace.silent_after_s + 2 * pace.beat_s, 3.0 * pace.heartbeat_s
+    return (
+        Fault("restart", "the broker is ended and started again",
+              lambda on: on.rabbit.end_broker(), lambda on: on.rabbit.start_broker()),
+        Fault("kill", "the broker is killed (-9) and started again",
+              lambda on: on.rabbit.kill_broker(), lambda on: on.rabbit.start_broker()),
+        Fault("stop-app", "rabbitmqctl stop_app, start_app after 5 s",
+              lambda on: _ctl(on, "stop_app"), lambda on: _ctl(on, "start_app"), 5.0),
+        Fault("close-connections", "the administrator closes every connection",
+              lambda on: on.rabbit.close_connections()),
+        Fault("delete-scheduler-queue", "the administrator deletes one scheduler's queue",
+              lambda on: _delete_queue(on, _address(on.schedulers[-1]))),
+        Fault("delete-agent-queue", "the administrator deletes one agent's queue",
+              lambda on: _delete_queue(on, "ssched.agent.drill-00001")),
+        Fault("overflow", "a scheduler is too busy to read until its queue has dropped messages",
+              _hold_until_full, nothing),
+        Fault("memory-alarm", f"the broker blocks who publishes for {silent_s:.0f} s (memory alarm)",
+              lambda on: _ctl(on, "set_vm_memory_high_watermark", "absolute", "1"),
+              lambda on: _ctl(on, "set_vm_memory_high_watermark", RELEASED_WATERMARK), silent_s),
+        Fault("frozen-scheduler", "SIGSTOP until its queue has dropped messages, then SIGCONT",
+              _freeze_until_full, lambda on: on.schedulers[-1].signal(signal.SIGCONT)),
+        Fault("frozen-agent", f"the victims' agents are stopped for {silent_s:.0f} s, then go on",
+              lambda on: on.victims.signal(signal.SIGSTOP), lambda on: on.victims.signal(signal.SIGCONT), silent_s),
+        Fault("killed-scheduler", "a scheduler is killed (-9), a new one takes its place",
+              lambda on: on.schedulers[-1].kill(), lambda on: on.restart_scheduler(on.schedulers[-1])),
+        Fault("cut", "a scheduler's and the victims' connections are reset, new ones too, for 5 s",
+              lambda on: on.set_proxies(Mode.CUT), lambda on: on.set_proxies(Mode.PASS), 5.0),
+        Fault("drop", f"a scheduler and the victims are behind a black hole for {unheard_s:.0f} s",
+              lambda on: on.set_proxies(Mode.DROP), lambda on: on.set_proxies(Mode.PASS), unheard_s),
+        Fault("delay", "the way of a scheduler and the victims takes 0.3 s longer for each piece, for 10 s",
+              lambda on: on.set_proxies(Mode.DELAY), lambda on: on.set_proxies(Mode.PASS), 10.0),
+    )  # fmt: skip
+
+
+def _ctl(on: Ground, *arguments: str) -> None:
+    on.rabbit.ctl(*arguments)
+
+
+def _address(scheduler: Process) -> str:
+    return str(scheduler.ask("status")["address"])
+
+
+def _delete_queue(on: Ground, queue: str) -> None:
+    name = f'rabbit_misc:r(<<"/">>, queue, <<"{queue}">>)'
+    delete = 'rabbit_amqqueue:delete(Q, false, false, <<"admin">>)'
+    on.rabbit.ctl("eval", f"{{ok, Q}} = rabbit_amqqueue:lookup({name}), {delete}.")
+
+
+def _hold_until_full(on: Ground) -> None:
+    """The core of one scheduler does nothing but something else, while nova-computes report a lot."""
+    busy = on.schedulers[-1]
+    queue = _address(busy)
+    held = threading.Event()
+
+    def hold() -> None:
+        while not held.is_set():
+            busy.ask("hold", FULL_TIMEOUT_S, seconds=POLL_S)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    _fill(on, queue)
+    held.set()
+    holder.join()
+
+
+def _freeze_until_full(on: Ground) -> None:
+    queue = _address(on.schedulers[-1])
+    on.schedulers[-1].signal(signal.SIGSTOP)
+    _fill(on, queue)
+
+
+def _fill(on: Ground, queue: str) -> None:
+    """Have nova-computes report until the queue has as much as the broker keeps."""
+    on.all_agents("chatter", seconds=CHATTER_S)
+    end_s = time.monotonic() + FULL_TIMEOUT_S
+    while int(on.rabbit.queues().get(queue, "0")) < on.pace.queue_max:
+        if time.monotonic() > end_s:
+            raise DrillError(f"the queue of a scheduler that does not read was not full after {FULL_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
+    time.sleep(POLL_S)  # the oldest go now
+    on.all_agents("chatter", seconds=0.0)

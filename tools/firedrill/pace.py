@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How patient everybody is: as the product is, or hurried for a short test."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shared_scheduler.protocol.limits import BEAT_INTERVAL_S, BEAT_JITTER
+from shared_scheduler.transport import settings
+
+
+@dataclass(frozen=True)
+class Pace:
+    """All in seconds; `queue_max` is how many messages the broker keeps for a scheduler."""
+
+    beat_s: float = BEAT_INTERVAL_S
+    heartbeat_s: int = settings.HEARTBEAT_S
+    request_s: float = 20.0
+    """A scheduler's own time for a request."""
+    rpc_s: float = 30.0
+    """What the caller waits."""
+    queue_max: int = settings.SCHEDULER_QUEUE_MAX_MESSAGES
+
+    @property
+    def silent_after_s(self) -> float:
+        return 3 * self.beat_s * (1 + BEAT_JITTER)
+
+    def apply(self) -> None:
+        """For this process: the heartbeat of its connections."""
+        settings.HEARTBEAT_S = self.heartbeat_s
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+HURRIED = Pace(beat_s=3.0, heartbeat_s=4, request_s=10.0, rpc_s=15.0, queue_max=100)
+"""Beats and heartbeats of seconds, a queue that is full soon: every fault within seconds."""

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One scheduler in a process: `python -m tools.firedrill.scheduler JSON`.
+
+Everything is the product's but for Nova's edges: requests come over a local socket in place of Nova's RPC, winners
+are not verified by Nova's filters, rows without an agent come from the imitated databases. The fields of JSON are those
+of `Orders`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as core_events
+from shared_scheduler.core.judge import AcceptAll
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import PlacementForm, Request
+from shared_scheduler.placement.client import PlacementClient, PlacementError
+from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.placement.questions import Questions
+from shared_scheduler.protocol.messages import Leaf, Message
+from shared_scheduler.service import inspection
+from shared_scheduler.service.channel import Channel
+from shared_scheduler.service.loop import Engine, Sinks
+from shared_scheduler.state.row import Freshness
+from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.state.table import HostTable
+from shared_scheduler.transport.bus import CHANNEL_NAME
+from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.urls import parse_transport_url
+
+from .control import serve
+from .memory import cpu_s, memory_mb
+from .nodes import AMOUNTS, FLAVOR, INVENTORIES, USAGE, Tracker, host_name, node_name
+from .pace import Pace
+from .placement import StandInTransport
+
+CELL = "cell-1"
+ALTERNATES = 2
+
+
+@dataclass(frozen=True)
+class Orders:
+    """`hosts` is the size of the whole fleet."""
+
+    name: str
+    url: str
+    hosts: int
+    control: str
+    placement: str
+    pace: dict[str, Any]
+
+
+class CountedChannel(Channel):
+    """Counts what is cast: all of it goes to agents."""
+
+    def cast(self, address: str, message: Message) -> None:
+        self.counters["cast"] += 1
+        super().cast(address, message)
+
+
+class Rereads:
+    """In the seat of `service.reading`: one node as the databases and Placement see it."""
+
+    def __init__(self, client: PlacementClient, handle: Any) -> None:
+        self._client = client
+        self._handle = handle
+        self._wanted: SimpleQueue[str | None] = SimpleQueue()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="rereads", daemon=True).start()
+
+    def submit(self, effect: ef.RefreshNode) -> None:
+        self._wanted.put(effect.node)
+
+    def stop(self) -> None:
+        self._wanted.put(None)
+
+    def _run(self) -> None:
+        while (node := self._wanted.get()) is not None:
+            read_at_s = time.monotonic()
+            try:
+                self._handle(node_read(node, self._client.allocations(node), read_at_s))
+            except PlacementError:
+                continue  # it is asked for again
+
+
+def node_read(node: str, held: Mapping[str, Mapping[str, int]], read_at_s: float) -> core_events.NodeRead:
+    """As it is with these consumers, all of them servers of the one flavor."""
+    number = int(node.rpartition("-")[2])
+    host, tracker = host_name(number), Tracker(number)
+    tracker.servers |= held.keys()
+    inventories: dict[str, Leaf] = {name: [*row.to_leaf()] for name, row in INVENTORIES.items()}
+    root: dict[str, Leaf] = {
+        "name": host, "parent": None, "generation": 1, "inventories": inventories, "traits": [],
+        "aggregates": [],
+    }  # fmt: skip
+    leaves = {**tracker.audit().leaves, f"rp.{node}": root}
+    consumers = {consumer: {node: dict(amounts)} for consumer, amounts in held.items()}
+    return core_events.NodeRead(
+        CELL, node, host, host, leaves, consumers, frozenset(held), read_at_s
+    )  # fmt: skip
+
+
+def request_of(number: int) -> Request:
+    """For one server, as Nova's edge would make it."""
+    query = "resources=" + ",".join(f"{name}:{amount}" for name, amount in sorted(AMOUNTS.items()))
+    return Request(
+        request_id=f"req-{number}", project_id="project", user_id="user", flavor=FLAVOR,
+        forms=(PlacementForm(AMOUNTS),), usage=USAGE, instance_uuids=(f"server-{number}",), queries=(query,),
+        num_alternates=ALTERNATES,
+    )  # fmt: skip
+
+
+class DrillScheduler:
+    """Put together as `nova.running.RunningScheduler` does it."""
+
+    def __init__(self, orders: Orders, pace: Pace) -> None:
+        self._pace = pace
+        url = parse_transport_url(orders.url)
+        bus = KombuBus(url, CHANNEL_NAME, queue_messages_max=pace.queue_max)
+        self._endpoint = bus.scheduler_endpoint(orders.name)
+        table, rng = HostTable(), random.Random()
+        identity = Identity(
+            orders.name, int(time.time() * 1000), {CELL: self._endpoint.address}, f"{os.getpid()}-{time.time_ns()}"
+        )
+        settings = Settings(silent_after_s=pace.silent_after_s)
+        core = SchedulerCore(identity, settings, table, Decider(table, rng=rng), AcceptAll(), rng)
+        self._engine = Engine(core)
+        client = PlacementClient(StandInTransport(Path(orders.placement)))
+        handle = self._engine.handle
+        self._engine.start(Sinks(GroupCommit(client, handle), Questions(client, handle), Rereads(client, handle)))
+        self._load(orders.hosts)
+        self._channel = CountedChannel(CELL, self._endpoint, handle)
+
+    def _load(self, hosts: int) -> None:
+        """Every row provisional, as after the bulk load."""
+        services = tuple(ServiceFacts(host_name(number)) for number in range(1, hosts + 1))
+        self._engine.handle(core_events.ServicesRead(CELL, services, True))
+        for number in range(1, hosts + 1):
+            self._engine.handle(node_read(node_name(number), {}, time.monotonic()))
+
+    def go(self) -> None:
+        """Join the channel."""
+        self._engine.add_channel(self._channel)
+
+    def decide(self, number: int, until_s: float) -> dict[str, Any]:
+        """One request of the conductor, who waits until `until_s` of the machine's monotonic clock."""
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            return {"outcome": "late"}  # taken from the queue when nobody waited any more
+        request = request_of(number)
+        outcome = self._engine.decide(request, min(self._pace.request_s, left_s))
+        if isinstance(outcome, ef.Fail):
+            return {"outcome": outcome.code.value, "text": outcome.text}
+        if time.monotonic() > until_s:
+            self._engine.handle(core_events.AnswerUnheard(outcome.claim_ids))
+            return {"outcome": "late"}
+        chosen = outcome.choices[0][0]
+        return {"outcome": "answered", "node": chosen.node, "host": chosen.host, "consumer": request.instance_uuids[0]}
+
+    def glance(self) -> dict[str, Any]:
+        """How it is, told quickly and often."""
+        return {"connected": self._channel.connected, **self._engine.look(_glance)}
+
+    def status(self) -> dict[str, Any]:
+        found = inspection.status(self._engine)
+        return found | {
+            "memory_mb": memory_mb(), "cpu_s": cpu_s(), "address": self._endpoint.address,
+        }  # fmt: skip
+
+    def positions(self) -> dict[str, Any]:
+        """Node -> epoch, sequence and digest of its row."""
+        return self._engine.look(_positions)
+
+    def hold(self, seconds: float) -> None:
+        """The core is busy for so long: nothing is taken from the channel."""
+        self._engine.look(lambda _: time.sleep(seconds))
+
+
+def _glance(core: SchedulerCore) -> dict[str, Any]:
+    table = core.table
+    return {
+        "fresh": sum(table.freshness(node) is Freshness.FRESH for node in table.nodes()),
+        "live": len(core.presence.live(CELL)), "gaps": core.nodes.window_counters.gaps,
+    }  # fmt: skip
+
+
+def _positions(core: SchedulerCore) -> dict[str, Any]:
+    return {
+        known.node: [known.window.epoch, known.window.sequence, core.table.digest(known.node)] for known in core.nodes
+    }
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the drill ends us
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    orders = Orders(**json.loads(sys.argv[1]))
+    pace = Pace(**orders.pace)
+    pace.apply()
+    scheduler = DrillScheduler(orders, pace)
+    serve(Path(orders.control), {
+        "go": lambda _: scheduler.go(),
+        "glance": lambda _: scheduler.glance(),
+        "status": lambda _: scheduler.status(),
+        "positions": lambda _: scheduler.positions(),
+        "decide": lambda asked: scheduler.decide(asked["number"], asked["until_s"]),
+        "hold": lambda asked: scheduler.hold(asked["seconds"]),
+    })  # fmt: skip
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
