@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.state.claims import OwnClaim
 from shared_scheduler.state.members import Members
 from shared_scheduler.state.numbers import Extra
@@ -75,7 +76,7 @@ class Overlay:
         for claim in list(row.claims.values()):
             sure = claim.ended or claim.claim_id in row.pending or claim.reached(*row.version)
             stored = row.consumers.get(claim.consumer)
-            held = sure or has_allocations(stored, row.node, claim.allocations)
+            held = sure or has_allocations(stored, row.node, _own_part(row, claim.allocations))
             counted = sure or (stored is not None and stored.member)
             if claim.counts_allocations == held:
                 self._count_allocations(row, claim, -1 if held else 1)
@@ -113,3 +114,10 @@ class Overlay:
             self._members.add(claim.consumer, row.slot)
         else:
             self._members.discard(claim.consumer, row.slot)
+
+
+def _own_part(row: Row, allocations: Allocations) -> Allocations:
+    """What is taken of the node's own tree: the base shows no more than that of a consumer."""
+    if not row.providers:
+        return allocations
+    return {rp: amounts for rp, amounts in allocations.items() if rp in row.providers}
