@@ -43,6 +43,13 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For two workers (``tools/test``): there is one cloud, and a file's tests share its fixtures."""
+    for item in items:
+        on_cloud = "running_cloud" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("cloud" if on_cloud else item.nodeid.split("::")[0]))
+
+
 def pytest_report_header(config: Any) -> str:
     """Which backend this run has."""
     return f"concurrency backend: {BACKEND}"
