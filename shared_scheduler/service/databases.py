@@ -73,7 +73,6 @@ def _table(name: str, *columns: str, **typed: Any) -> Any:
 
 _CELLS = _table("cell_mappings", "id", "uuid", "name", "database_connection", "transport_url",
                 "disabled")  # fmt: skip
-_HOSTS = _table("host_mappings", "host", "cell_id")
 _AGGREGATES = _table("aggregates", "id", "uuid", "name")
 _AGGREGATE_HOSTS = _table("aggregate_hosts", "aggregate_id", "host")
 _AGGREGATE_METADATA = _table("aggregate_metadata", "aggregate_id", "key", "value")
@@ -149,12 +148,6 @@ class ApiDatabase(_Database):
             )  # fmt: skip
         except UrlTemplateError as error:
             raise DatabaseError(f"cell {row['name'] or row['uuid']}: {error}") from error
-
-    def host_mappings(self) -> dict[str, str]:
-        """Service host to cell uuid."""
-        both = sa.join(_HOSTS, _CELLS, _HOSTS.c.cell_id == _CELLS.c.id)
-        rows = self._read(sa.select(_HOSTS.c.host, _CELLS.c.uuid).select_from(both))
-        return {row["host"]: row["uuid"] for row in rows}
 
     def aggregates(self) -> tuple[AggregateFacts, ...]:
         """All host aggregates with hosts and metadata (``availability_zone`` is metadata)."""

@@ -75,15 +75,6 @@ def test_several_brokers_are_numbered_as_nova_numbers_them() -> None:
     assert fill_url(template, default, "x") == CellMapping._format_url(template, default)
 
 
-def test_which_host_is_in_which_cell(nova: NovaDatabases) -> None:
-    with nova.api_engine.connect() as connection:
-        number = connection.execute(
-            sa.select(api_models.CellMapping.id).where(api_models.CellMapping.name == "cell1")
-        ).scalar_one()
-    nova.api_row(api_models.HostMapping, cell_id=number, host="cmp-1")
-    assert nova.api().host_mappings() == {"cmp-1": nova.cell_uuid}
-
-
 def test_aggregates_with_hosts_and_metadata(nova: NovaDatabases) -> None:
     own = nova.aggregate("az1", ("cmp-1", "cmp-2"), availability_zone="az1", ssd="true")
     nova.aggregate("empty", ())
