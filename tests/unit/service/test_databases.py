@@ -7,8 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
-from nova.db.api import models as api_models
 from nova.db.main import models as main_models
 
 from shared_scheduler.service.cell_urls import UrlTemplateError, fill_url
