@@ -70,7 +70,8 @@ class Alternates:
             self._count += 1
             ask_id = f"alternate.{work.key}.{self._count}"
             search.waiting[ask_id] = node
-            turn.emit(AskCandidates(ask_id, node, request.queries, request.request_id))
+            sharing = self._planner.sharing_with(node)
+            turn.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
 
     def on_candidates(self, work: Work, event: CandidatesAnswered) -> None:
         """Placement named the candidates of one alternate."""

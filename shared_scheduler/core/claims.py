@@ -267,11 +267,15 @@ class Claims:
                 project_id=intent.project_id,
                 user_id=intent.user_id,
                 policy=intent.policy,
-                serialise=not intent.by_agent,
+                serialise=not self._is_judged(intent),
                 request_id=intent.request_id,
                 deadline_s=deadline_s,
             )
         )
+
+    def _is_judged(self, intent: Intent) -> bool:
+        """An agent judges its own tree; of shared storage only Placement can tell."""
+        return intent.by_agent and self._table.owns(intent.node, intent.allocations)
 
     # -- the agent's word
 

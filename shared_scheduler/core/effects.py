@@ -11,6 +11,7 @@ from typing import Any
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Allocations, Message
+from shared_scheduler.state.providers import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class WriteAllocation:
     """Write one consumer's allocations.  Answered by ``AllocationWritten``.
 
     ``serialise`` asks for at most one write in flight for these providers, and for a look at the
-    provider afterwards where room is tight: nobody but Placement has judged this claim.
+    provider afterwards where room is tight: nobody but Placement has judged this claim, or that part
+    of it which is of shared storage.
     """
 
     claim_id: str
@@ -72,12 +74,15 @@ class DeleteAllocation:
 @dataclass(frozen=True, slots=True)
 class AskCandidates:
     """GET /allocation_candidates with each of ``queries`` plus ``in_tree=node``, results appended in
-    order.  Answered by ``CandidatesAnswered``."""
+    order.  Answered by ``CandidatesAnswered``.
+
+    ``sharing``: providers of other trees that the node may take from, which ``in_tree`` hides."""
 
     ask_id: str
     node: str
     queries: tuple[str, ...]
     request_id: str
+    sharing: tuple[Provider, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from enum import StrEnum
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Allocations, Leaf, Message
 from shared_scheduler.state.aggregates import AggregateFacts as AggregateFacts
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.services import ServiceFacts as ServiceFacts
 
 
@@ -58,6 +59,13 @@ class AggregatesRead:
     aggregates: tuple[AggregateFacts, ...]
     deleted: frozenset[int] = frozenset()
     complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRead:
+    """All resource providers that share with other trees through an aggregate, by uuid."""
+
+    providers: Mapping[str, Provider]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +194,7 @@ Event = (
     | RequestArrived
     | ServicesRead
     | AggregatesRead
+    | SharingRead
     | NodeRead
     | NodesGone
     | AllocationWritten

@@ -21,6 +21,7 @@ from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Reason, RefusalCode
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.topology import TopologyTake
 
@@ -101,6 +102,10 @@ class Planner:
                 return found
             seat.out[node] = found
         return self._refusal(decision, seat)
+
+    def sharing_with(self, node: str) -> tuple[Provider, ...]:
+        """What Placement hides when it is asked for candidates of this node."""
+        return self._table.sharing_with(node)
 
     def judge(self, work: Work, seat: Seat, node: str, candidates: Sequence[Candidate]) -> Selected | Reason:
         """Whether one host passes with one of the candidates that Placement named."""

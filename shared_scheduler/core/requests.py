@@ -232,7 +232,10 @@ class Requests:
         seat.state, seat.asked = SeatState.ASKING, question.node
         seat.ask_id = f"seat.{work.key}.{seat.index}.{seat.attempts}"
         request = work.request
-        turn.emit(AskCandidates(seat.ask_id, question.node, request.queries, request.request_id))
+        sharing = self._planner.sharing_with(question.node)
+        turn.emit(
+            AskCandidates(seat.ask_id, question.node, request.queries, request.request_id, sharing)
+        )
 
     def on_candidates(self, turn: Turn, event: CandidatesAnswered) -> None:
         """Placement named the candidates of one host, for an instance or for an alternate."""

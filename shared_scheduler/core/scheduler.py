@@ -179,12 +179,18 @@ class SchedulerCore:
                 if isinstance(message, Verdict | Increment | Snapshot):
                     self.nodes.distrust(turn, message.node)
 
-    def _facts(self, turn: Turn, event: ev.ServicesRead | ev.AggregatesRead | ev.NodeRead | ev.NodesGone) -> None:
+    def _facts(
+        self,
+        turn: Turn,
+        event: ev.ServicesRead | ev.AggregatesRead | ev.SharingRead | ev.NodeRead | ev.NodesGone,
+    ) -> None:
         match event:
             case ev.NodeRead():
                 self.nodes.read(turn, event)
             case ev.NodesGone():
                 self.nodes.gone(event)
+            case ev.SharingRead(providers):
+                self.table.set_sharing(providers)
             case ev.ServicesRead():
                 self._services(event)
             case ev.AggregatesRead():

@@ -342,8 +342,8 @@ class HostTable:
         return self._writer.sharing_with(self._row(node))
 
     def owns(self, node: str, providers: Iterable[str]) -> bool:
-        """Whether all of these are of the node's own tree."""
-        return self._row(node).providers.keys() >= set(providers)
+        """Whether all of these are of the node's own tree, as far as it is known."""
+        return node in self._slots and self._row(node).providers.keys() >= set(providers)
 
     def _host_changed(self, hosts: Iterable[str]) -> None:
         for host in hosts:

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that take from shared storage: chosen, asked of Placement, and written under its judgement."""
+
+from __future__ import annotations
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.state.providers import SHARING_TRAIT, Provider
+from shared_scheduler.state.resources import Inventory
+from tests.unit.core.desk import QUERY, Desk, only, only_claim, request
+
+POOL = Provider(
+    "pool", inventories={"DISK_GB": Inventory(1000)}, traits=frozenset({SHARING_TRAIT}),
+    aggregates=frozenset({"storage"}),
+)  # fmt: skip
+TAKEN = {"node-1": {"VCPU": 1, "MEMORY_MB": 1024}, "pool": {"DISK_GB": 10}}
+CANDIDATE = ev.Candidate(TAKEN, {"": ("node-1", "pool")})
+
+
+def desk_with_pool() -> Desk:
+    """One host whose disk is a pool's."""
+    root = {
+        "name": "host-1", "parent": None, "generation": 1, "traits": [], "aggregates": ["storage"],
+        "inventories": {"VCPU": [4, 0, 1, 4, 1, 1.0], "MEMORY_MB": [8192, 0, 1, 8192, 1, 1.0]},
+    }  # fmt: skip
+    desk = Desk().with_agents("node-1", **{"rp.node-1": root})
+    desk.give(ev.SharingRead({"pool": POOL}))
+    return desk
+
+
+def test_placement_is_asked_what_a_host_with_shared_storage_may_take() -> None:
+    ask = only(ef.AskCandidates, desk_with_pool().ask())
+    assert (ask.node, ask.queries, ask.sharing) == ("node-1", (QUERY,), (POOL,))
+
+
+def test_what_the_agent_cannot_judge_is_written_under_placements_judgement() -> None:
+    desk = desk_with_pool()
+    ask = only(ef.AskCandidates, desk.ask())
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,))))
+    write = only(ef.WriteAllocation, desk.accept(claim))
+    assert write.allocations == TAKEN
+    assert write.serialise
+    answer = only(ef.Answer, desk.written(write))
+    assert answer.choices[0][0].candidate == CANDIDATE
+
+
+def test_what_the_agent_has_judged_whole_is_not() -> None:
+    desk = Desk().with_agents("node-1")
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request()))))
+    assert not write.serialise
