@@ -37,3 +37,20 @@ def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() ->
     assert desk.core.claims.endings["left_alone"] == 1
     assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
     desk.idle()
+
+
+def test_what_a_lost_write_wrote_after_all_is_taken_back_when_its_answer_comes() -> None:
+    # given a claim whose write was not answered, and that ended because Placement held nothing of it
+    desk = Desk().with_agents("node-1")
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
+    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
+    desk.deleted(delete)
+    # when the answer comes after all: it was written, after we had looked
+    late = only(ef.DeleteAllocation, desk.written(write))
+    # then it is deleted (the simulator's seed 34, where a clock ran ahead)
+    assert late.written == taken("node-1")
+    assert desk.table.outstanding("node-1") != ()
+    desk.deleted(late)
+    assert desk.core.claims.endings["deleted"] == 1
+    assert desk.written(write) == []
+    desk.idle()
