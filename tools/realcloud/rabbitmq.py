@@ -8,6 +8,7 @@ started again, told to close connections.  It ends only what it started.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,24 +18,23 @@ import time
 from pathlib import Path
 
 from tools.realcloud.errors import CloudError
+from tools.realcloud.layout import LOOPBACK, PORT_BLOCK, PORT_BLOCKS, PORT_FIRST, port_is_free
 
 #: The raw scripts: those in /usr/sbin insist on the system's user rabbitmq.
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
-LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for probe in sockets:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in sockets]
-    finally:
-        for probe in sockets:
-            probe.close()
+    """Loopback ports that nobody listens on now.
+
+    Below the range of outgoing connections: a client that tries again and again to reach a broker that is down
+    would sooner or later be given that very port as its own, be connected with itself, and keep the broker off it.
+    """
+    last = PORT_FIRST + PORT_BLOCKS * PORT_BLOCK
+    candidates = random.sample(range(PORT_FIRST, last), 100 * count)
+    return [port for port in candidates if port_is_free(port)][:count]
 
 
 class PrivateRabbit:
