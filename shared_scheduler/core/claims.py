@@ -28,13 +28,15 @@ WRITTEN    kept (request answered)     CONFIRMED    confirm; look later whether 
 WRITTEN    unwanted                    DELETING     delete
 DELETING   gone                        DELETED      forget; cast Release
 CONFIRMED  nobody heard the answer     DELETING     delete
+DELETED    the lost write was done     DELETING     assume; delete (its answer came after all)
 DELETING   others have added to it     LEFT_ALONE   forget; no Release, for it stands there
 DELETING   not gone                    DELETING     delete again after a pause, for ever; after some
                                                     attempts the request is told ABANDONED
 =========  ==========================  ===========  ===========================================
 
 States on the right that do not appear on the left are endings; every claim has exactly one.
-CONFIRMED is one, too, unless its caller had gone: the last few are remembered for that.
+CONFIRMED is one, too, unless its caller had gone: the last few are remembered for that.  So are those
+DELETED ones whose write was given up: it may have waited somewhere while the delete overtook it.
 
 A Release may be lost, and a late verdict may then accept what nobody wants.  Claims that ended with
 a Release are remembered for a while, and such a verdict is answered with the Release again.  What
@@ -178,6 +180,7 @@ class Claims:
         self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
         self._released: OrderedDict[str, Intent] = OrderedDict()
         self._kept: OrderedDict[str, OpenClaim] = OrderedDict()
+        self._given_up: OrderedDict[str, OpenClaim] = OrderedDict()
         self.begun = 0
         self.endings: Counter[str] = Counter()
         self._prefix = identity.digest()
@@ -320,6 +323,7 @@ class Claims:
         """How the write ended."""
         claim = self._open.get(event.claim_id)
         if claim is None or claim.state != ClaimState.WRITING:
+            self._written_after_all(turn, event)
             return
         self._timers.cancel(("write", claim.claim_id))
         claim.write_code, claim.write_detail = event.code, event.detail
@@ -337,7 +341,24 @@ class Claims:
     def on_write_timer(self, turn: Turn, claim_id: str) -> None:
         """The write was lost on its way; what stands there must be taken back."""
         detail = "the write was never answered"
+        self._given_up[claim_id] = self._open[claim_id]
+        if len(self._given_up) > self._settings.released_max:
+            self._given_up.popitem(last=False)
         self.on_written(turn, AllocationWritten(claim_id, WriteCode.UNREACHABLE, detail))
+
+    def _written_after_all(self, turn: Turn, event: AllocationWritten) -> None:
+        """A write that was given up is answered: a delete may have come too early, so once more."""
+        claim = self._given_up.pop(event.claim_id, None)
+        if event.code != WriteCode.WRITTEN or claim is None:
+            return
+        if claim.state == ClaimState.DELETED:
+            self.endings[ClaimState.DELETED.value] -= 1
+            claim.abandoned = True  # its request has heard of its end
+            self._open[claim.claim_id] = claim
+            self._assume(claim)
+            self._delete(turn, claim)
+        elif claim.state == ClaimState.DELETING:
+            self._delete(turn, claim)
 
     def _now_stands(self, turn: Turn, claim: OpenClaim) -> None:
         if not claim.wanted:
