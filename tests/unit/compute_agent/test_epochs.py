@@ -159,3 +159,20 @@ class TestEpochOfThePast:
         node.pass_s(1 / EPOCHS_PER_S)
         node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0))
         assert node.core.epoch == EPOCH + 2 * EPOCHS_BURST + 2
+
+    def test_claims_that_were_decided_on_the_last_epoch_cost_one_snapshot_together(self) -> None:
+        """The simulator's seed 32: each of them, and each repetition, cost a snapshot."""
+        node = Node()
+        effects = node.start()
+        for number in range(20):
+            effects += node.send(claim(f"c{number}", seen_epoch=EPOCH - 1, seen_sequence=3))
+            effects += node.pass_s(0.02)
+
+        assert len(said(effects, Verdict)) == 20
+        assert len(said(effects, Snapshot)) == 1
+
+        # when the picture that it was sent is lost, an ask brings another
+        assert len(said(node.send(Resync(NODE, SCHEDULER, 0, 0)), Snapshot)) == 1
+        # and later claims may have missed something new
+        node.pass_s(10.0)
+        assert len(said(node.send(claim("c20", seen_epoch=EPOCH - 1)), Snapshot)) == 1
