@@ -4,7 +4,9 @@
 Compares the state that is with the state that was handed to the ``MessagePipe`` last, and hands it
 the difference: the same report twice sends nothing.  Answers to resyncs and to Hellos are made here
 too.  Schedulers that want a snapshot wait for the token bucket together; if more than one waits when
-a token is there, one broadcast serves them all.
+a token is there, one broadcast serves them all.  A claim that was decided on something old brings its
+scheduler a snapshot, unless it was sent one a moment ago: claims come in crowds, and a scheduler whose
+snapshot is lost asks for another.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
+from compute_agent.claims import Bounded
 from compute_agent.effects import Broadcast, Cast, Effect, Notice, NoticeCode
 from compute_agent.settings import MAX_WAITING_SCHEDULERS
 from shared_scheduler.protocol.bucket import TokenBucket
@@ -34,6 +37,9 @@ Value = TypeVar("Value")
 
 #: After the channel was away, the beat that shows what was missed comes within this time.
 RETURN_SPREAD_S = 1.0
+
+#: Who was sent a snapshot gets no further one within this time, unless it asks.
+SNAPSHOT_PAUSE_S = 5.0
 
 
 class Publisher:
@@ -64,6 +70,9 @@ class Publisher:
         self._want_snapshot: dict[str, float] = {}
         self._want_beat: dict[str, float] = {}
         self._everybody_wants = False
+        #: address -> when it was sent its last snapshot, and when everybody was
+        self._has_snapshot_s: Bounded[float] = Bounded(MAX_WAITING_SCHEDULERS)
+        self._everybody_has_s = float("-inf")
         self._unsendable: set[str] = set()
 
     def _epoch_begins(self, node: str, epoch: int) -> None:
@@ -112,7 +121,7 @@ class Publisher:
         """
         flushed = self.pipe.flush(now) if self.open and not verdict.accepted else ()
         news = self.pipe.news(claim.seen_epoch, claim.seen_sequence)
-        if news is None:
+        if news is None and not self._had_snapshot(claim, now):
             self._wants_snapshot(claim.scheduler, now)
         told = Verdict(
             verdict.claim_id,
@@ -146,6 +155,13 @@ class Publisher:
         self.pipe.beat_within(now, RETURN_SPREAD_S)
         return [Broadcast(self._hello)]
 
+    def _had_snapshot(self, claim: Claim, now: float) -> bool:
+        """A moment ago, by itself or, if it has heard of us before, with everybody."""
+        sent_s = self._has_snapshot_s.recall(claim.scheduler)
+        if claim.seen_epoch and now - self._everybody_has_s < SNAPSHOT_PAUSE_S:
+            return True
+        return sent_s is not None and now - sent_s < SNAPSHOT_PAUSE_S
+
     def _wants_snapshot(self, address: str, at_s: float) -> None:
         if address in self._want_snapshot or len(self._want_snapshot) < MAX_WAITING_SCHEDULERS:
             self._want_snapshot[address] = min(at_s, self._want_snapshot.get(address, at_s))
@@ -174,6 +190,7 @@ class Publisher:
         self._want_snapshot.clear()
         self._want_beat.clear()
         self._everybody_wants = False
+        self._everybody_has_s = now
         _, picture = self.pipe.take_snapshot(now)
         return [Broadcast(picture)]
 
@@ -209,5 +226,8 @@ class Publisher:
         self._everybody_wants = False
         for address in addresses:
             del self._want_snapshot[address]
-        told = Broadcast(picture) if everybody else Cast(addresses[0], picture)
-        return [*map(Broadcast, flushed), told]
+        if everybody:
+            self._everybody_has_s = now
+            return [*map(Broadcast, flushed), Broadcast(picture)]
+        self._has_snapshot_s.remember(addresses[0], now)
+        return [*map(Broadcast, flushed), Cast(addresses[0], picture)]
