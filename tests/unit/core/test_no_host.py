@@ -6,6 +6,7 @@ from __future__ import annotations
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.protocol.messages import Increment, Resync
 from tests.unit.core.desk import (
     Desk,
     Picky,
@@ -15,6 +16,7 @@ from tests.unit.core.desk import (
     only_claim,
     releases_in,
     request,
+    snapshot,
     taken,
 )
 
@@ -44,6 +46,21 @@ def test_no_host_but_placement_knows_better() -> None:
     # then the request is decided again on what was read
     write = only(ef.WriteAllocation, desk.give(node_read("node-1")))
     assert write.allocations == taken("node-1")
+
+
+def test_no_host_but_placement_knows_better_than_the_agent() -> None:
+    # given an agent whose mirror of Placement is behind
+    desk = Desk().with_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, desk.ask())
+
+    # when Placement says that it fits, the agent is asked to look there
+    sent = only(ef.Send, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}))))
+    assert isinstance(sent.message, Resync) and sent.message.doubted
+
+    # then what only changes a part of the row is no answer, and the whole row is
+    assert desk.hear(Increment("node-1", 1, 2, {"stats.io_workload": 1})) == []
+    claim = only_claim(desk.hear(snapshot("node-1", sequence=3)))
+    assert claim.node == "node-1"
 
 
 def test_no_host_for_reasons_that_placement_knows_nothing_of_fails_at_once() -> None:

@@ -88,4 +88,5 @@ MESSAGES: tuple[Message, ...] = (
         Reason(RefusalCode.NO_CAPACITY, {"provider": NODE, "capacity": 4, "used": 4, "asked": 1}),
     ),
     Resync(NODE, SCHEDULER, EPOCH, 7),
+    Resync(NODE, SCHEDULER, 0, 0, doubted=True),
 )

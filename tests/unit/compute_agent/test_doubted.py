@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler doubts what an agent says of Placement: the agent looks before it answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compute_agent.effects import ReadAllocations, ReadTree
+from shared_scheduler.protocol.messages import Resync, Snapshot
+from shared_scheduler.state import leaves as names
+from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
+from tests.unit.compute_agent.worlds import NODE
+
+DOUBT = Resync(NODE, SCHEDULER, 0, 0, doubted=True)
+
+
+def started() -> Node:
+    node = Node()
+    node.start()
+    node.pass_s(2)
+    return node
+
+
+def test_the_answer_shows_what_placement_says_now() -> None:
+    # given a host that was put into an aggregate since the agent read its provider
+    node = started()
+    node.tree = (replace(node.tree[0], aggregates=frozenset({"aggregate"})),)
+
+    # when a scheduler doubts
+    effects = node.send(DOUBT) + node.pass_s(1)
+
+    # then one snapshot comes, and it has the aggregate
+    [snapshot] = said(effects, Snapshot)
+    assert snapshot.leaves[names.PROVIDER + NODE]["aggregates"] == ["aggregate"]
+
+
+def test_an_answer_comes_even_if_nothing_is_new() -> None:
+    node = started()
+
+    assert len(said(node.send(DOUBT) + node.pass_s(1), Snapshot)) == 1
+
+
+def test_an_answer_comes_even_if_placement_does_not_answer() -> None:
+    node = started()
+    node.reachable = False
+
+    assert len(said(node.send(DOUBT) + node.pass_s(1), Snapshot)) == 1
+
+
+def test_many_doubts_cost_one_look_a_second() -> None:
+    node = started()
+    node.done.clear()
+
+    for _ in range(50):
+        node.send(DOUBT)
+        node.pass_s(0.1)
+
+    for kind in (ReadTree, ReadAllocations):
+        assert len([read for read in node.done if isinstance(read, kind)]) <= 6
+
+
+def test_who_only_missed_something_costs_no_look() -> None:
+    node = started()
+    node.done.clear()
+
+    node.send(Resync(NODE, SCHEDULER, 0, 0))
+    node.pass_s(1)
+
+    assert [read for read in node.done if isinstance(read, ReadTree | ReadAllocations)] == []
