@@ -11,7 +11,8 @@ shape      event                                next       what is done
 =========  ===================================  =========  ==========================================
 (unknown)  a request has no host                WAITING    its turn comes when nothing is in flight
 WAITING    its turn                             ASKING     AskFitting
-ASKING     hosts fit, Placement says            MENDING    their rows are read again
+ASKING     hosts fit, Placement says            MENDING    their rows are read again; an agent looks in
+                                                           Placement before it answers
 ASKING     no such host, an error, or too late  (settled)  the requests fail
 MENDING    all those rows came, or too late     (settled)  the requests are decided again
 (settled)  a request has no host, soon after    (settled)  it fails at once
@@ -115,8 +116,8 @@ class Doubt:
         if not question.mending:
             self._settle(turn, question, False)
 
-    def row_changed(self, turn: Turn, node: str) -> None:
-        """A row was read again."""
+    def row_read(self, turn: Turn, node: str) -> None:
+        """A whole row came; what changes a part of it is no answer."""
         question = self._asked
         if question is None or node not in question.mending:
             return

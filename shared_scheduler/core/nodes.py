@@ -116,14 +116,14 @@ class Nodes:
         table: HostTable,
         timers: Timers,
         rng: Random,
-        row_changed: Callable[[Turn, str], None],
+        row_read: Callable[[Turn, str], None],
     ) -> None:
         self._identity = identity
         self._settings = settings
         self._table = table
         self._timers = timers
         self._rng = rng
-        self._row_changed = row_changed
+        self._row_read = row_read
         self._bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
         self._nodes: dict[str, Node] = {}
@@ -166,8 +166,8 @@ class Nodes:
         if known.window.heard_at_s > heard_s:
             self._heard(known)
         self._carry_out(turn, known, outcome)
-        if isinstance(message, Snapshot) and not outcome.apply:
-            self._row_changed(turn, known.node)  # it was asked for, and shows what we have
+        if isinstance(message, Snapshot):
+            self._row_read(turn, known.node)  # perhaps it was asked for; it may show just what we have
 
     def _leaves(self, known: Node) -> Mapping[str, Leaf]:
         slot = self._table.slot_of(known.node)
@@ -211,8 +211,6 @@ class Nodes:
         for message in outcome.apply:
             self._apply(known, message)
         self._show(known)
-        if outcome.apply:
-            self._row_changed(turn, known.node)
         if outcome.resync is not None:
             self._ask(turn, known, outcome.resync)
         self._arm(known)
@@ -259,12 +257,12 @@ class Nodes:
         if known.window.freshness is WindowFreshness.SILENT and not was_silent:
             self._refresh(turn, known, "its agent is silent")
 
-    def _ask(self, turn: Turn, known: Node, wish: ResyncWish) -> None:
+    def _ask(self, turn: Turn, known: Node, wish: ResyncWish, doubted: bool = False) -> None:
         if not known.host:
             self.counters["resyncs_without_host"] += 1
             return
         address = self._identity.address(known.cell)
-        message = Resync(known.node, address, wish.epoch, wish.after_sequence)
+        message = Resync(known.node, address, wish.epoch, wish.after_sequence, doubted)
         turn.emit(Send(known.cell, agent_address(known.host), message))
 
     # -- the channel
@@ -301,7 +299,7 @@ class Nodes:
         self._table.load(event.node, event.leaves, consumers_of(event))
         known.window.forget(turn.now)
         self._show(known)
-        self._row_changed(turn, known.node)
+        self._row_read(turn, known.node)
 
     def gone(self, event: NodesGone) -> None:
         """These nodes are no more."""
@@ -382,7 +380,7 @@ class Nodes:
             return self._refresh(turn, known, why)
         if not known.host or not self._bucket.take(turn.now):
             return False
-        self._ask(turn, known, ResyncWish(0, 0))
+        self._ask(turn, known, ResyncWish(0, 0), doubted=True)
         return True
 
     def _refresh(self, turn: Turn, known: Node, why: str) -> bool:

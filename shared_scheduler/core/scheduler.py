@@ -86,7 +86,7 @@ class SchedulerCore:
         self.table = table
         self.timers = Timers()
         self.presence = Presence(identity, settings, self.timers, self._schedulers_changed)
-        self.nodes = Nodes(identity, settings, table, self.timers, rng, self._row_changed)
+        self.nodes = Nodes(identity, settings, table, self.timers, rng, self._row_read)
         self.watch = Watch(settings, table, self.timers)
         self.claims = Claims(identity, settings, table, self.timers, self.watch)
         self.doubt = Doubt(settings, self.timers, self.nodes)
@@ -242,5 +242,5 @@ class SchedulerCore:
     def _schedulers_changed(self, cell: str, names: tuple[str, ...]) -> None:
         self.planner.schedulers_changed(cell, names, self.identity.address(cell))
 
-    def _row_changed(self, turn: Turn, node: str) -> None:
-        self.doubt.row_changed(turn, node)
+    def _row_read(self, turn: Turn, node: str) -> None:
+        self.doubt.row_read(turn, node)

@@ -226,6 +226,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _text("scheduler"),
         _count("epoch"),
         _count("after_sequence"),
+        _same("doubted", fields.flag),
     ),
 }
 

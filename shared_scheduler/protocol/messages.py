@@ -217,12 +217,16 @@ class Resync:
     ``epoch`` is the one that it follows; another one, or 0, always asks for a snapshot.  One above
     the agent's own tells the agent that it came back with an epoch of the past (a clock set back,
     its memory lost): it begins a new one above that.
+
+    ``doubted``: the scheduler missed nothing, but Placement contradicts what the agent says of it; the
+    agent looks there first, and then answers.
     """
 
     node: str
     scheduler: str  # the address that the answer goes to
     epoch: int
     after_sequence: int
+    doubted: bool = False
 
 
 Message = (
