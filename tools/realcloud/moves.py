@@ -64,8 +64,7 @@ CONFIRM = action("confirmResize", "active")
 REVERT = action("revertResize", "active")
 START = action("os-start", "active", "stopped")
 SHELVE = action("shelve", "shelved_offloaded", "active")
-UNSTART = action("os-start", "active", "stopped")
-SHELVE = action("unshelve", "active", "shelved_offloaded")
+UNSHELVE = action("unshelve", "active", "shelved_offloaded")
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,11 @@ def act(cloud: Cloud, server: str, what: Action, timeout_s: float = TIMEOUT_S) -
     answer = cloud.compute("POST", f"/servers/{server}/action", {what.name: what.body})
     if answer.status not in (200, 202, 204):
         return Ended(server, False, REFUSED, before.host if before else None, f"HTTP {answer.status}: {answer.body}")
+    request_id = {key.lower(): value for key, value in answer.headers.items()}[REQUEST_ID]
     found = settle(cloud, server, what.ends, timeout_s)
-    why = failure(cloud, found, {key.lower(): value for key, value in answer.headers.items()}.get(REQUEST_ID, ""))
+    cloud.wait(lambda: not open_events(cloud, found, request_id), f"the events of {request_id} to end", timeout_s)
+    found = settle(cloud, server, what.ends, timeout_s)
+    why = failure(cloud, found, request_id)
     return Ended(server, found.state == what.done and not why, found.state, found.host, why)
 
 
@@ -136,6 +138,15 @@ def look(cloud: Cloud, server: str) -> Instance | None:
         for state, task, host in cloud.sql(f"nova_cell{cell}", query, [server]):
             return Instance(server, state, task, host, cell)
     return None
+
+
+def open_events(cloud: Cloud, instance: Instance, request_id: str) -> list[str]:
+    """Parts of this request that somebody still works on: the instance is ready a moment before they end."""
+    query = (
+        "SELECT e.event FROM instance_actions_events e JOIN instance_actions a ON a.id = e.action_id"
+        " WHERE a.instance_uuid = %s AND a.request_id = %s AND e.finish_time IS NULL"
+    )
+    return [event for (event,) in cloud.sql(f"nova_cell{instance.cell}", query, [instance.uuid, request_id])]
 
 
 def failure(cloud: Cloud, instance: Instance, request_id: str) -> str:

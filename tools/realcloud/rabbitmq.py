@@ -84,10 +84,12 @@ class PrivateRabbit:
         _end(self._processes.pop())
 
     def kill_broker(self) -> None:
-        """As if its machine had lost power."""
+        """As if its machine had lost power; returns when its port is free, which takes a moment."""
         broker = self._processes.pop()
         os.killpg(broker.pid, signal.SIGKILL)
         broker.wait(STOP_TIMEOUT_S)
+        while self._answers():
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """End what was started, and remove the directory."""

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 SMALL = Flavor("m400")
-LARGE = Flavor("m800", vcpus=2, ram_mb=800, disk_gb=2)
+LARGE = Flavor("m800", vcpus=2, ram_mb=800)
 FLAVORS = {flavor.name: flavor for flavor in (SMALL, LARGE)}
 IMAGES = ("tiny", "other")
 ZONES = {"north": frozenset({"c1", "c2", "c3", "c4"}), "south": frozenset({"c5", "c6", "c7", "c8"})}

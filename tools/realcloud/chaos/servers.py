@@ -166,9 +166,9 @@ class User:
         self._do("confirm", server, moves.CONFIRM)
 
     def revert(self, server: Owned) -> None:
-        end = self._do("revert", server, moves.REVERT)
-        if end.ok:
-            server.flavor = server.old_flavor or server.flavor
+        old_flavor = server.old_flavor or server.flavor
+        if self._do("revert", server, moves.REVERT).ok:
+            server.flavor = old_flavor
 
     def start(self, server: Owned) -> None:
         """After an evacuation."""
