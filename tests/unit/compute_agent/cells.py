@@ -47,6 +47,8 @@ class CellsFit:
 
     def consume(self, leaves: Mapping[str, Any], topology: str) -> Mapping[str, Leaf] | Reason:
         asked = json.loads(topology)
+        if "numa.static" not in leaves:
+            return Reason(RefusalCode.TOPOLOGY, {"why": "nothing is known of the machine yet"})
         free = sorted(set(leaves["numa.static"][0]["cpuset"]) - pinned(leaves))
         pins, devices = asked.get("pin", 0), asked.get("nic", 0)
         if pins > len(free) or devices > leaves[POOL]:
