@@ -192,6 +192,17 @@ How often the compute nodes of a cell that nova-compute has reported lately are 
 host has no agent. Those without an agent are read again. Hosts whose agent is alive cost nothing.
 """),
     ),
+    cfg.IntOpt(
+        "catch_up_nodes_max",
+        default=100,
+        min=0,
+        max=10000,
+        help=_text("""
+While no more than so many compute nodes have no agent, what databases and Placement say of them is
+looked at before each decision: three queries a cell and one call to Placement, shared by all requests
+that wait. With more of them the polling below is all there is. 0 never looks.
+"""),
+    ),
     cfg.FloatOpt(
         "nodes_poll_interval_s",
         default=10.0,

@@ -19,7 +19,7 @@ from typing import Any
 import nova.conf
 from nova import context as nova_context
 
-from shared_scheduler.core.effects import Answer, Fail, RefreshNode
+from shared_scheduler.core.effects import Answer, Fail, FailureCode, RefreshNode
 from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.settings import Identity
@@ -43,6 +43,7 @@ from shared_scheduler.records.database import DecisionTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder, Sink
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
+from shared_scheduler.service.catch_up import CatchUp
 from shared_scheduler.service.databases import Cell
 from shared_scheduler.service.inspection import questions
 from shared_scheduler.service.loop import Engine, Sinks
@@ -80,7 +81,13 @@ class RunningScheduler:
         self.engine = Engine(self.core)
         self.recorder = Recorder(_sinks())
         self._admin = _admin_server(name, self.engine)
-        self._reading = self._make_reading(PlacementClient(ReportClientTransport()))
+        client = PlacementClient(ReportClientTransport())
+        self._reading = self._make_reading(client)
+        self._catch_up = CatchUp(
+            PlacementMirror(client), self._reading.polls, self.engine.handle,
+            self.core.nodes.agent_speaks_for, time.monotonic,
+            CONF.shared_scheduler.catch_up_nodes_max,
+        )  # fmt: skip
         self._apply_decision_settings()
 
     def _make_reading(self, client: PlacementClient) -> Reading:
@@ -154,9 +161,15 @@ class RunningScheduler:
 
         :raises EngineBrokenError: there will be none
         """
-        outcome = self.engine.decide(request, CONF.shared_scheduler.request_timeout_s)
+        self._catch_up.before_decision()
+        outcome = self._decide_once(request)
+        if _is_no(outcome) and self._catch_up.before_no():
+            outcome = self._decide_once(request)
         self._record(outcome)
         return outcome
+
+    def _decide_once(self, request: Request) -> Answer | Fail:
+        return self.engine.decide(request, CONF.shared_scheduler.request_timeout_s)
 
     def _record(self, outcome: Answer | Fail) -> None:
         """The claims of an answer stand already: a record that fails must not turn it into an error."""
@@ -232,6 +245,10 @@ class RunningScheduler:
         if mapping is not None:
             nova_context.set_target_cell(context, mapping)
         return context
+
+
+def _is_no(outcome: Answer | Fail) -> bool:
+    return isinstance(outcome, Fail) and outcome.code is FailureCode.NO_VALID_HOST
 
 
 def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[str]]]:

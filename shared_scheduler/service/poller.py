@@ -25,10 +25,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
+from typing import Any
 
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import (
@@ -70,9 +71,10 @@ class Intervals:
 
 
 class CellPoll:
-    """The questions to one cell's database.  No threads: ``Poller`` calls it.
+    """The questions to one cell's database.  No threads: ``Poller`` and ``CatchUp`` call it.
 
-    Each method may raise ``DatabaseError``; what was learned before that stands.
+    Each method may raise ``DatabaseError``; what was learned before that stands.  Questions say whether
+    there was news.
     """
 
     def __init__(
@@ -87,7 +89,8 @@ class CellPoll:
         self._submit = submit
         self._read = read
         self._agent_speaks_for = agent_speaks_for
-        self._cell = database.cell.uuid
+        self.cell = database.cell.uuid
+        self._lock = threading.RLock()  # one question at a time: each is about what the last one saw
         self._odd: dict[str, tuple[object, ...]] = {}  # exceptions as last told
         self._last_id: int | None = None
         self._since: datetime | None = None
@@ -95,40 +98,52 @@ class CellPoll:
         self._changed: set[str] = set()
         self.nodes = nodes
 
-    def services(self) -> None:
+    def services(self) -> bool:
         """All services."""
-        found = self._database.services()
-        self._submit(ServicesRead(self._cell, found, complete=True))
-        self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
-        self._last_id = max((_record_id(one) for one in found), default=0)
+        with self._lock:
+            found = self._database.services()
+            self._submit(ServicesRead(self.cell, found, complete=True))
+            self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
+            self._last_id = max((_record_id(one) for one in found), default=0)
+            return True
 
-    def exceptions(self) -> None:
+    def exceptions(self) -> bool:
         """Services that are not as they should be, or no longer, or new."""
-        if self._last_id is None:
-            return self.services()
-        found = self._database.service_exceptions(self._odd, self._last_id)
+        with self._lock:
+            return self.services() if self._last_id is None else self._exceptions(self._last_id)
+
+    def _exceptions(self, last_id: int) -> bool:
+        found = self._database.service_exceptions(self._odd, last_id)
         news = tuple(
             one for one in found
-            if self._odd.get(one.host) != _state(one) or _record_id(one) > self._last_id
+            if self._odd.get(one.host) != _state(one) or _record_id(one) > last_id
         )  # fmt: skip
         if news:
-            self._submit(ServicesRead(self._cell, news, complete=False))
+            self._submit(ServicesRead(self.cell, news, complete=False))
         self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
-        self._last_id = max([self._last_id, *map(_record_id, found)])
-        return None
+        self._last_id = max([last_id, *map(_record_id, found)])
+        return bool(news)
 
-    def node_list(self) -> None:
+    def node_list(self) -> bool:
         """New and gone compute nodes."""
-        found = self._database.node_names()
-        gone, new = self.nodes - found, found - self.nodes
-        self.nodes = found
-        if gone:
-            self._submit(NodesGone(self._cell, gone))
-        for node in new:
-            self._want(node)
+        with self._lock:
+            found = self._database.node_names()
+            gone, new = self.nodes - found, found - self.nodes
+            self.nodes = found
+            if gone:
+                self._submit(NodesGone(self.cell, gone))
+            for node in new:
+                self._want(node)
+            return bool(gone or new)
+
+    def look_at(self, nodes: Sequence[str]) -> list[tuple[Mapping[str, Any], frozenset[str]]]:
+        """The records of these nodes, each with the instances of its host."""
+        rows = self._database.nodes(nodes)
+        members = self._database.instances({row["host"] for row in rows}) if rows else {}
+        return [(row, members.get(row["host"], frozenset())) for row in rows]
 
     def changes(self) -> None:
-        """Nodes that nova-compute has reported since the last look."""
+        """Nodes that nova-compute has reported since the last look.  Asked by one thread."""
         if self._since is None:
             self._since = self._database.last_change()
         if self._since is None or all(map(self._agent_speaks_for, self.nodes)):
@@ -146,7 +161,7 @@ class CellPoll:
 
     def _want(self, node: str) -> None:
         if not self._agent_speaks_for(node):
-            self._read(self._cell, node)
+            self._read(self.cell, node)
 
 
 class Poller:
@@ -205,6 +220,11 @@ class Poller:
                 self._cells[uuid] = self._begin(databases[uuid], known)
         for _, rounds in ended:
             rounds.stop()
+
+    def polls(self) -> dict[str, CellPoll]:
+        """What is asked of each cell, by uuid."""
+        with self._lock:
+            return {uuid: poll for uuid, (poll, _) in self._cells.items()}
 
     def refresh(self, effect: RefreshNode) -> None:
         """The core wants this node read; never blocks."""

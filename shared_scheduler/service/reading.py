@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregatesRead, NodeRead, NodesGone, ServicesRead
@@ -14,7 +14,7 @@ from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.service.bootstrap import Bootstrap, Loaded, fill
 from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase
 from shared_scheduler.service.node_reads import NodeReads
-from shared_scheduler.service.poller import Intervals, Poller
+from shared_scheduler.service.poller import CellPoll, Intervals, Poller
 
 LOG = logging.getLogger(__name__)
 
@@ -64,6 +64,10 @@ class Reading:
         )
         self._fill.start()
         return loaded.cells
+
+    def polls(self) -> Mapping[str, CellPoll]:
+        """What the poller asks of each cell, by cell uuid."""
+        return self._poller.polls()
 
     def cells(self) -> tuple[Cell, ...]:
         """Read the cells again.

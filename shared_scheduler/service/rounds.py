@@ -27,7 +27,7 @@ class Round:
 
     source: str
     interval_s: float
-    run: Callable[[], None]
+    run: Callable[[], object]
 
 
 class Rounds:

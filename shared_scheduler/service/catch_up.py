@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes looked for at the moment of a decision: as fresh as Nova where few hosts have no agent.
+
+Who disables a compute or forces it down writes to a database, and nobody tells.  The query for such
+services finds a handful of rows, so it is asked before each decision; requests that come together share
+it.  Polling tells of hosts without an agent some seconds late.  While they are few, asking is cheap too:
+three queries a cell and one call to Placement, which is less than stock asks for each request.  And
+before "no valid host" leaves, any cloud is worth that look: a compute may have come a moment ago.
+
+Looks are shared.  One is under way at a time; who comes meanwhile waits for the next one, which begins
+after he came, together with all others that wait.  A cell or Placement that does not answer is left to
+the poller for a while: an outage costs one request a time-out, not every request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from shared_scheduler.core.events import NodeRead
+from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.service.databases import DatabaseError
+from shared_scheduler.service.node_reads import node_read
+from shared_scheduler.service.outages import Outages
+from shared_scheduler.service.poller import CellPoll
+
+LOG = logging.getLogger(__name__)
+
+#: A compute node's record, and the instances of its host.
+_Seen = tuple[Mapping[str, Any], frozenset[str]]
+
+#: The source that is not a cell.
+PLACEMENT = "Placement"
+#: How long a source that did not answer is not asked again from here.
+LEFT_ALONE_S = 10.0
+#: How often the hosts without an agent are counted while they are none or too many.
+RECOUNT_S = 1.0
+#: A look that began so long before a request is good for it: whoever changed something had no answer
+#: of Nova's API yet when it began.  Bounds what a busy scheduler asks a cell.
+LOOK_MAX_AGE_S = 0.02
+
+
+class SharedLook:
+    """Runs ``look`` for everybody who waits, one at a time, in the thread of one of them."""
+
+    def __init__(self, look: Callable[[], bool], clock: Callable[[], float]) -> None:
+        self._look = look
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._running = False
+        #: who comes to a look that is under way
+        self.waiting = 0
+        self._begun = 0
+        self._ended = 0
+        self._told = False
+        self._told_at_s = float("-inf")  # when the newest that ended had begun
+
+    def take(self, max_age_s: float = 0.0) -> bool:
+        """What a look said that began after this call, or ``max_age_s`` before it at the most."""
+        with self._changed:
+            if self._clock() - self._told_at_s < max_age_s:
+                return self._told
+            mine = self._begun + 1
+            self.waiting += 1
+            while self._ended < mine and self._running:
+                self._changed.wait()
+            self.waiting -= 1
+            if self._ended >= mine:
+                return self._told
+            self._running, self._begun = True, mine
+            begun_s = self._clock()
+        told = True  # where it fails nobody knows
+        try:
+            told = self._look()
+        finally:
+            with self._changed:
+                self._running, self._ended = False, mine
+                self._told, self._told_at_s = told, begun_s
+                self._changed.notify_all()
+        return told
+
+
+class CatchUp:
+    """``before_decision`` and ``before_no`` may be called from any thread; both block."""
+
+    def __init__(
+        self,
+        mirror: PlacementMirror,
+        polls: Callable[[], Mapping[str, CellPoll]],
+        submit: Callable[[NodeRead], None],
+        agent_speaks_for: Callable[[str], bool],
+        clock: Callable[[], float],
+        nodes_max: int,
+    ) -> None:
+        """``mirror`` is for this use alone: what one sweep has seen, the next one does not tell.
+        ``polls``: the cells that the poller asks, by uuid."""
+        self._mirror = mirror
+        self._polls = polls
+        self._submit = submit
+        self._agent_speaks_for = agent_speaks_for
+        self._clock = clock
+        self._nodes_max = nodes_max
+        self._look = SharedLook(self._look_now, clock)
+        self._told: dict[str, _Seen] = {}
+        self._moved: set[str] = set()  # roots of trees that changed and are still to be read
+        self._counted_s = float("-inf")
+        self._are_few = False
+        self._thorough = False
+        self._left_alone_until_s: dict[str, float] = {}
+        self._outages = Outages(LOG, clock)
+
+    def before_decision(self) -> None:
+        """Learn what nobody tells; of hosts without an agent, if they are few."""
+        self._look.take(LOOK_MAX_AGE_S)
+
+    def before_no(self) -> bool:
+        """Learn it of all of them, or of new ones at least; False if hosts are as they were."""
+        self._thorough = True
+        return self._look.take()
+
+    # -- how many have no agent?
+
+    def _few(self, polls: Mapping[str, CellPoll]) -> bool:
+        """Whether there are some hosts without an agent, but not too many."""
+        now_s = self._clock()
+        if self._are_few or now_s - self._counted_s >= RECOUNT_S:
+            self._counted_s = now_s
+            self._are_few = 0 < self._count(polls) <= self._nodes_max
+        return self._are_few
+
+    def _count(self, polls: Mapping[str, CellPoll]) -> int:
+        """Hosts without an agent; counting ends where they are too many."""
+        nodes = (node for poll in polls.values() for node in poll.nodes)
+        silent = (node for node in nodes if not self._agent_speaks_for(node))
+        return sum(1 for _ in islice(silent, self._nodes_max + 1))
+
+    # -- one look; one at a time
+
+    def _look_now(self) -> bool:
+        thorough, self._thorough = self._thorough, False
+        polls = self._polls()
+        news = False
+        for cell, poll in polls.items():
+            news |= self._ask(cell, poll.exceptions)
+        if thorough or self._few(polls):
+            for cell, poll in polls.items():
+                news |= self._ask(cell, poll.node_list)
+            if 0 < self._count(polls) <= self._nodes_max:
+                news |= self._nodes(polls)
+        return news
+
+    def _nodes(self, polls: Mapping[str, CellPoll]) -> bool:
+        """Read the hosts without an agent; whether one was not as it was."""
+        self._ask(PLACEMENT, self._sweep)
+        there = {node for poll in polls.values() for node in poll.nodes}
+        self._told = {node: seen for node, seen in self._told.items() if node in there}
+        news = False
+        for cell, poll in polls.items():
+            news |= self._ask(cell, partial(self._read_rows, poll))
+        return news
+
+    def _sweep(self) -> bool:
+        moved = self._mirror.sweep()
+        self._moved |= moved
+        return bool(moved)
+
+    def _read_rows(self, poll: CellPoll) -> bool:
+        read_at_s = self._clock()
+        changed = False
+        for seen in poll.look_at(poll.silent_nodes()):
+            node = seen[0]["uuid"]
+            if node in self._moved or self._told.get(node) != seen:
+                changed |= self._ask(PLACEMENT, partial(self._tell, poll.cell, seen, read_at_s))
+        return changed
+
+    def _tell(self, cell: str, seen: _Seen, read_at_s: float) -> bool:
+        row, members = seen
+        event = node_read(cell, row, members, self._mirror.read(row["uuid"]), read_at_s)
+        self._told[row["uuid"]] = seen
+        self._moved.discard(row["uuid"])
+        if event is not None:
+            self._submit(event)
+        return event is not None
+
+    def _ask(self, source: str, question: Callable[[], bool]) -> bool:
+        """What it says; False where it does not answer, or did not lately."""
+        if self._clock() < self._left_alone_until_s.get(source, float("-inf")):
+            return False
+        try:
+            said = question()
+        except (DatabaseError, PlacementError) as error:
+            self._left_alone_until_s[source] = self._clock() + LEFT_ALONE_S
+            self._outages.failed(source, f"decisions go on without a look at it: {error}")
+            return False
+        self._outages.recovered(source)
+        return said

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nobody tells is looked for at the moment of a decision."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nova.db.main import models
+
+from shared_scheduler.core.events import NodeRead, NodesGone, ServicesRead
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.service.catch_up import LEFT_ALONE_S, CatchUp, SharedLook
+from shared_scheduler.service.databases import DatabaseError
+from shared_scheduler.service.poller import CellPoll
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World
+from tests.unit.service.nova_databases import NovaDatabases
+
+WAIT_S = 60.0
+
+
+class Site:
+    """One cell, whose scheduler hears what the catching up says."""
+
+    def __init__(self, nova: NovaDatabases, world: World) -> None:  # noqa: F811
+        self.nova = nova
+        self.heard: list[Any] = []
+        self.spoken_for: set[str] = set()
+        self.now_s = 100.0
+        self.poll = CellPoll(
+            nova.cell(), self.heard.append, lambda _cell, _node: None, self.speaks_for
+        )
+        self.catch_up = self.of(world, nodes_max=2)
+
+    def of(self, world: World, nodes_max: int) -> CatchUp:  # noqa: F811
+        return CatchUp(
+            PlacementMirror(world.client), lambda: {self.nova.cell_uuid: self.poll},
+            self.heard.append, self.speaks_for, lambda: self.now_s, nodes_max,
+        )  # fmt: skip
+
+    def speaks_for(self, node: str) -> bool:
+        return node in self.spoken_for
+
+    def decide(self) -> list[Any]:
+        """A request comes some time later; what is heard before it is decided."""
+        self.now_s += 1.5
+        self.heard.clear()
+        self.catch_up.before_decision()
+        return list(self.heard)
+
+    def refuse(self) -> bool:
+        self.now_s += 1.5
+        self.heard.clear()
+        return self.catch_up.before_no()
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+@pytest.fixture
+def site(nova: NovaDatabases, world: World) -> Site:  # noqa: F811
+    return Site(nova, world)
+
+
+def nodes_read(heard: list[Any]) -> list[str]:
+    return sorted(event.node for event in heard if isinstance(event, NodeRead))
+
+
+def test_a_compute_that_was_forced_down_is_known_down_at_the_next_decision(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    site.spoken_for.add(nova.compute("cmp-1", world.provider()))
+    site.decide()
+    assert site.decide() == []
+
+    nova.change(models.Service, "cmp-1", forced_down=True)
+
+    [event] = site.decide()
+    assert isinstance(event, ServicesRead)
+    assert [(one.host, one.forced_down) for one in event.services] == [("cmp-1", True)]
+
+
+def test_a_host_without_an_agent_is_read_when_it_has_changed_and_only_then(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    own = nova.compute("cmp-1", world.provider())
+    site.refuse()
+    assert nodes_read(site.decide()) == []
+
+    nova.change(models.ComputeNode, "cmp-1", vcpus_used=5)
+    [event] = site.decide()
+    assert (event.node, event.leaves["cn.vcpus_used"]) == (own, 5)
+
+    instance = nova.instance("cmp-1")
+    [event] = site.decide()
+    assert event.members == {instance}
+    assert site.decide() == []
+
+
+def test_what_others_write_to_placement_is_known_at_the_next_decision(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    own = nova.compute("cmp-1", world.provider())
+    site.refuse()
+    site.decide()
+
+    world.set(own, "traits", ["HW_CPU_X86_AVX2"])
+
+    [event] = site.decide()
+    assert event.leaves[f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
+
+
+def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, site: Site) -> None:  # noqa: F811
+    site.spoken_for.add(nova.compute("cmp-1", world.provider()))
+    other = nova.compute("cmp-2", world.provider())
+    site.refuse()
+    nova.change(models.ComputeNode, "cmp-1", vcpus_used=5)
+    nova.change(models.ComputeNode, "cmp-2", vcpus_used=5)
+    assert nodes_read(site.decide()) == [other]
+
+
+def test_where_many_have_no_agent_they_are_left_to_the_poller(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    for number in range(3):
+        nova.compute(f"cmp-{number}", world.provider())
+    assert site.refuse()
+    nova.change(models.ComputeNode, "cmp-1", vcpus_used=5)
+    assert site.decide() == []
+
+
+def test_before_no_leaves_new_computes_are_found_and_gone_ones_forgotten(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    site.refuse()
+    assert not site.refuse()
+    own = nova.compute("cmp-1", world.provider())
+    assert site.refuse()
+    assert nodes_read(site.heard) == [own]
+    nova.change(models.ComputeNode, "cmp-1", deleted=1)
+    assert site.refuse()
+    assert NodesGone(nova.cell_uuid, frozenset({own})) in site.heard
+
+
+def test_a_cell_that_does_not_answer_holds_up_one_request_and_not_the_next(
+    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:
+    nova.compute("cmp-1", world.provider())
+    asked: list[float] = []
+
+    def away(*_: Any) -> Any:
+        asked.append(site.now_s)
+        raise DatabaseError("cell1 is away")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(site.poll, "exceptions", away)
+        for _ in range(3):
+            site.decide()
+    assert len(asked) == 1
+
+    site.now_s += LEFT_ALONE_S
+    assert [type(event) for event in site.decide()][:1] == [ServicesRead]
+
+
+def test_requests_that_come_together_share_a_look_that_began_after_all_of_them() -> None:
+    begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    looks: list[int] = []
+
+    def look() -> bool:
+        looks.append(len(looks))
+        begun.release()
+        assert go_on.acquire(timeout=WAIT_S)
+        return True
+
+    shared = SharedLook(look, lambda: float(len(looks)))
+    first = threading.Thread(target=shared.take)
+    first.start()
+    assert begun.acquire(timeout=WAIT_S)
+    late = [threading.Thread(target=shared.take) for _ in range(5)]
+    for thread in late:
+        thread.start()
+    while shared.waiting < 5:
+        time.sleep(0.01)
+
+    go_on.release()
+    assert begun.acquire(timeout=WAIT_S)
+    go_on.release()
+    for thread in (first, *late):
+        thread.join(WAIT_S)
+
+    assert not any(thread.is_alive() for thread in (first, *late))
+    assert looks == [0, 1]
+
+
+def test_a_look_that_fails_frees_those_who_wait() -> None:
+    answers = iter([RuntimeError("a bug"), None])
+
+    def look() -> bool:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        return False
+
+    shared = SharedLook(look, lambda: 0.0)
+    with pytest.raises(RuntimeError):
+        shared.take()
+    assert shared.take() is False
