@@ -3,8 +3,9 @@
 
 What is asked of Placement is worked out by Nova's own ``resources_from_request_spec``, once with
 pinned CPUs translated to PCPU and, where pinning is asked, once more with VCPU: the two *forms* of
-the request.  A request is *flat* when one provider, the root, can answer it all: only the
-unnumbered group, only classes that root providers carry, no subtree constraint.
+the request.  A request is *flat* when one provider, the root, can answer it all (only the unnumbered
+group, only classes that root providers carry, no subtree constraint), and when Placement looks at all of
+it once more as it writes: it does so at amounts, and neither at traits nor at aggregates.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import nova.conf
 import os_resource_classes as orc
+import os_traits
 from nova.scheduler import utils
 
 from shared_scheduler.decision.request import (
@@ -33,6 +35,9 @@ CONF = nova.conf.CONF
 #: Classes that nova-compute reports on the root provider and nowhere else (DISK_GB may come from a
 #: sharing provider: then the row does not carry it, and the table knows).
 ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
+
+#: Traits that Nova asks about at every request.  The services table tells the first, the other stays.
+OF_EVERY_ROOT = frozenset({os_traits.COMPUTE_STATUS_DISABLED, os_traits.OWNER_NOVA})
 
 #: Of a query these are given by whoever asks: one tree, or a bound on the answer.
 ASKER_CHOOSES = frozenset({"in_tree", "limit"})
@@ -111,10 +116,23 @@ def query(resource_request: Any) -> str:
 
 
 def is_flat(resource_request: Any) -> bool:
-    """Whether the root provider alone can answer it."""
+    """Whether the root provider alone can answer it, and a write to it checks it all."""
     if resource_request.get_num_of_suffixed_groups() or resource_request._same_subtree:
         return False
+    if _asks_what_no_write_checks(resource_request):
+        return False
     return ROOT_CLASSES.issuperset(resource_request.merged_resources())
+
+
+def _asks_what_no_write_checks(resource_request: Any) -> bool:
+    """Traits and aggregates are changed by anybody, at any time: asked of the host that is chosen."""
+    of_root = resource_request._root_required | resource_request._root_forbidden
+    asked = [of_root - OF_EVERY_ROOT]
+    unnumbered = resource_request._rg_by_id.get(None)
+    if unnumbered is not None:
+        asked += [unnumbered.required_traits, unnumbered.forbidden_traits]
+        asked += [unnumbered.aggregates, unnumbered.forbidden_aggregates]
+    return any(asked)
 
 
 def topology_text(

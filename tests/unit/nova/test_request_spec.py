@@ -100,7 +100,6 @@ def test_a_flat_request_says_the_same_in_its_form_and_in_its_query(kind: str) ->
 
     made = request(spec)
 
-    assert made.flat
     for form, text in zip(made.forms, made.queries, strict=True):
         asked = parse_qs(text)
         resources = {k: int(v) for k, v in (r.split(":") for r in asked["resources"][0].split(","))}
@@ -115,6 +114,27 @@ def _traits(values: list[str] | None) -> tuple[frozenset[str], frozenset[str]]:
         frozenset(name for name in names if not name.startswith("!")),
         frozenset(name[1:] for name in names if name.startswith("!")),
     )
+
+
+@pytest.mark.parametrize("kind", ["plain", "volume", "swap and ephemeral", "pinned"])
+def test_amounts_of_the_root_are_flat(kind: str) -> None:
+    spec = SPECS[kind]()
+    spec.root_required.add("OWNER_NOVA")
+    spec.root_forbidden.add("COMPUTE_STATUS_DISABLED")
+
+    assert request(spec).flat
+
+
+@pytest.mark.parametrize("kind", ["traits", "vtpm", "image traits"])
+def test_traits_are_asked_of_placement_because_no_write_checks_them(kind: str) -> None:
+    assert not request(SPECS[kind]()).flat
+
+
+def test_aggregates_are_asked_of_placement_because_no_write_checks_them() -> None:
+    spec = request_spec(requested_destination=objects.Destination(
+        aggregates=["5e08ea53-c4c6-448e-9334-ac4953de3cfa"]))
+
+    assert not request(spec).flat
 
 
 @pytest.mark.parametrize("kind", ["override", "numbered", "port"])
