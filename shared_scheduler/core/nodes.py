@@ -104,6 +104,8 @@ class Node:
     refusals: int = 0
     quarantined: bool = False
     refreshed_s: float = float("-inf")
+    #: when the newest read of the databases began; an older one that comes later is no news
+    read_at_s: float = float("-inf")
 
 
 class Nodes:
@@ -291,9 +293,13 @@ class Nodes:
         if self._freshness_of(known) != Freshness.PROVISIONAL:
             self.counters["reads_ignored"] += 1
             return
+        if event.read_at_s < known.read_at_s:
+            self.counters["reads_overtaken"] += 1
+            return
         if misread(event.leaves, {}):
             self.counters["reads_unusable"] += 1
             return
+        known.read_at_s = event.read_at_s
         known.host = event.host
         self._table.upsert(event.node, event.cell, event.host, event.nodename)
         self._table.load(event.node, event.leaves, consumers_of(event))

@@ -58,8 +58,9 @@ class Settings:
     claims_max: int = 10_000
     #: claims in flight for one node; another host is chosen beyond
     claims_per_node_max: int = 32
-    #: how long the search for alternates may hold up an answer
-    alternates_timeout_s: float = 2.0
+    #: how long the search for alternates may hold up an answer: without them a build that fails on its
+    #: node is not tried elsewhere, so rather a late answer than one without
+    alternates_timeout_s: float = 10.0
 
     #: an agent that was not heard of for this long is silent: its node turns provisional
     silent_after_s: float = SILENT_AFTER_S

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.messages import (
@@ -295,3 +297,15 @@ def test_a_verdict_that_nobody_waits_for_is_harmless() -> None:
     desk = Desk().with_agents("node-1")
     assert desk.hear(Verdict("unknown", "node-1", 1, True, None, 2)) == []
     assert desk.hear(Verdict("unknown", "node-1", 1, False, Reason("no_capacity"))) == []
+
+
+def test_a_read_that_a_newer_one_overtook_is_no_news() -> None:
+    # given two reads of a node without an agent, by two threads
+    desk = Desk()
+    older = replace(node_read("node-1"), read_at_s=1.0)
+    newer = replace(node_read("node-1", vcpus=0), read_at_s=2.0)
+    # when the one that began first comes last
+    desk.give(newer)
+    desk.give(older)
+    # then what the newer one saw stands
+    only(ef.AskFitting, desk.ask())
