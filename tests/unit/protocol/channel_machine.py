@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipe and window as machines that hypothesis drives, each against a model a child could read.
+"""Pipe, network and window as a machine that hypothesis drives.
 
-The world of ``Channel`` is as bad as it gets: every message may be lost, doubled, held back for ever
-so long, and overtaken; the agent restarts, the scheduler's channel goes away, a leaf of its copy rots.
-Whatever happens: nothing is applied out of order, no gap is stepped over, no older epoch changes
-anything; and once the world is kind again, the copy becomes the truth by itself.
+The world is as bad as it gets: every message may be lost, doubled, held back for ever so long, and
+overtaken; the agent restarts, the scheduler's channel goes away, a leaf of its copy rots.  Whatever
+happens: nothing is applied out of order, no gap is stepped over, no older epoch changes anything; and
+once the world is kind again, the copy becomes the truth by itself.
 """
 
 from __future__ import annotations
@@ -12,162 +12,16 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
-from shared_scheduler.protocol.digest import digest_of
-from shared_scheduler.protocol.messages import (
-    Beat,
-    Consumer,
-    Goodbye,
-    Hello,
-    Increment,
-    Role,
-    Snapshot,
-)
+from shared_scheduler.protocol.messages import Beat, Goodbye, Hello, Increment, Role, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Freshness, MessageWindow, Outcome
-
-NODE = "node-1"
-names = st.sampled_from(["cn.a", "cn.b", "numa.0", "pci.x"])
-values = st.one_of(st.none(), st.integers(0, 3), st.lists(st.integers(0, 1), max_size=2))
-uuids = st.sampled_from(["u1", "u2", "u3"])
-consumers = st.one_of(st.none(), st.builds(Consumer, st.just({NODE: {"VCPU": 1}}), st.booleans()))
-
-
-class Copy:
-    """A scheduler's copy of a node: what the messages say, applied plainly."""
-
-    def __init__(self) -> None:
-        self.position = (0, 0)
-        self.leaves: dict[str, Any] = {}
-        self.consumers: dict[str, Any] = {}
-        self.claims: dict[str, Any] = {}
-
-    def apply(self, message: Snapshot | Increment) -> None:
-        if isinstance(message, Snapshot):
-            assert (message.epoch, message.sequence) >= self.position, "rolled back"
-            self.leaves, self.consumers, self.claims = {}, {}, {}
-        else:
-            assert (message.epoch, message.sequence - 1) == self.position, "out of order"
-        self.position = (message.epoch, message.sequence)
-        for mine, news in zip(
-            self.parts, (message.leaves, message.consumers, message.claims), strict=True
-        ):
-            for key, value in news.items():
-                mine.pop(key, None)
-                if value is not None:
-                    mine[key] = value
-
-    @property
-    def parts(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        return self.leaves, self.consumers, self.claims
-
-    def digest(self) -> int:
-        return digest_of(*self.parts)
-
-
-class PipeMachine(RuleBasedStateMachine):
-    """A pipe against plain dictionaries of what is true, and of what was told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-        self.pipe = MessagePipe(NODE, "h", 1, Random(1), body_max_bytes=400)
-        self.truth: tuple[dict[str, Any], dict[str, Any], dict[str, Any]] = ({}, {}, {})
-        self.told = Copy()
-        self.told.position = (1, 0)
-        self.log: list[Increment] = []
-        self.began: set[str] = set()
-        self.ended: set[str] = set()
-        self.flushed_at: list[float] = []
-
-    def note(self, part: int, key: str, value: Any) -> None:
-        self.truth[part].pop(key, None)
-        if value is not None:
-            self.truth[part][key] = value
-
-    def hear(self, messages: Any) -> None:
-        for message in messages:
-            again = decode(encode(message))
-            assert again == message
-            if isinstance(message, Increment):
-                assert message.leaves or message.consumers or message.claims, "an empty increment"
-                assert len(encode(message)) <= 400
-                self.told.apply(message)
-                self.log.append(message)
-                self.ended -= {claim for claim, who in message.claims.items() if who is None}
-            else:
-                assert message == Beat(NODE, 1, self.told.position[1], "h", self.told.digest())
-
-    @rule(name=names, value=values)
-    def a_leaf_changes(self, name: str, value: Any) -> None:
-        self.pipe.set_leaf(name, value)
-        self.note(0, name, value)
-
-    @rule(name=uuids, value=consumers)
-    def a_consumer_changes(self, name: str, value: Any) -> None:
-        self.pipe.set_consumer(name, value)
-        self.note(1, name, value)
-
-    @rule(claim=uuids)
-    def a_claim_begins(self, claim: str) -> None:
-        self.pipe.set_claim(claim, "u9")
-        self.note(2, claim, "u9")
-        self.began.add(claim)
-        self.ended.discard(claim)
-
-    @rule(claim=uuids)
-    def a_claim_ends(self, claim: str) -> None:
-        if claim in self.truth[2]:
-            self.ended.add(claim)
-        self.pipe.set_claim(claim, None)
-        self.note(2, claim, None)
-
-    @rule(seconds=st.sampled_from([0.0, 0.03, 0.1, 1.0, 20.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-        before = self.pipe.sequence
-        self.hear(self.pipe.poll(self.now))
-        if self.pipe.sequence > before:
-            if self.flushed_at:
-                assert self.now - self.flushed_at[-1] >= limits.FLUSH_INTERVAL_S - 1e-9
-            self.flushed_at.append(self.now)
-        assert self.pipe.poll(self.now) == (), "the same moment twice sends nothing"
-
-    @rule()
-    def a_snapshot_is_taken(self) -> None:
-        before = self.pipe.sequence
-        flushed, snapshot = self.pipe.take_snapshot(self.now)
-        if self.pipe.sequence > before:
-            self.flushed_at.append(self.now)
-        self.hear(flushed)
-        assert (snapshot.leaves, snapshot.consumers, snapshot.claims) == self.truth
-        assert snapshot.sequence == self.told.position[1]
-        assert snapshot.digest == self.told.digest()
-        assert not self.ended, "a claim ended and nobody was told"
-
-    @rule(back=st.integers(0, 9))
-    def somebody_missed_some(self, back: int) -> None:
-        after = max(0, self.pipe.sequence - back)
-        assert list(self.pipe.since(1, after) or ()) == self.log[after:]
-
-    @invariant()
-    def is_sane(self) -> None:
-        self.pipe.validate()
-        assert self.pipe.sequence == len(self.log)
-        if not self.pipe.has_changes:
-            assert self.told.parts == self.truth
+from tests.unit.protocol.copies import NODE, Copy, names, uuids, values
 
 
 class ChannelMachine(RuleBasedStateMachine):
@@ -341,9 +195,3 @@ class ChannelMachine(RuleBasedStateMachine):
         self.window.validate()
         if self.window.sequence is not None:
             assert (self.window.epoch, self.window.sequence) == self.copy.position
-
-
-TestPipe = PipeMachine.TestCase
-TestPipe.settings = settings(max_examples=150, stateful_step_count=40)
-TestChannel = ChannelMachine.TestCase
-TestChannel.settings = settings(max_examples=300, stateful_step_count=50)
