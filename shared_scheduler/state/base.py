@@ -11,13 +11,17 @@ from shared_scheduler.state.leaves import PROVIDER
 from shared_scheduler.state.members import Members
 from shared_scheduler.state.overlay import Overlay
 from shared_scheduler.state.pool import POOL_MAX, Pool
+from shared_scheduler.state.resources import add_amounts
 from shared_scheduler.state.row import ROOT, Flat, Row, StoredConsumer, Version, flat
 from shared_scheduler.state.row_columns import RowWriter
 from shared_scheduler.state.touch import Touch, touch_of
 
 #: leaf names seen, so that looking one up is one dictionary access; there are some dozens a node
 TOUCHES_MAX = 65_536
-
+#: sets of leaf names that came together; there are some dozens of those too
+SHAPES_MAX = 4_096
+#: the shape of leaves that must be looked at one by one
+NOT_PLAIN = -1
 
 
 class BaseWriter:
@@ -31,6 +35,8 @@ class BaseWriter:
         self._members = members
         self._pool = pool
         self._touches: dict[str, int] = {}
+        #: what leaves that came together touch, where they only need to be stored
+        self._shapes: dict[tuple[str, ...], int] = {}
         #: consumers that take the same are one object
         self._stored: dict[Flat, StoredConsumer] = {}
         self._names: dict[str, str] = {}
@@ -87,6 +93,27 @@ class BaseWriter:
         return touched
 
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
+        """Nearly always the same few numbers: then the dictionary takes them in one go."""
+        names = tuple(leaves)
+        touched = self._shapes.get(names)
+        if touched is None:
+            touched = self._learn_shape(names)
+        if touched == NOT_PLAIN or None in leaves.values():
+            return self._put_each(row, leaves)
+        row.leaves.update(leaves)
+        return touched
+
+    def _learn_shape(self, names: tuple[str, ...]) -> int:
+        if len(self._shapes) >= SHAPES_MAX:
+            self._shapes.clear()
+        touched = 0
+        for name in names:
+            touched |= self._touches.get(name) or self._learn(name)
+        plain = touched | Touch.NUMBERS == Touch.NUMBERS
+        found = self._shapes[names] = touched if plain else NOT_PLAIN
+        return found
+
+    def _put_each(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
         touched, own, touches = 0, row.leaves, self._touches
         for name, value in leaves.items():
             touch = touches.get(name)
@@ -148,17 +175,11 @@ class BaseWriter:
         """Count what a consumer takes; whether some of it is of another provider than the root."""
         elsewhere = False
         for provider, amounts in stored.rows:
-            is_root = provider == ROOT
-            used = row.used.setdefault(row.node if is_root else provider, {})
-            for rc, amount in amounts:
-                left = used.get(rc, 0) + sign * amount
-                if left:
-                    used[rc] = left
-                else:
-                    used.pop(rc, None)
-                if is_root:
-                    self._writer.room(row, rc, left)
-            elsewhere |= not is_root
+            if provider == ROOT:
+                self._writer.use(row, amounts, sign)
+            else:
+                add_amounts(row.used, {provider: dict(amounts)}, sign)
+                elsewhere = True
         return elsewhere
 
     def _put_member(

@@ -18,11 +18,12 @@ class ChangeLog:
     def __init__(self) -> None:
         self.generation = 1
         self._slots: IntArray = np.zeros(CHANGES_MAX, dtype=np.int64)
+        self._cells = self._slots.data
 
     def note(self, slot: int) -> int:
         """One more change, of this slot; its generation."""
         self.generation = generation = self.generation + 1
-        self._slots[generation % CHANGES_MAX] = slot
+        self._cells[generation % CHANGES_MAX] = slot
         return generation
 
     def since(self, generation: int) -> IntArray | None:

@@ -138,28 +138,28 @@ class HostColumns(ColumnSet):
 
     def put_closed(self, slot: int, code: int) -> None:
         """Why it is not considered, 0 if it is."""
-        before = int(self.closed.array[slot])
+        before = self.closed.cells[slot]
         if before != code:
             self.closed_counts[before] -= 1
             self.closed_counts[code] += 1
-            self.closed.array[slot] = code
+            self.closed.cells[slot] = code
 
     def put_up(self, slot: int, up: bool) -> None:
         """Whether its service takes servers."""
-        before = bool(self.up.array[slot])
+        before = self.up.cells[slot]
         if before != up:
             self.down_count += 1 if before else -1
-            self.up.array[slot] = up
+            self.up.cells[slot] = up
 
     def put_tallied(self, name: str, slot: int, value: float) -> None:
         """Write one of ``TALLIED``."""
         column: Column = getattr(self, name)
-        before = float(column.array[slot])
+        before = column.cells[slot]
         if before != value:
             tally = self._tallies[name]
             self._count(tally, before, -1)
             tally[value] += 1
-            column.array[slot] = value
+            column.cells[slot] = value
 
     def is_uniform(self, name: str) -> bool:
         """Whether all hosts are known to hold the same value in this column."""

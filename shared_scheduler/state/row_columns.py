@@ -42,12 +42,12 @@ class RowWriter:
         columns, slot = self._columns, row.slot
         total, used, ratio, ram_mb, disk_mb, instances, io_ops, failed = numbers
         free = total * ratio - used
-        columns.free_vcpus.array[slot] = free if free > 0 else 0
-        columns.free_ram_mb.array[slot] = ram_mb if ram_mb > 0 else 0
-        columns.free_disk_mb.array[slot] = disk_mb if disk_mb > 0 else 0
-        columns.num_instances.array[slot] = instances
-        columns.num_io_ops.array[slot] = io_ops
-        if columns.failed_builds.array[slot] != failed:
+        columns.free_vcpus.cells[slot] = free if free > 0 else 0
+        columns.free_ram_mb.cells[slot] = ram_mb if ram_mb > 0 else 0
+        columns.free_disk_mb.cells[slot] = disk_mb if disk_mb > 0 else 0
+        columns.num_instances.cells[slot] = instances
+        columns.num_io_ops.cells[slot] = io_ops
+        if columns.failed_builds.cells[slot] != failed:
             columns.put_tallied("failed_builds", slot, failed)
 
     def pools(self, row: Row) -> None:
@@ -108,7 +108,7 @@ class RowWriter:
         found: dict[str, int] = {}
         for provider in self._others(row):
             for rc, inventory in provider.inventories.items():
-                found[rc] = max(found.get(rc, -1), _room(row, provider, rc, inventory))
+                found[rc] = max(found.get(rc, -1), _room_of(row, provider, rc, inventory))
         row.elsewhere = self._pool.same(frozenset(found), frozenset(found))
         for rc in self._columns.rooms.keys() | found.keys():
             self._columns.rooms_of(rc).put_elsewhere(row.slot, rc in found, found.get(rc, -1))
@@ -129,26 +129,38 @@ class RowWriter:
             if uuid not in row.providers and p.aggregates & aggregates
         )
 
+    def use(self, row: Row, amounts: Iterable[tuple[str, int]], sign: int) -> None:
+        """Count amounts of the root provider, and what room is left of their classes."""
+        used, rooms = row.used.get(row.node), self._columns.rooms
+        if used is None:
+            used = row.used[row.node] = {}
+        limits, slot = row.root.limits, row.slot
+        for rc, amount in amounts:
+            now = used.get(rc, 0) + sign * amount
+            if now:
+                used[rc] = now
+            else:
+                used.pop(rc, None)
+            limit = limits.get(rc)
+            if limit is not None and rc in rooms:
+                free = limit[0] - now
+                rooms[rc].room.cells[slot] = free if free < limit[1] else limit[1]
+            else:
+                self._room(row, rc, now)
+
     def rooms(self, row: Row, classes: Iterable[str]) -> None:
         """The root's free room of these classes."""
         used = row.used.get(row.node, {})
         for rc in classes:
-            self.room(row, rc, used.get(rc, 0))
+            self._room(row, rc, used.get(rc, 0))
 
-    def room(self, row: Row, resource_class: str, used: int) -> None:
-        """The same of one class."""
-        rooms = self._columns.rooms.get(resource_class)
-        if rooms is None:
-            rooms = self._columns.rooms_of(resource_class)
-        limits = row.root.limits.get(resource_class)
-        if limits is None:
-            rooms.room.array[row.slot] = -1
-            return
-        free = limits[0] - used
-        rooms.room.array[row.slot] = free if free < limits[1] else limits[1]
+    def _room(self, row: Row, resource_class: str, used: int) -> None:
+        cells = self._columns.rooms_of(resource_class).room.cells
+        limit = row.root.limits.get(resource_class)
+        cells[row.slot] = -1 if limit is None else min(limit[0] - used, limit[1])
 
 
-def _room(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int:
+def _room_of(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int:
     """The largest amount that another provider gives.
 
     What others use of a sharing provider is not known here, so its room is what it has at most.

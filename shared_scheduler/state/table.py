@@ -221,12 +221,12 @@ class HostTable:
         row = self._rows[slot]
         assert row is not None
         touched = self._base.apply(row, leaves, consumers, claims, Version(epoch, sequence))
-        if touched & Touch.READY or self.columns.closed.array[slot] == NEVER_REPORTED:
+        if touched & Touch.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
             self._closed(row)
         if touched & (Touch.STATIC | Touch.PROVIDERS):
             self._static(row)
         else:
-            self.columns.changed_at.array[slot] = self.changes.note(slot)
+            self.columns.changed_at.cells[slot] = self.changes.note(slot)
 
     def version(self, node: str) -> Version:
         """(epoch, sequence) of the base; (0, 0) if it came from the databases."""
@@ -364,12 +364,12 @@ class HostTable:
         return self.changes.generation
 
     def _changed(self, row: Row) -> None:
-        self.columns.changed_at.array[row.slot] = self.changes.note(row.slot)
+        self.columns.changed_at.cells[row.slot] = self.changes.note(row.slot)
 
     def _static(self, row: Row) -> None:
         self._changed(row)
         self.static_generation = self.generation
-        self.columns.static_at.array[row.slot] = self.generation
+        self.columns.static_at.cells[row.slot] = self.generation
 
     def _moved(self, row: Row) -> None:
         self._static(row)
