@@ -144,7 +144,7 @@ def nova_common(layout: Layout, settings: Settings, cell: int) -> Sections:
         "barbican": {"auth_endpoint": layout.endpoint("keystone")},
         "oslo_concurrency": {"lock_path": str(layout.run / "nova-lock")},
         "vnc": {"enabled": "false"},
-        "quota": {"instances": "-1", "cores": "-1", "ram": "-1"},
+        "quota": {name: "-1" for name in ("instances", "cores", "ram", "server_groups", "server_group_members")},
         "pci": {"alias": "\n".join([
             json.dumps({"name": "gpu", "device_type": "type-PCI", "numa_policy": "preferred", **GPU}),
             json.dumps({"name": "vf", "device_type": "type-VF", "numa_policy": "preferred", **VF}),

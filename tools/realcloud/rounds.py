@@ -6,17 +6,20 @@ dedicated CPUs and the memory, of which there are more than enough; what binds i
 of one NUMA cell, the pages of one cell, PCI devices. So whoever does not know it picks nodes that give the build back.
 """
 
+import json
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from shared_scheduler.state.leaves import PCI, PCI_STATIC
 
 from .bursts import BurstReport, burst
 from .catalog import Flavor
 from .cloud import Cloud
 from .errors import CloudError
-from .tables import wait_idle
+from .tables import rows, wait_idle
 
 EMPTY_TIMEOUT_S = 120.0
 PINNED = {"hw:cpu_policy": "dedicated"}
@@ -65,7 +68,8 @@ class Round:
 
 def begin(cloud: Cloud, schedulers: int, computes: int = 3) -> None:
     """A cloud of this hardware, without servers."""
-    cloud.up(scheduler="shared", schedulers=schedulers, computes=computes, agents="all", hardware_of={}, **HARDWARE)
+    cloud.up(scheduler="shared", schedulers=schedulers, computes=computes, agents="all", hardware_of={},
+             service_down_time_s=60, **HARDWARE)  # fmt: skip
     cloud.reset()
     for kind in KINDS:
         cloud.add_flavor(kind.flavor)
@@ -77,6 +81,43 @@ def play(cloud: Cloud, scheduler: str, rounds: int, first: int = 0) -> list[Roun
     return [play_one(cloud, scheduler, KINDS[number % len(KINDS)]) for number in range(first, first + rounds)]
 
 
+def wait_empty(cloud: Cloud, scheduler: str) -> None:
+    """Until nova-compute counts nothing any more, and Placement, and our tables.
+
+    A server that is deleted in the middle of nova-compute's audit leaves a device taken until the next audit; that is
+    Nova's, and would be counted against whoever comes next.
+    """
+    cloud.wait(lambda: not cloud.usages(), "Placement to be empty", EMPTY_TIMEOUT_S)
+    cloud.wait(lambda: free_devices(cloud) == devices(cloud), "nova-compute to free every device", EMPTY_TIMEOUT_S)
+    if scheduler == "shared":
+        wait_idle(cloud)
+        cloud.wait(lambda: table_devices(cloud) == {devices(cloud)}, "our tables to have every device",
+                   EMPTY_TIMEOUT_S)  # fmt: skip
+
+
+def devices(cloud: Cloud) -> int:
+    """PCI devices of all computes."""
+    hardware = cloud.settings.hardware
+    return cloud.settings.computes * (hardware.gpus + hardware.vfs)
+
+
+def free_devices(cloud: Cloud) -> int:
+    """Those that nova-compute's records show as free."""
+    found = cloud.sql("nova_cell1", "SELECT pci_stats FROM compute_nodes WHERE deleted = 0")
+    pools = [pool for (text,) in found if text for pool in json.loads(text)["nova_object.data"]["objects"]]
+    return sum(pool["nova_object.data"]["count"] for pool in pools)
+
+
+def table_devices(cloud: Cloud) -> set[int]:
+    """Those that each of our schedulers' tables shows as free."""
+    return {sum(free_in(row["leaves"]) for row in table) for table in rows(cloud, "tables")}
+
+
+def free_in(leaves: Mapping[str, Any]) -> int:
+    counts = [count for name, count in leaves.items() if name.startswith(PCI) and not name.startswith(PCI_STATIC)]
+    return sum(count for count in counts if isinstance(count, int))
+
+
 def use(cloud: Cloud, scheduler: str) -> None:
     """Let this scheduler serve; agents stay, which changes nothing for the stock one."""
     if cloud.settings.scheduler != scheduler:
@@ -85,9 +126,7 @@ def use(cloud: Cloud, scheduler: str) -> None:
 
 def play_one(cloud: Cloud, scheduler: str, kind: Kind) -> Round:
     """Fill the empty cloud at once, count, and empty it again."""
-    cloud.wait(lambda: not cloud.usages(), "Placement to be empty", EMPTY_TIMEOUT_S)
-    if scheduler == "shared":
-        wait_idle(cloud)
+    wait_empty(cloud, scheduler)
     count = kind.per_compute * cloud.settings.computes
     return summed(scheduler, kind, burst(cloud, count, count, flavor=kind.flavor.name, freeze_conductor=True))
 
@@ -101,15 +140,15 @@ def summed(scheduler: str, kind: Kind, report: BurstReport) -> Round:
 def contest(cloud: Cloud, rounds: int, stock: int, block: int, keep: Callable[[list[Round]], None]) -> list[Round]:
     """`rounds` under ours and `stock` under nova-scheduler, in turns; `block` of ours are one turn.
 
-    `keep` gets all that were played after each turn.
+    `keep` gets all that were played after each round.
     """
     played: list[Round] = []
     turns = max(1, math.ceil(rounds / block))
     for turn in range(turns):
         for scheduler, total in (("shared", rounds), ("nova", stock)):
             first, end = total * turn // turns, total * (turn + 1) // turns
-            if end > first:
-                played += play(cloud, scheduler, end - first, first)
+            for number in range(first, end):
+                played += play(cloud, scheduler, 1, number)
                 keep(played)
     return played
 
@@ -118,13 +157,13 @@ def table(played: Iterable[Round]) -> list[dict[str, Any]]:
     """One row for each kind of request and scheduler, then one for each scheduler over all."""
     played = list(played)
     schedulers = sorted({each.scheduler for each in played}, reverse=True)
-    rows = [
+    lines = [
         _row(kind.flavor.name, scheduler, [r for r in played if (r.kind, r.scheduler) == (kind.flavor.name, scheduler)])
         for kind in KINDS
         for scheduler in schedulers
     ]
     totals = [_row("all", scheduler, [r for r in played if r.scheduler == scheduler]) for scheduler in schedulers]
-    return [row for row in [*rows, *totals] if row["rounds"]]
+    return [row for row in [*lines, *totals] if row["rounds"]]
 
 
 def _row(kind: str, scheduler: str, played: list[Round]) -> dict[str, Any]:

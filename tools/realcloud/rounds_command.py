@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--block", type=int, default=10, help="of our rounds before it is the other's turn (default 10)")
     top.add_argument("--schedulers", type=int, default=4, help="processes of each kind (default 4)")
     top.add_argument("--computes", type=int, default=3, help="default 3")
-    top.add_argument("--save", type=Path, metavar="FILE", help="write all figures there, after each block")
+    top.add_argument("--save", type=Path, metavar="FILE", help="write all figures there, after each round")
     top.add_argument("--show", type=Path, metavar="FILE", help="only print the figures of a saved run")
     top.add_argument("--format", choices=("text", "json", "rst"), default="text")
     top.add_argument("--keep", action="store_true", help="leave the cloud running")
@@ -57,7 +57,7 @@ def run(cloud: Cloud, arguments: argparse.Namespace) -> int:
     stock = arguments.rounds if arguments.stock is None else arguments.stock
 
     def keep(played: list[rounds.Round]) -> None:
-        say(f"{len(played)} of {arguments.rounds + stock} rounds")
+        say(f"{len(played)} of {arguments.rounds + stock} rounds: {played[-1]}")
         if arguments.save:
             arguments.save.write_text(json.dumps(rounds.results(cloud, played), indent=1) + "\n")
 

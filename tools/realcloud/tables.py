@@ -10,10 +10,11 @@ from .cloud import Cloud
 IDLE_TIMEOUT_S = 120.0
 
 
-def rows(cloud: Cloud) -> list[list[dict[str, Any]]]:
-    """For each scheduler that answers, a short row of each node (`service/inspection.py`)."""
+def rows(cloud: Cloud, question: str = "nodes") -> list[list[dict[str, Any]]]:
+    """For each scheduler that answers, a row of each node: short, or with `tables` all of it
+    (`service/inspection.py`)."""
     try:
-        return [answer["nodes"] for answer in admin.ask_all(cloud.layout.admin_sockets, "nodes")]
+        return [answer["nodes"] for answer in admin.ask_all(cloud.layout.admin_sockets, question)]
     except admin.AdminError:
         return []  # none has come so far
 
