@@ -177,7 +177,15 @@ def is_alive(process: Process) -> bool:
 def is_same(pid: int, start_ticks: int) -> bool:
     """Whether the process that started at `start_ticks` still lives under this id."""
     stat = stat_of(pid)
-    return stat is not None and stat.state != "Z" and stat.start_ticks == start_ticks
+    return stat is not None and stat.start_ticks == start_ticks and (stat.state != "Z" or has_threads(pid))
+
+
+def has_threads(pid: int) -> bool:
+    """Whether a process whose first thread has ended has others: these still hold its files and ports."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
 
 
 def start_ticks_of(pids: Iterable[int]) -> dict[int, int]:
