@@ -341,7 +341,10 @@ class Claims:
     def on_write_timer(self, turn: Turn, claim_id: str) -> None:
         """The write was lost on its way; what stands there must be taken back."""
         detail = "the write was never answered"
-        self._given_up[claim_id] = self._open[claim_id]
+        claim = self._open.get(claim_id)
+        if claim is None:
+            return
+        self._given_up[claim_id] = claim
         if len(self._given_up) > self._settings.released_max:
             self._given_up.popitem(last=False)
         self.on_written(turn, AllocationWritten(claim_id, WriteCode.UNREACHABLE, detail))
