@@ -13,6 +13,7 @@ that event waits until the one under way is done, but not longer, so that a call
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -26,8 +27,13 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore, StepFailedError
 from shared_scheduler.decision.request import Request
 from shared_scheduler.service.channel import Channel
+from shared_scheduler.service.turns import Turns
 
 LOG = logging.getLogger(__name__)
+
+#: How long a thread may compute while another one waits to, Python's default is 5 ms: a decision must
+#: not wait that long for the thread that decodes a burst.
+SWITCH_S = 0.001
 
 #: How much longer than the core's deadline a caller waits, before it is told that we are broken.
 GRACE_S = 5.0
@@ -87,7 +93,7 @@ class Engine:
         self.channels: dict[str, Channel] = {}
         self.counters: Counter[str] = Counter()
         self._sinks: Sinks | None = None
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._owner = 0
         self._pending: deque[ev.Event] = deque()
         self._waiting: dict[int, futures.Future[Outcome]] = {}
@@ -100,6 +106,7 @@ class Engine:
 
     def start(self, sinks: Sinks) -> None:
         """Begin to carry out effects."""
+        sys.setswitchinterval(SWITCH_S)
         self._sinks = sinks
         for sink in (sinks.writer, sinks.asker, sinks.reader):
             sink.start()
@@ -169,7 +176,7 @@ class Engine:
         if self._owner == threading.get_ident():
             self._pending.append(event)
             return
-        with self._lock:
+        with self._turns:
             self._owner = threading.get_ident()
             try:
                 self._pending.append(event)
@@ -181,7 +188,7 @@ class Engine:
 
     def look(self, question: Callable[[SchedulerCore], T]) -> T:
         """Ask the core something while nothing changes; keep it short."""
-        with self._lock:
+        with self._turns:
             return question(self.core)
 
     def _step(self, event: ev.Event) -> None:
