@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 import time
 from typing import Any
 
-from shared_scheduler.cmd.arguments import number, whole
 from shared_scheduler.cmd.live_view import LiveView
+from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
 from shared_scheduler.core.settings import Settings
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.network import Weather
@@ -39,34 +38,17 @@ SETTINGS = Settings(
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("--nodes", type=whole(1, 5_000), default=300)
-    parser.add_argument("--schedulers", type=whole(1, 16), default=4)
-    parser.add_argument(
-        "--rate",
-        type=number(0.1, 1_000),
-        default=40.0,
-        metavar="PER_S",
-        help="requests a second (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--loss",
-        type=number(0, 0.5),
-        default=0.01,
-        metavar="PART",
-        help="messages lost, 0.05 or 5%% (default: %(default)s)",
-    )
-    parser.add_argument("--seed", type=whole(0, 2**63 - 1), help="default: drawn")
-    parser.add_argument(
-        "--duration", type=number(1, 86_400), default=20.0, metavar="S", help="seconds (default: %(default)s)"
-    )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_size(parser, nodes_max=5_000, schedulers_max=16)
+    add_habits(parser, rate_max=1_000)
+    add_weather(parser, loss_max=0.5)
+    add_run(parser)
+    parser.set_defaults(nodes=300, schedulers=4, duration=20.0, rate=40.0, loss=0.01)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show it."""
-    seed = args.seed if args.seed is not None else random.SystemRandom().getrandbits(32)
     world = World(
-        seed,
+        seed_of(args),
         Sizes(nodes=args.nodes, schedulers=args.schedulers, beat_interval_s=BEAT_S),
         Habits(rate_per_s=args.rate, lifetime_s=15.0),
         Weather(loss=args.loss, duplicates=args.loss, late=args.loss, late_max_s=0.2),

@@ -17,7 +17,7 @@ class Progress:
         self._title = title
         self._out = out if out is not None else sys.stderr
         self._on = self._out.isatty()
-        self._shown = -1
+        self._shown = (-1, "")
 
     def __enter__(self) -> Progress:
         self.show(0.0)
@@ -33,13 +33,13 @@ class Progress:
             self._out.write("\r\x1b[K")
             self._out.flush()
 
-    def show(self, part: float) -> None:
-        """Redraw if the bar grew."""
+    def show(self, part: float, note: str = "") -> None:
+        """Redraw if the bar grew or the note changed."""
         percent = int(100 * part)
-        if not self._on or percent == self._shown:
+        if not self._on or (percent, note) == self._shown:
             return
-        self._shown = percent
+        self._shown = (percent, note)
         full = int(WIDTH * part)
         bar = "#" * full + "-" * (WIDTH - full)
-        self._out.write(f"\r{self._title} [{bar}] {percent:3d}%")
+        self._out.write(f"\r{self._title} [{bar}] {percent:3d}% {note}".rstrip())
         self._out.flush()

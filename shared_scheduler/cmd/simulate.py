@@ -6,48 +6,51 @@ Exit code 1 when an invariant was broken; the last lines then say how to see it 
 
 examples:
   shared-scheduler-manage simulate --seed 7 --nodes 50 --schedulers 3 --loss 5% --fault-every 3
-  shared-scheduler-manage simulate --seeds 300 --seed 1     many short worlds, parameters drawn
+  shared-scheduler-manage simulate --seeds 20000 --seed 1   many short worlds, parameters drawn
+  shared-scheduler-manage simulate --nodes 10000 --schedulers 8 --duration 30 --rate 50
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
+import os
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from shared_scheduler.cmd.arguments import number, whole
 from shared_scheduler.cmd.progress import Progress
+from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
+from shared_scheduler.sim.agenda import DETAILED_LINES
+from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.report import as_text, report
-from shared_scheduler.sim.run import RunPlan, drawn
+from shared_scheduler.sim.run import RunPlan, drawn, story
 from shared_scheduler.sim.run import run as run_plan
+from shared_scheduler.sim.swarm import Outcome, Total, many
+from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Habits
-from shared_scheduler.sim.world import Sizes, World
+from shared_scheduler.sim.world import Sizes
+
+#: broken seeds that are told; the first of them is run again for its trace
+BROKEN_TOLD_MAX = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("--seed", type=whole(0, 2**63 - 1), help="decides everything")
-    parser.add_argument(
-        "--seeds",
-        type=whole(1, 1_000_000),
-        metavar="N",
-        help="run N seeds from --seed on, sizes and faults drawn from each seed",
-    )
-    parser.add_argument("--nodes", type=whole(1, 20_000), default=50)
-    parser.add_argument("--schedulers", type=whole(1, 64), default=3)
-    parser.add_argument(
-        "--rate",
-        type=number(0.01, 10_000),
-        default=20.0,
-        metavar="PER_S",
-        help="requests a second (default: %(default)s)",
-    )
+    add_size(parser, nodes_max=20_000, schedulers_max=64)
+    add_habits(parser, rate_max=10_000)
+    _add_more_habits(parser)
+    add_weather(parser, loss_max=1)
+    _add_more_weather(parser)
+    add_run(parser)
+    _add_many(parser)
+    parser.set_defaults(nodes=50, schedulers=3, duration=60.0, rate=20.0, loss=0.0)
+
+
+def _add_more_habits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lifetime",
         type=number(0.1, 100_000),
@@ -56,22 +59,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how long an instance lives (default: %(default)s)",
     )
     parser.add_argument(
-        "--duration",
-        type=number(1, 1_000_000),
-        default=60.0,
-        metavar="S",
-        help="virtual seconds (default: %(default)s)",
+        "--topologies",
+        type=number(0, 1),
+        default=0.0,
+        metavar="PART",
+        help="requests for NUMA cells, large pages or devices (nodes have some where not 0)",
     )
-    parser.add_argument("--loss", type=number(0, 1), default=0.0, metavar="PART", help="messages lost, 0.05 or 5%%")
-    parser.add_argument("--duplicates", type=number(0, 1), default=0.0, metavar="PART")
+    parser.add_argument(
+        "--migrations",
+        type=number(0, 1_000),
+        default=0.0,
+        metavar="PER_S",
+        help="live migrations a second, of which no scheduler hears",
+    )
+    part = number(0, 1)
+    parser.add_argument("--agentless", type=part, default=0.0, metavar="PART", help="nodes without an agent")
+    parser.add_argument("--newer", type=part, default=0.0, metavar="PART", help="peers of a later release")
+
+
+def _add_more_weather(parser: argparse.ArgumentParser) -> None:
+    part = number(0, 1)
+    parser.add_argument("--duplicates", type=part, default=0.0, metavar="PART", help="messages doubled")
+    parser.add_argument("--garbled", type=part, default=0.0, metavar="PART", help="messages cut short")
     parser.add_argument(
         "--late",
-        type=number(0, 1),
+        type=part,
         default=0.0,
         metavar="PART",
         help="messages delayed by up to a second, so that others overtake them",
     )
-    parser.add_argument("--agentless", type=number(0, 1), default=0.0, metavar="PART", help="nodes without an agent")
     parser.add_argument(
         "--fault-every",
         type=number(0, 100_000),
@@ -79,19 +95,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="about one fault (cut, crash, storm ...) each so many seconds",
     )
-    parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("--trace", metavar="FILE", help="write the last lines of the trace")
+
+
+def _add_many(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seeds",
+        type=whole(1, 10_000_000),
+        metavar="N",
+        help="run N seeds from --seed on, sizes, habits and faults drawn from each seed",
+    )
+    parser.add_argument(
+        "--jobs", type=whole(1, 1_024), metavar="N", help="processes for --seeds (default: one a CPU)"
+    )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write what happened: of the one world, or of the first broken one of --seeds",
+    )
 
 
 def plan_of(args: argparse.Namespace) -> RunPlan:
     """What the arguments ask for."""
-    seed = args.seed if args.seed is not None else random.SystemRandom().getrandbits(32)
+    board = Board() if args.topologies else None
     return RunPlan(
-        seed=seed,
+        seed=seed_of(args),
         duration_s=args.duration,
-        sizes=Sizes(nodes=args.nodes, schedulers=args.schedulers, agentless=args.agentless),
-        habits=Habits(rate_per_s=args.rate, lifetime_s=args.lifetime),
-        weather=Weather(loss=args.loss, duplicates=args.duplicates, late=args.late),
+        sizes=Sizes(
+            nodes=args.nodes,
+            schedulers=args.schedulers,
+            agentless=args.agentless,
+            newer=args.newer,
+            size=Size(board=board),
+        ),
+        habits=Habits(
+            rate_per_s=args.rate,
+            lifetime_s=args.lifetime,
+            topologies=args.topologies,
+            migrations_per_s=args.migrations,
+        ),
+        weather=Weather(
+            loss=args.loss, duplicates=args.duplicates, garbled=args.garbled, late=args.late
+        ),
         fault_every_s=args.fault_every,
     )
 
@@ -105,53 +149,52 @@ def _one(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     began_s = time.monotonic()
     with Progress(f"seed {plan.seed}") as progress:
-        world = run_plan(plan, progress.show)
-    figures = report(world)
+        world = run_plan(plan, progress.show, DETAILED_LINES if args.trace else 0)
     wall_s = time.monotonic() - began_s
-    figures["wall_s"] = round(wall_s, 2)
-    figures["times_real_time"] = round(world.now / wall_s, 1)
+    figures = report(world) | {
+        "wall_s": round(wall_s, 2),
+        "times_real_time": round(world.now / wall_s, 1),
+    }
     _print(figures, args.format)
     if args.trace:
-        _write_trace(world, args.trace)
+        _write(args.trace, story(plan, world))
     if world.checkers.violations:
-        print(f"\nan invariant is broken; see it again:\n  {plan.command()} --trace trace.txt", file=sys.stderr)
+        print(
+            f"\nan invariant is broken; see it again:\n  {plan.command()} --trace trace.txt",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
 
 def _many(args: argparse.Namespace) -> int:
-    first = args.seed if args.seed is not None else random.SystemRandom().getrandbits(32)
-    total: Counter[str] = Counter()
-    broken: dict[int, list[str]] = {}
+    first, total, broken = seed_of(args), Total(), list[Outcome]()
     began_s = time.monotonic()
     with Progress(f"{args.seeds} seeds from {first}") as progress:
-        for i in range(args.seeds):
-            world = run_plan(drawn(first + i))
-            total.update(seeds=1, checks=sum(world.checkers.checked.values()))
-            total.update(requests=world.counters["requests"], virtual_s=int(world.now))
-            if world.checkers.violations:
-                broken[first + i] = [v.line() for v in world.checkers.violations[:3]]
-            progress.show((i + 1) / args.seeds)
-    figures: dict[str, Any] = {
-        "first_seed": first,
-        **total,
-        "wall_s": round(time.monotonic() - began_s, 1),
-        "broken_seeds": len(broken),
-    }
-    _print(figures, args.format)
-    for seed, lines in broken.items():
-        print(
-            f"\nseed {seed}: shared-scheduler-manage simulate --seeds 1 --seed {seed}",
-            *lines,
-            sep="\n  ",
-            file=sys.stderr,
-        )
+        for outcome in many(range(first, first + args.seeds), args.jobs or os.cpu_count() or 1):
+            total.add(outcome)
+            if outcome.broken:
+                broken.append(outcome)
+            progress.show(total.seeds / args.seeds, f"{len(broken)} broken")
+    wall_s = time.monotonic() - began_s
+    _print({"first_seed": first} | total.figures(wall_s), args.format)
+    _tell_broken(sorted(broken, key=lambda outcome: outcome.seed), args.trace)
     return 1 if broken else 0
+
+
+def _tell_broken(broken: list[Outcome], trace: str | None) -> None:
+    for outcome in broken[:BROKEN_TOLD_MAX]:
+        command = drawn(outcome.seed).command()
+        print(f"\nseed {outcome.seed}: {command} --trace trace.txt", *outcome.broken, sep="\n  ", file=sys.stderr)
+    if broken and trace:
+        plan = drawn(broken[0].seed)
+        _write(trace, story(plan, run_plan(plan, lines=DETAILED_LINES)))
 
 
 def _print(figures: dict[str, Any], how: str) -> None:
     print(json.dumps(figures, indent=2) if how == "json" else as_text(figures))
 
 
-def _write_trace(world: World, name: str) -> None:
-    Path(name).write_text("".join(f"{line}\n" for line in world.trace.lines()))
+def _write(name: str, lines: Any) -> None:
+    with Path(name).open("w") as file:
+        file.writelines(f"{line}\n" for line in lines)

@@ -13,6 +13,8 @@ Action = Callable[..., None]
 
 #: lines of a trace that are kept in memory; the digest covers all of them
 TRACE_KEPT_LINES = 20_000
+#: the same of a detailed trace, which is asked for when somebody wants to read it
+DETAILED_LINES = 2_000_000
 
 
 class Agenda:
@@ -49,12 +51,17 @@ class Agenda:
 
 
 class Trace:
-    """What happened, one line each: a digest of all of it, and the last lines for people."""
+    """What happened, one line each: a digest of all of it, and the last lines for people.
 
-    def __init__(self, agenda: Agenda, kept_lines: int = TRACE_KEPT_LINES) -> None:
+    ``detailed_lines``: keep so many, with details (each message, each window's phases); the digest
+    does not cover details, so that it is the same with and without them.
+    """
+
+    def __init__(self, agenda: Agenda, detailed_lines: int = 0) -> None:
         self._agenda = agenda
         self._hash = blake2b(digest_size=16)
-        self._lines: deque[str] = deque(maxlen=kept_lines)
+        self._lines: deque[str] = deque(maxlen=detailed_lines or TRACE_KEPT_LINES)
+        self.detailed = detailed_lines > 0
         self.count = 0
 
     def note(self, who: str, what: str) -> None:
@@ -64,6 +71,10 @@ class Trace:
         self._hash.update(b"\n")
         self._lines.append(line)
         self.count += 1
+
+    def detail(self, who: str, what: str) -> None:
+        """The same, for those who want to read all of it.  Ask ``detailed`` first."""
+        self._lines.append(f"{self._agenda.now:.6f} {who} {what}")
 
     def digest(self) -> str:
         """32 hex digits over every line so far: equal traces have equal digests."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold, whatever happens.  Each invariant has a name and a sentence.
+"""Looks over the shoulder of every part of a world while it runs (``rest.py``: when it is at rest).
 
-Most are checked when something happens that could break them (an agent accepts, a scheduler takes a
-step, a request is answered); the last ones after the faults are healed and the world is at rest.
+What is checked is listed in ``invariants.py``; each check is made when something happens that could
+break it: an agent sends, a scheduler takes a step, a request is answered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
@@ -21,64 +21,27 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
     Verdict,
 )
+from shared_scheduler.sim.invariants import InvariantBroken, Violation
 from shared_scheduler.sim.published import Published
-from shared_scheduler.sim.workload import Asked, Fate
+from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
+from shared_scheduler.sim.workload import Asked
 from shared_scheduler.state.resources import same_allocations, sum_amounts
-from shared_scheduler.state.row import Freshness, Version
+from shared_scheduler.state.row import Version
 
 if TYPE_CHECKING:
+    from compute_agent.core import AgentCore
     from shared_scheduler.sim.nodes import SimNode
     from shared_scheduler.sim.schedulers import SimScheduler
     from shared_scheduler.sim.world import World
 
 #: the answer to a request may be this much later than its deadline
 LATE_MAX_S = 0.1
-#: messages that have no place in a world at rest
-NOISE = frozenset({"sent_increment", "sent_snapshot", "sent_resync", "sent_claim", "sent_release", "sent_verdict"})
-
-#: name -> what it says
-INVARIANTS = {
-    "no_overcommit": "No node holds more than it can by claims that its agent accepted.",
-    "one_ending": "Every claim ends exactly once.",
-    "sequence_grows": "Per node and epoch, the applied sequence only grows.",
-    "older_epoch": "A message of an older epoch changes nothing.",
-    "row_is_truth": "A row equals the agent's state at the row's sequence.",
-    "overlay": "A row's overlay holds exactly this scheduler's claims that may still be unseen.",
-    "bounds": "No buffer passes its bound, no window is in a state that it cannot be in.",
-    "reasons_add_up": "The hosts of a decision's reasons and survivors are all the hosts.",
-    "answered_once": "Every request is answered once, and in time.",
-    "written_first": "What an answer names stands in Placement.",
-    "alternates": "Alternates are of the chosen host's cell, none of the chosen hosts.",
-    "converged": "At rest, every row is fresh, equals the truth and holds no claim of its own.",
-    "no_orphans": "At rest, nothing is allocated and no claim is pending without an owner.",
-    "quiet": "At rest, nobody asks for snapshots, and nothing but beats and Hellos is sent.",
-    "no_request_left": "At rest, no request and no claim is under way.",
-}
-
 #: violations that are kept, so that a world that is broken everywhere still ends
 VIOLATIONS_MAX = 20
 
 
-class InvariantBroken(AssertionError):
-    """Raised by ``Checkers.demand``; the text names the first violations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One broken invariant: its name, when, where, and what was seen."""
-
-    name: str
-    at_s: float
-    where: str
-    what: str
-
-    def line(self) -> str:
-        """One line for people."""
-        return f"{self.at_s:.6f} {self.where}: {self.name}: {INVARIANTS[self.name]} {self.what}"
-
-
 class Checkers:
-    """Looks over the shoulder of every part of a world.
+    """``violations`` is what was broken, ``checked`` how often what was looked at.
 
     ``rows_every``: of the steps that apply something to a row, every so many-th is followed by a
     full comparison with what the agent published (costly); 0 turns it off.
@@ -88,21 +51,29 @@ class Checkers:
         self.violations: list[Violation] = []
         self.checked: Counter[str] = Counter()
         self.rows_every = rows_every
+        #: node -> snapshots that its agent sent
+        self.snapshots: Counter[str] = Counter()
         self._world = world
         self._accepted: dict[str, dict[str, Claim]] = {}  # node -> claim id -> claim
         self._published: dict[str, Published] = {}
         self._versions: dict[tuple[str, str], Version] = {}
         self._steps = 0
+        self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
+
+    def published(self, node: str) -> Published | None:
+        """What a node's agent has published; None before it did."""
+        return self._published.get(node)
 
     def newest_of(self, node: str) -> Version | None:
         """The newest version that a node's agent has published."""
         published = self._published.get(node)
         return published.version if published is not None else None
 
-    def check(self, name: str, holds: bool, where: str, what: str = "") -> None:
-        """Count a check, and keep the violation if there is one."""
+    def check(self, name: str, holds: bool, where: str, *seen: object) -> None:
+        """Count a check, and keep the violation if there is one; ``seen`` is only then made text."""
         self.checked[name] += 1
         if not holds and len(self.violations) < VIOLATIONS_MAX:
+            what = " ".join(map(str, seen))
             self.violations.append(Violation(name, self._world.now, where, what))
             self._world.trace.note(where, f"BROKEN {name}: {what}")
 
@@ -119,20 +90,38 @@ class Checkers:
             case Increment():
                 published = self._published.setdefault(node.node, Published())
                 whole = published.follow(message)
-                self.check("sequence_grows", whole, node.node, f"sent {message.sequence}")
+                self.check("sequence_grows", whole, node.node, "sent", message.sequence)
             case Snapshot():
+                self.snapshots[node.node] += 1
                 same = self._published.setdefault(node.node, Published()).see(message)
                 self.check("row_is_truth", same, node.node, "a snapshot's digest is wrong")
             case Beat():
-                self._check_beat(node.node, message)
+                self._check_beat(node, message)
             case Verdict(accepted=True):
                 self._check_capacity(node, message)
 
-    def _check_beat(self, node: str, beat: Beat) -> None:
-        published = self._published.get(node)
+    def agent_forgot(self, node: SimNode) -> None:
+        """Its memory is lost: what it accepted counts from now on if Placement holds it."""
+        held = self._accepted.get(node.node, {})
+        on_node = self._world.placement.consumers_of(node.node)
+        for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
+            del held[claim_id]
+
+    def _check_beat(self, node: SimNode, beat: Beat) -> None:
+        assert node.agent is not None
+        self._check_valid(node.node, node.agent.publisher.pipe.validate)
+        published = self._published.get(node.node)
         if published is not None and Version(beat.epoch, beat.sequence) == published.version:
             same = published.digest == beat.digest
-            self.check("row_is_truth", same, node, "a beat's digest is wrong")
+            self.check("row_is_truth", same, node.node, "a beat's digest is wrong")
+
+    def _check_valid(self, where: str, validate: Callable[[], None]) -> None:
+        try:
+            validate()
+        except AssertionError as error:
+            self.check("bounds", False, where, error)
+        else:
+            self.check("bounds", True, where)
 
     def _check_capacity(self, node: SimNode, verdict: Verdict) -> None:
         assert node.agent is not None
@@ -141,15 +130,28 @@ class Checkers:
         if verdict.claim_id in pending:
             held[verdict.claim_id] = pending[verdict.claim_id].claim
         on_node = self._world.placement.consumers_of(node.node)
-        by_consumer = {
-            claim.consumer: claim.allocations
-            for claim_id, claim in held.items()
-            if claim_id in pending or claim.consumer in on_node
-        }
+        for claim_id in [c for c in held if c not in pending and held[c].consumer not in on_node]:
+            del held[claim_id]
+        by_consumer = {claim.consumer: claim.allocations for claim in held.values()}
         used = sum_amounts(by_consumer.values()).get(node.node, {})
         inventories = self._world.placement.providers[node.node].inventories
         over = {rc: n for rc, n in used.items() if n > inventories[rc].capacity}
-        self.check("no_overcommit", not over, node.node, f"{verdict.claim_id} makes it {over}")
+        self.check("no_overcommit", not over, node.node, verdict.claim_id, "makes it", over)
+        self._check_topology(node, node.agent, verdict)
+
+    def _check_topology(self, node: SimNode, agent: AgentCore, verdict: Verdict) -> None:
+        leaves, board = agent.ledger.leaves, node.tracker.size.board
+        if board is None:
+            return
+        over = over_given(leaves)
+        self.check("no_overpinning", not over, node.node, verdict.claim_id, "makes it", over)
+        pending = agent.ledger.pending.values()
+        if any(held.in_doubt for held in pending):
+            return  # nova-compute took what they would have had: they are not counted anywhere
+        texts = [held.topology for held in node.tracker.instances.values()]
+        wanted = holding_of([*texts, *(held.claim.topology for held in pending)])
+        counted = _plus_devices(holding_in(leaves), board.cells * board.devices_per_cell)
+        self.check("no_overpinning", wanted == counted, node.node, wanted, "given,", counted, "taken")
 
     # -- schedulers
 
@@ -159,11 +161,26 @@ class Checkers:
         claims = scheduler.core.claims
         ended = sum(claims.endings.values())
         balance = claims.begun == ended + len(claims)
-        self.check("one_ending", balance, scheduler.name, f"{claims.begun} begun, {ended} ended")
-        if isinstance(event, ev.MessagesArrived):
+        self.check("one_ending", balance, scheduler.name, claims.begun, "begun", ended, "ended")
+        if self._world.trace.detailed:
+            self._tell_phases(scheduler)
+        if type(event) is ev.MessagesArrived:
             for message in event.messages:
                 if isinstance(message, Increment | Snapshot | Verdict):
                     self._row_stepped(scheduler, message.node)
+
+    def _tell_phases(self, scheduler: SimScheduler) -> None:
+        for known in scheduler.core.nodes:
+            key, phase = (scheduler.name, known.node), known.window.phase.value
+            before = self._phases.get(key)
+            if phase != before:
+                self._phases[key] = phase
+                self._world.trace.detail(scheduler.name, f"window of {known.node}: {before} -> {phase}")
+
+    def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
+        """A scheduler is about to apply an increment."""
+        follows = now == Version(before.epoch, before.sequence + 1)
+        self.check("no_gap", follows, scheduler.name, node, now, "after", before)
 
     def _row_stepped(self, scheduler: SimScheduler, node: str) -> None:
         table = scheduler.core.table
@@ -171,9 +188,7 @@ class Checkers:
             return
         version = table.version(node)
         self._check_growth(scheduler, node, version)
-        known = scheduler.core.nodes.get(node)
-        if known is not None:
-            self._check_window(scheduler, node)
+        self._check_buffers(scheduler, node)
         if self.rows_every and self._steps % self.rows_every == 0:
             self._check_row(scheduler, node, version)
             self._check_overlay(scheduler, node)
@@ -183,65 +198,65 @@ class Checkers:
             return
         before = self._versions.get((scheduler.name, node), Version(0, 0))
         same_life = version.epoch == before.epoch
-        what = f"{before} then {version}"
-        self.check("older_epoch", version.epoch >= before.epoch, scheduler.name, f"{node} {what}")
+        newer = version.epoch >= before.epoch
+        self.check("older_epoch", newer, scheduler.name, node, before, "then", version)
         grows = not same_life or version.sequence >= before.sequence
-        self.check("sequence_grows", grows, scheduler.name, f"{node} {what}")
+        self.check("sequence_grows", grows, scheduler.name, node, before, "then", version)
         self._versions[scheduler.name, node] = version
 
-    def _check_window(self, scheduler: SimScheduler, node: str) -> None:
-        known = scheduler.core.nodes.get(node)
-        assert known is not None
-        try:
-            known.window.validate()
-            broken = ""
-        except AssertionError as error:
-            broken = f"window of {node}: {error}"
-        self.check("bounds", not broken, scheduler.name, broken)
-        settings = scheduler.core.settings
-        in_bounds = (
-            len(scheduler.core.requests) <= settings.requests_max and len(scheduler.core.claims) <= settings.claims_max
-        )
-        self.check("bounds", in_bounds, scheduler.name, "requests or claims")
+    def _check_buffers(self, scheduler: SimScheduler, node: str) -> None:
+        core = scheduler.core
+        known = core.nodes.get(node)
+        if known is not None:
+            self._check_valid(scheduler.name, known.window.validate)
+        requests, claims = len(core.requests), len(core.claims)
+        in_bounds = requests <= core.settings.requests_max and claims <= core.settings.claims_max
+        self.check("bounds", in_bounds, scheduler.name, requests, "requests", claims, "claims")
 
     def _check_row(self, scheduler: SimScheduler, node: str, version: Version) -> None:
         published = self._published.get(node)
         truth = published.digest_at(version) if published is not None else None
         if truth is not None:
             same = scheduler.core.table.digest(node) == truth
-            self.check("row_is_truth", same, scheduler.name, f"{node} at {version}")
+            self.check("row_is_truth", same, scheduler.name, node, "at", version)
 
     def _check_overlay(self, scheduler: SimScheduler, node: str) -> None:
         core = scheduler.core
         ids = [own.claim_id for own in core.table.outstanding(node)]
         strangers = [one for one in ids if not core.claims.is_open(one) and one not in core.watch]
-        self.check("overlay", not strangers, scheduler.name, f"{node}: {strangers} forgotten")
+        self.check("overlay", not strangers, scheduler.name, node, strangers, "forgotten")
         lost = [
             claim.claim_id
             for claim in core.claims.open()
             if claim.intent.node == node and not core.table.is_outstanding(claim.claim_id)
         ]
-        self.check("overlay", not lost, scheduler.name, f"{node}: {lost} not assumed")
+        self.check("overlay", not lost, scheduler.name, node, lost, "not assumed")
+        view = core.table.view(node)
+        once = sum_amounts(consumer.allocations for consumer in view.consumers.values())
+        same = same_allocations(once, view.used)
+        self.check("visible_once", same, scheduler.name, node, "counts", view.used, "not", once)
 
     # -- requests
 
-    def answered(self, asked: Asked, effect: ef.Answer | ef.Fail) -> None:
+    def answered(self, scheduler: SimScheduler, asked: Asked, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler ends a request."""
         where, request_id = asked.scheduler, asked.request.request_id
-        self.check("answered_once", asked.outcome is None, where, f"{request_id} again")
+        self.check("answered_once", asked.outcome is None, where, request_id, "again")
         in_time = self._world.now <= asked.deadline_s + LATE_MAX_S
-        self.check("answered_once", in_time, where, f"{request_id} late")
+        undisturbed = scheduler.disturbed_s < asked.asked_s
+        self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
         if isinstance(effect, ef.Answer):
             self._check_answer(asked, effect)
-        else:
+        elif undisturbed:
             self._check_failure(asked)
 
     def _check_record(self, asked: Asked, effect: ef.Answer | ef.Fail) -> None:
+        request_id = asked.request.request_id
         for counts in effect.record.decisions:
             parts = counts.survivors + sum(counts.reasons.values())
-            what = f"{asked.request.request_id}: {parts} of {counts.hosts}"
-            self.check("reasons_add_up", counts.hosts == parts, asked.scheduler, what)
+            whole = counts.hosts == parts
+            self.check("reasons_add_up", whole, asked.scheduler, request_id, parts, "of", counts.hosts)
 
     def _check_answer(self, asked: Asked, answer: ef.Answer) -> None:
         placement = self._world.placement
@@ -250,78 +265,18 @@ class Checkers:
             candidate = inner[0].candidate
             stands = placement.consumers.get(server.uuid, {})
             written = candidate is not None and same_allocations(stands, candidate.allocations)
-            self.check("written_first", written, asked.scheduler, f"{server.uuid}: {stands}")
+            self.check("written_first", written, asked.scheduler, server.uuid, stands)
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])
             enough = len(inner) - 1 <= asked.request.num_alternates
             self.check("alternates", others and enough, asked.scheduler, server.uuid)
 
     def _check_failure(self, asked: Asked) -> None:
-        """A failed request has given back what it wrote (while Placement could be reached)."""
+        """While Placement could be reached all the time."""
         if self._world.placement.up and not self._world.was_down_since(asked.asked_s):
             left = [s.uuid for s in asked.servers if s.uuid in self._world.placement.consumers]
-            self.check("no_orphans", not left, asked.scheduler, f"failed, but {left} are written")
+            self.check("nothing_left_behind", not left, asked.scheduler, left, "are written")
 
-    # -- at rest
 
-    def at_rest(self) -> None:
-        """The faults are healed, nothing is asked any more, and time enough has passed."""
-        for scheduler in self._world.schedulers.values():
-            core = scheduler.core
-            left = f"{len(core.requests)} requests, {len(core.claims)} claims"
-            idle = not len(core.requests) and not len(core.claims)
-            self.check("no_request_left", idle, scheduler.name, left)
-            for node in self._world.nodes.values():
-                self._check_converged(scheduler, node)
-        self._check_owners()
-
-    def _check_converged(self, scheduler: SimScheduler, node: SimNode) -> None:
-        table, name = scheduler.core.table, node.node
-        where = scheduler.name
-        self.check("converged", not table.outstanding(name), where, f"{name} own claims left")
-        self._check_versus_world(scheduler, node)
-        if node.agent is None:
-            provisional = table.freshness(name) is Freshness.PROVISIONAL
-            self.check("converged", provisional, where, f"{name} has no agent")
-            return
-        freshness = table.freshness(name)
-        self.check("converged", freshness is Freshness.FRESH, where, f"{name} is {freshness}")
-        published = self._published[name]
-        version = table.version(name)
-        newest = version == published.version
-        self.check("converged", newest, where, f"{name}: {version}, agent {published.version}")
-        same = table.digest(name) == published.digest
-        self.check("converged", same, where, f"{name}: other content at {version}")
-
-    def _check_versus_world(self, scheduler: SimScheduler, node: SimNode) -> None:
-        """The row says what Placement and the tracker say."""
-        view = scheduler.core.table.view(node.node)
-        used = self._world.placement.used(node.node)
-        same = dict(view.used.get(node.node, {})) == dict(used)
-        what = f"{node.node}: row {view.used.get(node.node)}, Placement {used}"
-        self.check("converged", same, scheduler.name, what)
-        lost = {uuid for uuid in view.members if self._is_lost(uuid)}
-        extra = view.members - lost ^ node.tracker.instances.keys() - lost
-        self.check("converged", not extra, scheduler.name, f"{node.node}: members {sorted(extra)}")
-
-    def _check_owners(self) -> None:
-        world = self._world
-        owners = world.owners()
-        for consumer, allocations in world.placement.consumers.items():
-            server = owners[consumer]
-            owned = server.fate == Fate.LIVES and server.node in allocations
-            orphaned = world.lost_with_scheduler(server)
-            what = f"{consumer} is {server.fate} on {server.node or 'nothing'}"
-            self.check("no_orphans", owned or orphaned, ", ".join(allocations), what)
-        for node in world.nodes.values():
-            if node.agent is not None:
-                held = node.agent.ledger.pending.values()
-                left = [h.claim.claim_id for h in held if not self._is_lost(h.claim.consumer)]
-                self.check("no_orphans", not left, node.node, f"pending: {left}")
-
-    def _is_lost(self, consumer: str) -> bool:
-        return self._world.lost_with_scheduler(self._world.owners()[consumer])
-
-    def quiet(self, sent: Counter[str]) -> None:
-        """What was sent during a while of rest."""
-        noise = {name: n for name, n in sent.items() if name in NOISE and n}
-        self.check("quiet", not noise, "network", str(noise))
+def _plus_devices(free: Holding, has: int) -> Holding:
+    """``holding_in`` knows the devices that are free (as less than nothing), not how many there are."""
+    return Holding(free.pinned_cpus, free.pages, has + free.devices)

@@ -2,17 +2,19 @@
 """A nova-compute for the simulator: what the resource tracker of one node holds.
 
 It reports to the agent what the tap would (``compute_agent/events.py``): builds that take their time,
-instances that come uninvited, deletes, audits.  It does not refuse for lack of RAM, CPU or disk, as
-the real one does not.
+instances that come uninvited, deletes, audits.  As the real one it refuses for lack of NUMA cells and
+devices, and never for lack of RAM, CPU or disk.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compute_agent.events import Member, TrackerReported
-from shared_scheduler.protocol.messages import Leaf, Usage
+from shared_scheduler.protocol.messages import Leaf, Reason, Usage
+from shared_scheduler.sim.topology import Board, SimFit
 from shared_scheduler.state.resources import Inventory
+from shared_scheduler.state.topology import TopologyTake
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Size:
     cpu_ratio: float = 4.0
     ram_ratio: float = 1.0
     disk_ratio: float = 1.0
+    board: Board | None = None
 
     def inventories(self) -> dict[str, Inventory]:
         """What nova-compute reports to Placement."""
@@ -35,20 +38,55 @@ class Size:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one instance has of the node, and the topology that it asked for."""
+
+    usage: Usage
+    topology: str = ""
+    take: TopologyTake | None = None
+    migration: str = ""
+
+
 @dataclass(slots=True)
 class SimTracker:
-    """The resource tracker of one node."""
+    """The resource tracker of one node.  ``extra``: leaves that only a newer release reports."""
 
     node: str
     host: str
     number: int
     size: Size
-    instances: dict[str, Usage] = field(default_factory=dict)
+    instances: dict[str, Held] = field(default_factory=dict)
+    #: counted although their build failed, until the next audit (the update after the claim raised)
+    phantoms: set[str] = field(default_factory=set)
+    extra: dict[str, Leaf] = field(default_factory=dict)
 
     def take(self, consumer: str, usage: Usage) -> TrackerReported:
-        """An instance claim; the report that the tap makes of it."""
-        self.instances[consumer] = usage
-        return TrackerReported(self._leaves(), {consumer: Member()})
+        """An instance claim that asks for no topology; the report that the tap makes of it."""
+        return self._hold(consumer, Held(usage))
+
+    def fit(self, consumer: str, usage: Usage, topology: str) -> TrackerReported | Reason:
+        """One that does, or why it does not fit."""
+        leaves = self._board_leaves()
+        changed = SimFit(from_top=True).consume(leaves, topology)
+        if isinstance(changed, Reason):
+            return changed
+        return self._hold(consumer, Held(usage, topology, TopologyTake.between(leaves, changed)))
+
+    def _hold(self, consumer: str, held: Held) -> TrackerReported:
+        self.phantoms.discard(consumer)
+        self.instances[consumer] = held
+        return self._change(consumer)
+
+    def arrive(self, consumer: str, held: Held) -> None:
+        """A live migration ends here: nobody claims, and only the next audit tells."""
+        self.phantoms.discard(consumer)
+        self.instances[consumer] = replace(held, migration="")
+
+    def leave(self, consumer: str, migration: str) -> TrackerReported:
+        """A live migration begins."""
+        self.instances[consumer] = replace(self.instances[consumer], migration=migration)
+        return self._change(consumer)
 
     def drop(self, consumer: str) -> TrackerReported:
         """An instance is deleted, or its build aborted."""
@@ -56,9 +94,24 @@ class SimTracker:
         return TrackerReported(self._leaves(), {consumer: None})
 
     def audit(self) -> TrackerReported:
-        """The periodic task: everything."""
-        members: dict[str, Member | None] = {consumer: Member() for consumer in self.instances}
+        """The periodic task: everything, and phantoms are seen for what they are."""
+        for consumer in self.phantoms:
+            self.instances.pop(consumer, None)
+        self.phantoms.clear()
+        return self.report()
+
+    def report(self) -> TrackerReported:
+        """Everything that is counted now."""
+        members: dict[str, Member | None] = {c: _member(held) for c, held in self.instances.items()}
         return TrackerReported(self._static() | self._leaves(), members, complete=True)
+
+    def zeros(self) -> TrackerReported:
+        """What stands there while an audit has reset the numbers and not yet added the instances."""
+        empty = replace(self, instances={}, phantoms=set())
+        return replace(empty.report(), ready=False)
+
+    def _change(self, consumer: str) -> TrackerReported:
+        return TrackerReported(self._leaves(), {consumer: _member(self.instances[consumer])})
 
     def _static(self) -> dict[str, Leaf]:
         size = self.size
@@ -79,14 +132,27 @@ class SimTracker:
             "cn.ram_allocation_ratio": size.ram_ratio,
             "cn.disk_allocation_ratio": size.disk_ratio,
             "cn.supported_hv_specs": [["x86_64", "fake", "hvm"]],
+            **self.extra,
+            **(size.board.static() if size.board is not None else {}),
         }
 
+    def _board_leaves(self) -> dict[str, Leaf]:
+        """Cells and pools with everything taken that instances have."""
+        board = self.size.board
+        if board is None:
+            return {}
+        leaves = board.static() | board.untouched()
+        for held in self.instances.values():
+            if held.take is not None:
+                held.take.add_to(leaves)
+        return leaves
+
     def _leaves(self) -> dict[str, Leaf]:
-        size, held = self.size, list(self.instances.values())
+        size, held = self.size, [one.usage for one in self.instances.values()]
         vcpus = sum(usage.vcpus for usage in held)
         memory_mb = sum(usage.memory_mb for usage in held)
         disk_gb = sum(usage.disk_gb for usage in held)
-        return {
+        return self._board_leaves() | {
             "cn.vcpus_used": vcpus,
             "cn.memory_mb_used": memory_mb,
             "cn.free_ram_mb": size.memory_mb - memory_mb,
@@ -98,3 +164,7 @@ class SimTracker:
             "stats.num_instances": len(held),
             "stats.io_workload": 0,
         }
+
+
+def _member(held: Held) -> Member:
+    return Member(True, held.migration)

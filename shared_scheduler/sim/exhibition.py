@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.rest import Rest
 from shared_scheduler.sim.world import World
 from shared_scheduler.state.row import Freshness
 
@@ -76,7 +77,7 @@ class Exhibition:
         world.close()
         world.network.weather = Weather()
         world.run(SETTLE_S)
-        world.checkers.at_rest()
+        Rest(world).settled()
         self.look()
 
     def _tell(self, text: str) -> None:

@@ -14,10 +14,21 @@ from random import Random
 
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.world import World
 
 #: faults last from a tenth of a second to a quarter of a minute, short ones as often as long ones
 FAULT_LOG_S = (log(0.1), log(15.0))
+#: who dies midway has carried out at most so many effects of its next steps
+EFFECTS_MAX = 6
+#: the wall clock of an agent that lost its memory is set back by up to this
+SET_BACK_MAX_S = 1_000
+#: a scheduler's clock runs ahead by up to this
+JUMP_MAX_S = 60
+#: an agent's by less, for it counts an accepted claim for at least ``claim_check_after_s`` and the
+#: scheduler writes within ``write_timeout_s``: clocks that differ by more than what is between them
+#: would let it give away what is about to be written
+AGENT_JUMP_MAX_S = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,7 @@ class Faults:
         self.planned: list[Fault] = []
         self._world = world
         self._rng = rng
+        self._jumped: set[str] = set()
         self._kinds: dict[str, Callable[[float, float], str]] = {
             "cut_nodes": self._cut_nodes,
             "cut_half": self._cut_half,
@@ -48,6 +60,14 @@ class Faults:
             "compute_dies": self._compute_dies,
             "scheduler_dies": self._scheduler_dies,
             "placement_down": self._placement_down,
+            "agent_dies_midway": self._agent_dies_midway,
+            "agent_forgets": self._agent_forgets,
+            "agent_freezes": self._agent_freezes,
+            "agent_clock_jumps": self._agent_clock_jumps,
+            "scheduler_dies_midway": self._scheduler_dies_midway,
+            "scheduler_freezes": self._scheduler_freezes,
+            "scheduler_clock_jumps": self._scheduler_clock_jumps,
+            "broker_restarts": self._broker_restarts,
         }
 
     def draw(self, from_s: float, until_s: float, every_s: float) -> None:
@@ -65,6 +85,7 @@ class Faults:
         what = self._kinds[kind](at_s, for_s)
         fault = Fault(kind, at_s, for_s, what)
         self.planned.append(fault)
+        self._world.counters[f"fault_{kind}"] += 1
         agenda, trace = self._world.agenda, self._world.trace
         agenda.at(at_s, trace.note, "faults", f"{kind} {what} for {for_s:.3f} s")
         return fault
@@ -131,6 +152,7 @@ class Faults:
         storm = Weather(
             loss=rng.choice((0.0, 0.01, 0.1, 0.3)),
             duplicates=rng.choice((0.0, 0.1, 0.5)),
+            garbled=rng.choice((0.0, 0.0, 0.1)),
             late=rng.choice((0.0, 0.2, 1.0)),
             late_max_s=rng.choice((0.05, 1.0, 5.0)),
             delay_s=calm.delay_s,
@@ -148,24 +170,63 @@ class Faults:
         return f"loss {storm.loss} duplicates {storm.duplicates} late {storm.late}"
 
     def _agent_dies(self, at_s: float, for_s: float) -> str:
-        victims = [node for node in self._some_nodes()]
+        return self._agents_die(at_s, for_s, lambda node: node.kill_agent())
+
+    def _agent_dies_midway(self, at_s: float, for_s: float) -> str:
+        """In the middle of a step: what it had not said or kept by then is lost."""
+        left = self._rng.randint(0, EFFECTS_MAX)
+
+        def arm(node: SimNode) -> None:
+            node.dies_after = left
+
+        return self._agents_die(at_s, for_s, arm)
+
+    def _agent_forgets(self, at_s: float, for_s: float) -> str:
+        """It dies, what it kept is lost, and its next life begins in an epoch of the past."""
+        back_s = self._rng.randint(1, SET_BACK_MAX_S)
+
+        def lose(node: SimNode) -> None:
+            node.kill_agent()
+            node.forget(back_s)
+            self._world.checkers.agent_forgot(node)
+
+        return self._agents_die(at_s, for_s, lose)
+
+    def _agents_die(self, at_s: float, for_s: float, die: Callable[[SimNode], None]) -> str:
+        victims = self._some_nodes()
         for node in victims:
-            self._one_agent_dies(node, at_s, for_s)
+            self._one_agent_dies(node, at_s, for_s, die)
         return " ".join(node.node for node in victims)
 
-    def _one_agent_dies(self, node: SimNode, at_s: float, for_s: float) -> None:
-        died: list[bool] = []
+    def _one_agent_dies(
+        self, node: SimNode, at_s: float, for_s: float, die: Callable[[SimNode], None]
+    ) -> None:
+        struck: list[bool] = []
 
-        def die() -> None:
+        def strike() -> None:
             if node.agent is not None:
-                node.kill_agent()
-                died.append(True)
+                struck.append(True)
+                die(node)
 
         def rise() -> None:
-            if died:
+            node.dies_after = None
+            if struck and node.agent is None:
                 node.start_agent()
 
-        self._span(at_s, for_s, die, rise)
+        self._span(at_s, for_s, strike, rise)
+
+    def _agent_freezes(self, at_s: float, for_s: float) -> str:
+        node = self._some_nodes()[0]
+        self._span(at_s, for_s, node.freeze, node.thaw)
+        return node.node
+
+    def _agent_clock_jumps(self, at_s: float, _for_s: float) -> str:
+        node, by_s = self._some_nodes()[0], self._rng.randint(1, AGENT_JUMP_MAX_S)
+        if node.node in self._jumped:
+            return "nobody, once is enough"
+        self._jumped.add(node.node)
+        self._world.agenda.at(at_s, node.jump, by_s)
+        return f"{node.node} by {by_s} s"
 
     def _compute_dies(self, at_s: float, for_s: float) -> str:
         node = self._some_nodes()[0]
@@ -183,21 +244,81 @@ class Faults:
         self._span(at_s, for_s, die, rise)
         return node.node
 
-    def _scheduler_dies(self, at_s: float, for_s: float) -> str:
-        number = self._rng.randrange(self._world.sizes.schedulers)
-        died: list[bool] = []
+    # -- schedulers
 
-        def die() -> None:
-            if number in self._world.schedulers:
-                self._world.kill_scheduler(number)
-                died.append(True)
+    def _scheduler_dies(self, at_s: float, for_s: float) -> str:
+        return self._one_scheduler_dies(at_s, for_s, lambda one: self._world.kill_scheduler(one.number))
+
+    def _scheduler_dies_midway(self, at_s: float, for_s: float) -> str:
+        """In the middle of a step: what it had not sent by then is lost."""
+        left = self._rng.randint(0, EFFECTS_MAX)
+
+        def arm(scheduler: SimScheduler) -> None:
+            scheduler.dies_after = left
+
+        return self._one_scheduler_dies(at_s, for_s, arm)
+
+    def _one_scheduler_dies(
+        self, at_s: float, for_s: float, die: Callable[[SimScheduler], None]
+    ) -> str:
+        number, world = self._rng.randrange(self._world.sizes.schedulers), self._world
+        struck: list[SimScheduler] = []
+
+        def strike() -> None:
+            if number in world.schedulers:
+                struck.append(world.schedulers[number])
+                die(struck[0])
 
         def rise() -> None:
-            if died:
-                self._world.start_scheduler(number)
+            for scheduler in struck:
+                scheduler.dies_after = None
+            if struck and number not in world.schedulers:
+                world.start_scheduler(number)
 
-        self._span(at_s, for_s, die, rise)
+        self._span(at_s, for_s, strike, rise)
         return f"scheduler-{number}"
+
+    def _scheduler_freezes(self, at_s: float, for_s: float) -> str:
+        number, schedulers = self._rng.randrange(self._world.sizes.schedulers), self._world.schedulers
+        struck: list[SimScheduler] = []
+
+        def freeze() -> None:
+            if number in schedulers:
+                struck.append(schedulers[number])
+                struck[0].freeze()
+
+        def thaw() -> None:
+            for scheduler in struck:
+                scheduler.thaw()
+
+        self._span(at_s, for_s, freeze, thaw)
+        return f"scheduler-{number}"
+
+    def _scheduler_clock_jumps(self, at_s: float, _for_s: float) -> str:
+        number, schedulers = self._rng.randrange(self._world.sizes.schedulers), self._world.schedulers
+        by_s = self._rng.randint(1, JUMP_MAX_S)
+
+        def jump() -> None:
+            if number in schedulers:
+                schedulers[number].jump(by_s)
+
+        self._world.agenda.at(at_s, jump)
+        return f"scheduler-{number} by {by_s} s"
+
+    # -- services
+
+    def _broker_restarts(self, at_s: float, for_s: float) -> str:
+        world = self._world
+
+        def change(up: bool) -> None:
+            world.network.up = up
+            for scheduler in list(world.schedulers.values()):
+                scheduler.channel_changed(up)
+            for node in world.nodes.values():
+                node.channel_changed(up)
+
+        self._span(at_s, for_s, lambda: change(False), lambda: change(True))
+        return "for everybody"
 
     def _placement_down(self, at_s: float, for_s: float) -> str:
         world = self._world

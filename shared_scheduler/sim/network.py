@@ -2,7 +2,8 @@
 """A state channel that misbehaves on purpose, from a seeded generator.
 
 Every message is encoded and decoded again with the real codec, once for each receiver, so that no
-object is ever shared by accident.  Delivery follows the table of ``transport/bus.py``.
+object is ever shared by accident.  Delivery follows the table of ``transport/bus.py``; a body that
+the codec rejects is dropped and counted, as the product's receiver does.
 """
 
 from __future__ import annotations
@@ -13,21 +14,28 @@ from dataclasses import dataclass
 from random import Random
 
 from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import Message
 from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.sim.skew import as_newer, foreign_body
 
 Receive = Callable[[Message], None]
+
+#: how a message of each type is counted
+SENT = {layout.message: f"sent_{layout.message.__name__.lower()}" for layout in codec.LAYOUTS.values()}
 
 
 @dataclass(slots=True)
 class Weather:
     """How bad the network is now.  Parts are of 1, delays in seconds.
 
-    ``late`` is the part of messages that is delayed by up to ``late_max_s`` more (reordering).
+    ``late`` is the part of messages that is delayed by up to ``late_max_s`` more (reordering),
+    ``garbled`` the part that arrives cut short.
     """
 
     loss: float = 0.0
     duplicates: float = 0.0
+    garbled: float = 0.0
     late: float = 0.0
     late_max_s: float = 1.0
     delay_s: float = 0.001
@@ -39,6 +47,7 @@ class _Endpoint:
     address: str
     scheduler: bool
     receive: Receive
+    newer: bool
 
 
 class Network:
@@ -46,6 +55,7 @@ class Network:
 
     def __init__(self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace) -> None:
         self.weather = weather
+        self.up = True
         self.counters: Counter[str] = Counter()
         self._agenda = agenda
         self._rng = rng
@@ -56,9 +66,12 @@ class Network:
 
     # -- who is there
 
-    def join(self, address: str, scheduler: bool, receive: Receive) -> None:
-        """An endpoint appears, in place of an older one with its address."""
-        self._endpoints[address] = _Endpoint(address, scheduler, receive)
+    def join(self, address: str, scheduler: bool, receive: Receive, newer: bool = False) -> None:
+        """An endpoint appears, in place of an older one with its address.
+
+        ``newer``: it is of a later release and says more than others understand (``skew.py``).
+        """
+        self._endpoints[address] = _Endpoint(address, scheduler, receive, newer)
 
     def leave(self, address: str) -> None:
         """An endpoint is gone, with everything that is on the way to it."""
@@ -84,7 +97,15 @@ class Network:
 
     def broadcast(self, sender: str, message: Message) -> None:
         """An agent's reaches all schedulers; a scheduler's all agents and the other schedulers."""
-        body = self._encoded(sender, message)
+        if self._trace.detailed:
+            self._trace.detail(sender, f"-> all {brief(message)}")
+        self._send_all(sender, self._encoded(sender, message))
+
+    def babble(self, sender: str) -> None:
+        """A newer release broadcasts something that nobody here understands."""
+        self._send_all(sender, foreign_body(self._rng))
+
+    def _send_all(self, sender: str, body: bytes) -> None:
         own = self._endpoints.get(sender)
         to_all = own is not None and own.scheduler
         for address, endpoint in self._endpoints.items():
@@ -93,21 +114,29 @@ class Network:
 
     def cast(self, sender: str, address: str, message: Message) -> None:
         """To one endpoint, or to nobody."""
+        if self._trace.detailed:
+            self._trace.detail(sender, f"-> {address} {brief(message)}")
         self._send(sender, address, self._encoded(sender, message))
 
     def _encoded(self, sender: str, message: Message) -> bytes:
         body = codec.encode(message)
-        name = type(message).__name__
-        self.counters[f"sent_{name.lower()}"] += 1
+        own = self._endpoints.get(sender)
+        if own is not None and own.newer:
+            body = as_newer(body)
+        self.counters[SENT[type(message)]] += 1
         self.counters["sent_bytes"] += len(body)
         return body
 
     def _send(self, sender: str, address: str, body: bytes) -> None:
         weather, rng = self.weather, self._rng
         self.counters["deliveries"] += 1
-        if self._cut_from[sender] > 0 or (weather.loss and rng.random() < weather.loss):
-            self.counters["lost"] += 1
+        cut = not self.up or self._cut_from[sender] > 0
+        if cut or (weather.loss and rng.random() < weather.loss):
+            self._lose(sender, f"what was sent to {address}")
             return
+        if weather.garbled and rng.random() < weather.garbled:
+            self.counters["garbled"] += 1
+            body = body[: rng.randrange(len(body))]
         self._deliver_later(address, body)
         if weather.duplicates and rng.random() < weather.duplicates:
             self.counters["duplicated"] += 1
@@ -123,7 +152,26 @@ class Network:
 
     def _deliver(self, address: str, body: bytes) -> None:
         endpoint = self._endpoints.get(address)
-        if endpoint is None or self._cut_to[address] > 0:
-            self.counters["lost"] += 1
+        if endpoint is None or not self.up or self._cut_to[address] > 0:
+            self._lose(address, "what had come for it")
             return
-        endpoint.receive(codec.decode(body))
+        try:
+            message = codec.decode(body)
+        except RemoteProtocolError as error:
+            self.counters[f"rejected_{type(error).__name__}"] += 1
+            return
+        if self._trace.detailed:
+            self._trace.detail(address, f"<- {brief(message)}")
+        endpoint.receive(message)
+
+    def _lose(self, who: str, what: str) -> None:
+        self.counters["lost"] += 1
+        if self._trace.detailed:
+            self._trace.detail(who, f"loses {what}")
+
+
+def brief(message: Message) -> str:
+    """A message in a few words."""
+    names = ("node", "claim_id", "consumer", "epoch", "sequence", "after_sequence", "accepted", "want")
+    told = (f"{name}={getattr(message, name)}" for name in names if hasattr(message, name))
+    return " ".join([type(message).__name__, *told])

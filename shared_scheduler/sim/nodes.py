@@ -8,29 +8,54 @@ on its disk over restarts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 from compute_agent import effects as ef
 from compute_agent import events as ev
 from compute_agent.core import AgentCore
-from compute_agent.ledger import NoTopology
 from compute_agent.settings import Settings
 from shared_scheduler.protocol.addresses import agent_address
-from shared_scheduler.protocol.messages import Claim, Message, Release, Usage, Verdict
+from shared_scheduler.protocol.messages import Beat, Claim, Message, Reason, Release, Usage, Verdict
 from shared_scheduler.sim.agenda import Agenda, Trace
-from shared_scheduler.sim.computes import SimTracker, Size
+from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.computes import Held, SimTracker, Size
 from shared_scheduler.sim.network import Network
 from shared_scheduler.sim.placement import SimPlacement
+from shared_scheduler.sim.skew import LATER_LEAF
 from shared_scheduler.sim.ticking import Ticking
+from shared_scheduler.sim.topology import SimFit
 
 #: pause between the end of an instance in the tracker and of its allocation in Placement
 DELETE_PAUSE_S = 0.02
+#: nova-compute tries again to delete an allocation after so long
+DELETE_AGAIN_S = 1.0
 #: nova-compute audits this often
 AUDIT_INTERVAL_S = 60.0
+#: how long an audit takes, while it holds the lock that builds wait for
+AUDIT_S = 0.3
+#: part of the audits in which the zeros of their beginning are told (as not ready)
+AUDITS_SEEN = 0.2
 #: how long a nova-compute takes to start
 START_S = 2.0
+#: part of its beats with which a newer agent says something that nobody here knows
+BABBLE = 0.2
 
 AgentStepped = Callable[["SimNode", Message], None]
+#: hears whether an instance was built
+Done = Callable[[bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A build or a delete (``usage`` None) that reached nova-compute.  ``phantom``: the build fails
+    after it was counted, for nova-compute could not tell Placement or its database."""
+
+    consumer: str
+    usage: Usage | None = None
+    topology: str = ""
+    phantom: bool = False
+    done: Done | None = None
 
 
 class SimNode:
@@ -46,6 +71,7 @@ class SimNode:
         trace: Trace,
         settings: Settings,
         size: Size,
+        newer: bool,
         placement_delay_s: Callable[[], float],
         sent: AgentStepped,
     ) -> None:
@@ -53,10 +79,20 @@ class SimNode:
         self.host = f"host-{number:05d}"
         self.address = agent_address(self.host)
         self.tracker = SimTracker(self.node, self.host, number, size)
+        self.newer = newer
+        if newer:
+            self.tracker.extra[LATER_LEAF] = {"number": number}
+        self.clock = LocalClock(agenda, rng)
         self.agent: AgentCore | None = None
-        self.epoch = 0
         self.compute_up = True
+        self.frozen = False
+        #: the agent dies when it has carried out so many more effects
+        self.dies_after: int | None = None
+        self.lives = 0
+        #: part of the audits whose zeros are told
+        self.audits_seen = AUDITS_SEEN
         self.kept: tuple[ef.KeptClaim, ...] = ()
+        self.kept_epoch = 0
         self._agenda = agenda
         self._network = network
         self._placement = placement
@@ -66,70 +102,124 @@ class SimNode:
         self._placement_delay_s = placement_delay_s
         self._sent = sent
         self._ticking: Ticking | None = None
-        self._waiting: list[tuple[str, Usage | None]] = []  # casts that wait for nova-compute
+        self._auditing = False
+        self._waiting: list[Order] = []  # for nova-compute, or for the end of its audit
+        self._unheard: list[ev.Event] = []  # while frozen
         placement.add_provider(self.node, self.host, size.inventories())
         agenda.after(AUDIT_INTERVAL_S * rng.random(), self._audit)
 
     # -- the agent
 
     def start_agent(self) -> None:
-        """A new life of the agent."""
+        """A new life of the agent, in an epoch as ``compute_agent/service/state.py`` finds it."""
         assert self.agent is None, "one life at a time"
-        self.epoch += 1
-        now = self._agenda.now
-        self.agent = agent = AgentCore(
+        self.lives += 1
+        self.kept_epoch = max(self.kept_epoch + 1, self.clock.wall_ms)
+        self.agent = AgentCore(
             self.node,
             self.host,
             self.address,
-            self.epoch,
-            NoTopology(),
+            self.kept_epoch,
+            SimFit(),
             self._settings,
             Random(self._rng.random()),
-            now,
+            self.clock.now,
             self.kept,
         )
-        self._ticking = Ticking(
-            self._agenda,
-            lambda: agent.next_deadline_s(self._agenda.now),
-            lambda: self.feed(ev.Tick()),
-        )
-        self._network.join(self.address, False, self._receive)
-        self._trace.note(self.node, f"agent starts, epoch {self.epoch}")
-        self.feed(ev.ChannelChanged(True))
+        self._ticking = Ticking(self._agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
+        self._network.join(self.address, False, self._receive, self.newer)
+        self._trace.note(self.node, f"agent starts, epoch {self.kept_epoch}")
+        self.feed(ev.ChannelChanged(self._network.up))
         if self.compute_up:
             self.feed(ev.TrackerConnected("tap"))
-            self.feed(self.tracker.audit())
+            self.feed(self.tracker.report())
+
+    def _deadline_s(self) -> float | None:
+        if self.agent is None:
+            return None
+        deadline_s = self.agent.next_deadline_s(self.clock.now)
+        return None if deadline_s is None else self.clock.in_world(deadline_s)
 
     def kill_agent(self) -> None:
         """The agent dies without a word."""
         if self.agent is None:
             return
         self._trace.note(self.node, "agent dies")
-        self.agent = None
+        self.agent = self.dies_after = None
+        self.frozen = False
+        self._unheard.clear()
         if self._ticking is not None:
             self._ticking.stop()
         self._network.leave(self.address)
+
+    def forget(self, set_back_s: int) -> None:
+        """What the agent kept is lost, and the wall clock is set back."""
+        self._trace.note(self.node, f"the agent's memory is lost, the clock {set_back_s} s back")
+        self.kept, self.kept_epoch = (), 0
+        self.clock.set_back(set_back_s)
+
+    def freeze(self) -> None:
+        """The agent's process is stopped; what reaches it waits."""
+        if self.agent is None:
+            return
+        self._trace.note(self.node, "agent is frozen")
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self._trace.note(self.node, "agent is thawed")
+        self.frozen = False
+        unheard, self._unheard = self._unheard, []
+        for event in unheard:
+            self.feed(event)
+
+    def jump(self, by_s: int) -> None:
+        """The machine's clock runs ahead."""
+        self._trace.note(self.node, f"clock jumps by {by_s} s")
+        self.clock.jump(by_s)
+        if self._ticking is not None:
+            self._ticking.look()
+
+    def channel_changed(self, connected: bool) -> None:
+        """The broker is gone, or back."""
+        self.feed(ev.ChannelChanged(connected))
 
     def feed(self, event: ev.Event) -> None:
         """Give the agent an event, and carry out what it wants."""
         agent = self.agent
         if agent is None:
             return
-        for effect in agent.step(event, self._agenda.now):
+        if self.frozen:
+            self._unheard.append(event)
+            return
+        for effect in agent.step(event, self.clock.now):
+            if self._dies_now():
+                return
             self._carry_out(effect)
-        if self.agent is agent and self._ticking is not None:
+        if self._ticking is not None:
             self._ticking.look()
+
+    def _dies_now(self) -> bool:
+        if self.dies_after is None:
+            return False
+        self.dies_after -= 1
+        if self.dies_after < 0:
+            self.kill_agent()
+            return True
+        return False
 
     def _receive(self, message: Message) -> None:
         if isinstance(message, Claim | Release):
             self._trace.note(self.node, f"<- {type(message).__name__} {message.claim_id}")
-        self.feed(ev.MessagesArrived((message,), self._agenda.now))
+        self.feed(ev.MessagesArrived((message,), self.clock.now))
 
     def _carry_out(self, effect: ef.Effect) -> None:
         match effect:
             case ef.Broadcast(message):
                 self._sent(self, message)
                 self._network.broadcast(self.address, message)
+                if self.newer and isinstance(message, Beat) and self._rng.random() < BABBLE:
+                    self._network.babble(self.address)
             case ef.Cast(address, message):
                 self._note_verdict(message)
                 self._sent(self, message)
@@ -140,6 +230,9 @@ class SimNode:
                 self._read("allocations")
             case ef.Keep(claims=claims):
                 self.kept = claims
+            case ef.KeepEpoch(epoch=epoch):
+                self._trace.note(self.node, f"agent goes on in epoch {epoch}")
+                self.kept_epoch = epoch
             case ef.Notice():
                 pass
 
@@ -152,9 +245,9 @@ class SimNode:
 
     def _read(self, what: str) -> None:
         delay_s = self._placement_delay_s()
-        self._agenda.after(delay_s / 2, self._look, what, self._agenda.now, delay_s / 2, self.epoch)
+        self._agenda.after(delay_s / 2, self._look, what, self.clock.now, delay_s / 2, self.lives)
 
-    def _look(self, what: str, started_s: float, delay_s: float, epoch: int) -> None:
+    def _look(self, what: str, started_s: float, delay_s: float, life: int) -> None:
         found: ev.Event
         if not self._placement.up:
             found = ev.ReadFailed(what, "Placement is down")
@@ -162,17 +255,17 @@ class SimNode:
             found = ev.TreeRead(self._placement.tree(self.node), started_s)
         else:
             found = ev.AllocationsRead(self._placement.consumers_of(self.node), started_s)
-        self._agenda.after(delay_s, self._answered, found, epoch)
+        self._agenda.after(delay_s, self._answered, found, life)
 
-    def _answered(self, found: ev.Event, epoch: int) -> None:
-        if epoch == self.epoch:
+    def _answered(self, found: ev.Event, life: int) -> None:
+        if life == self.lives:
             self.feed(found)
 
     # -- nova-compute
 
-    def build(self, consumer: str, usage: Usage) -> None:
-        """The instance claim of a build, invited or not."""
-        self._do(consumer, usage)
+    def build(self, consumer: str, usage: Usage, topology: str, phantom: bool, done: Done) -> None:
+        """The instance claim of a build, invited or not; ``done`` hears how it went."""
+        self._do(Order(consumer, usage, topology, phantom, done))
 
     def refuse(self, consumer: str) -> None:
         """nova-compute refuses a build (or aborts it)."""
@@ -181,24 +274,52 @@ class SimNode:
 
     def delete(self, consumer: str) -> None:
         """The instance is deleted: first in the tracker, then in Placement."""
-        self._do(consumer, None)
+        self._do(Order(consumer))
 
-    def _do(self, consumer: str, usage: Usage | None) -> None:
-        if not self.compute_up:
-            self._waiting.append((consumer, usage))
-        elif usage is not None:
-            self._trace.note(self.node, f"builds {consumer}")
-            self.feed(self.tracker.take(consumer, usage))
+    def move_out(self, consumer: str, migration: str) -> None:
+        """A live migration begins here."""
+        self.feed(self.tracker.leave(consumer, migration))
+
+    def moved_out(self, consumer: str, migration: str) -> Held:
+        """It has ended: the source audits itself at once."""
+        held = self.tracker.instances[consumer]
+        self.feed(self.tracker.drop(consumer))
+        self._agenda.after(DELETE_PAUSE_S, self._free, migration)
+        return held
+
+    def _do(self, order: Order) -> None:
+        if not self.compute_up or self._auditing:
+            self._waiting.append(order)
+        elif order.usage is not None:
+            self._build(order, order.usage)
         else:
-            self._trace.note(self.node, f"deletes {consumer}")
-            self.feed(self.tracker.drop(consumer))
-            self._agenda.after(DELETE_PAUSE_S, self._free, consumer)
+            self._trace.note(self.node, f"deletes {order.consumer}")
+            self.feed(self.tracker.drop(order.consumer))
+            self._agenda.after(DELETE_PAUSE_S, self._free, order.consumer)
+
+    def _build(self, order: Order, usage: Usage) -> None:
+        assert order.done is not None, "somebody wants to know"
+        report = self._claim(order, usage)
+        if isinstance(report, Reason):
+            self.refuse(order.consumer)
+            order.done(False)
+            return
+        self._trace.note(self.node, f"builds {order.consumer}{' in vain' * order.phantom}")
+        if order.phantom:
+            self.tracker.phantoms.add(order.consumer)
+        self.feed(report)
+        order.done(not order.phantom)
+
+    def _claim(self, order: Order, usage: Usage) -> ev.TrackerReported | Reason:
+        if order.topology:
+            return self.tracker.fit(order.consumer, usage, order.topology)
+        return self.tracker.take(order.consumer, usage)
 
     def _free(self, consumer: str) -> None:
         if self._placement.up:
             self._placement.delete(consumer)
         else:
-            self._agenda.after(1.0, self._free, consumer)  # nova-compute's periodic task does it
+            self._agenda.after(DELETE_AGAIN_S, self._free, consumer)
 
     def kill_compute(self) -> None:
         """nova-compute dies; the instances stay."""
@@ -214,12 +335,25 @@ class SimNode:
         self.compute_up = True
         self._trace.note(self.node, "nova-compute is back")
         self.feed(ev.TrackerConnected("tap"))
-        self.feed(self.tracker.audit())
-        waiting, self._waiting = self._waiting, []
-        for consumer, usage in waiting:
-            self._do(consumer, usage)
+        self._begin_audit(seen=True)
 
     def _audit(self) -> None:
-        if self.compute_up:
-            self.feed(self.tracker.audit())
+        if self.compute_up and not self._auditing:
+            self._begin_audit(seen=self._rng.random() < self.audits_seen)
         self._agenda.after(AUDIT_INTERVAL_S, self._audit)
+
+    def _begin_audit(self, seen: bool) -> None:
+        """Numbers go through zero; ``seen``: that is told, for nothing better is known yet."""
+        self._auditing = True
+        if seen:
+            self.feed(self.tracker.zeros())
+        self._agenda.after(AUDIT_S, self._end_audit)
+
+    def _end_audit(self) -> None:
+        self._auditing = False
+        if not self.compute_up:
+            return
+        self.feed(self.tracker.audit())
+        waiting, self._waiting = self._waiting, []
+        for order in waiting:
+            self._do(order)

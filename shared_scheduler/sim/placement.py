@@ -19,7 +19,7 @@ from compute_agent.events import ProviderFacts
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.state.fits import Shortage, first_shortage
-from shared_scheduler.state.resources import Inventory, same_allocations, sum_amounts
+from shared_scheduler.state.resources import Inventory, add_amounts, same_allocations
 
 
 @dataclass(slots=True)
@@ -41,6 +41,7 @@ class SimPlacement:
     providers: dict[str, ProviderFacts] = field(default_factory=dict)
     consumers: dict[str, Allocations] = field(default_factory=dict)
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
+    _used: dict[str, dict[str, int]] = field(default_factory=dict)
 
     # -- providers
 
@@ -59,7 +60,7 @@ class SimPlacement:
 
     def used(self, node: str) -> Mapping[str, int]:
         """Resource class -> amount in use on this provider."""
-        return sum_amounts(self._on.get(node, {}).values()).get(node, {})
+        return self._used.get(node, {})
 
     def over_commit(self, node: str) -> dict[str, int]:
         """Resource class -> amount above capacity; empty if all is well."""
@@ -94,11 +95,26 @@ class SimPlacement:
         self.consumers[consumer] = allocations
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
+        add_amounts(self._used, allocations)
 
     def delete(self, consumer: str) -> None:
         """The consumer holds nothing any more."""
-        for node in self.consumers.pop(consumer, {}):
+        held = self.consumers.pop(consumer, {})
+        for node in held:
             self._on[node].pop(consumer, None)
+        add_amounts(self._used, held, -1)
+
+    def begin_move(self, consumer: str, migration: str, node: str) -> bool:
+        """What the conductor does for a live migration: the migration holds the source's part from
+        now on, the consumer as much on ``node``.  False if there is no room."""
+        (amounts,) = self.consumers[consumer].values()
+        if self._shortage({node: amounts}) is not None:
+            return False
+        held = self.consumers[consumer]
+        self.delete(consumer)
+        self._put(migration, held)
+        self._put(consumer, {node: amounts})
+        return True
 
     def delete_exactly(self, consumer: str, written: Allocations) -> None:
         """Delete the consumer if what stands there is what was written."""

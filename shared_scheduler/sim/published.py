@@ -27,11 +27,10 @@ class Published:
     def follow(self, increment: Increment) -> bool:
         """Take an increment; False if it is neither the next one nor a repetition."""
         version = Version(increment.epoch, increment.sequence)
-        if version <= self.version:
+        if increment.epoch != self.version.epoch:
+            self._begin()
+        elif version <= self.version:
             return True
-        if increment.epoch > self.version.epoch:
-            self.digest = 0
-            self._parts.clear()
         elif increment.sequence != self.version.sequence + 1:
             return False
         self._take_all(increment, version)
@@ -40,12 +39,16 @@ class Published:
     def see(self, snapshot: Snapshot) -> bool:
         """Take a snapshot; False if its digest is not that of its content, or of what was sent."""
         version = Version(snapshot.epoch, snapshot.sequence)
-        if version > self.version:  # it covers increments that were never sent by themselves
-            self.digest = 0
-            self._parts.clear()
+        if version.epoch != self.version.epoch or version > self.version:
+            self._begin()  # it covers increments that were never sent by themselves
             self._take_all(snapshot, version)
         known = self._digests.get(version)
         return known is None or known == snapshot.digest
+
+    def _begin(self) -> None:
+        """A new life: mostly in a greater epoch, in a lesser one if the agent lost its memory."""
+        self.digest = 0
+        self._parts.clear()
 
     def _take_all(self, message: Increment | Snapshot, version: Version) -> None:
         self._take("leaf", message.leaves, leaf_hash)

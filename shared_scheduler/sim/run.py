@@ -3,29 +3,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from random import Random
 
+from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.rest import heal
+from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes, World
 
 #: nothing breaks in the first seconds, so that every run has something to lose
-FAULTS_FROM_S = 5.0
-#: virtual time after the last request in which the last instances are deleted and the world settles
-SETTLE_S = 120.0
-#: then this long nothing but beats may be sent
-REST_S = 20.0
+FAULTS_FROM_S = 3.0
 #: a progress report for each of so many parts of a run
 STEPS = 50
+
+#: what replays a world; the arguments of the one run follow, or ``--seeds 1``
+PROGRAM = "shared-scheduler-manage simulate"
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Everything that a run depends on."""
+    """Everything that a run depends on.  ``swarm``: all of it was drawn from the seed."""
 
     seed: int
     duration_s: float = 60.0
@@ -34,45 +35,69 @@ class RunPlan:
     weather: Weather = field(default_factory=Weather)
     fault_every_s: float = 0.0  # 0: nothing breaks
     rows_every: int = 20
+    swarm: bool = False
 
     def command(self) -> str:
         """The one command that replays it."""
-        sizes, weather = self.sizes, self.weather
+        if self.swarm:
+            return f"{PROGRAM} --seeds 1 --seed {self.seed}"
+        sizes, habits, weather = self.sizes, self.habits, self.weather
         return (
-            f"shared-scheduler-manage simulate --seed {self.seed} --nodes {sizes.nodes}"
-            f" --schedulers {sizes.schedulers} --rate {self.habits.rate_per_s:g}"
+            f"{PROGRAM} --seed {self.seed} --nodes {sizes.nodes} --schedulers {sizes.schedulers}"
+            f" --rate {habits.rate_per_s:g} --lifetime {habits.lifetime_s:g}"
+            f" --topologies {habits.topologies:g} --migrations {habits.migrations_per_s:g}"
             f" --duration {self.duration_s:g} --loss {weather.loss:g}"
-            f" --duplicates {weather.duplicates:g} --late {weather.late:g}"
-            f" --agentless {sizes.agentless:g} --fault-every {self.fault_every_s:g}"
+            f" --duplicates {weather.duplicates:g} --garbled {weather.garbled:g}"
+            f" --late {weather.late:g} --agentless {sizes.agentless:g} --newer {sizes.newer:g}"
+            f" --fault-every {self.fault_every_s:g}"
         )
 
 
-def drawn(seed: int, duration_s: float = 30.0) -> RunPlan:
-    """A plan whose parameters are drawn from the seed (swarm testing)."""
+def drawn(seed: int) -> RunPlan:
+    """A plan whose parameters are drawn from the seed (swarm testing): small worlds, and many."""
     rng = Random(f"{seed}/plan")
+    nodes = rng.choice((2, 3, 3, 5, 8, 15))
+    board = rng.choice((None, Board()))
     return RunPlan(
         seed=seed,
-        duration_s=duration_s,
+        duration_s=rng.choice((8.0, 12.0, 20.0)),
         sizes=Sizes(
-            nodes=rng.choice((2, 3, 5, 10, 20)),
-            schedulers=rng.choice((1, 2, 3, 4)),
+            nodes=nodes,
+            schedulers=rng.choice((1, 2, 2, 3, 4)),
             agentless=rng.choice((0.0, 0.0, 0.0, 0.5)),
+            newer=rng.choice((0.0, 0.0, 0.3)),
+            size=Size(board=board),
             beat_interval_s=rng.choice((2.0, 5.0)),
         ),
-        habits=Habits(rate_per_s=rng.choice((1.0, 5.0, 20.0)), lifetime_s=rng.choice((5.0, 20.0, 60.0))),
+        habits=Habits(
+            rate_per_s=rng.choice((1.0, 3.0, 6.0, 15.0)),
+            lifetime_s=rng.choice((5.0, 20.0, 60.0)),
+            topologies=rng.choice((0.0, 0.3, 0.8)) if board is not None else 0.0,
+            migrations_per_s=rng.choice((0.0, 0.0, 1.0)),
+        ),
         weather=Weather(
             loss=rng.choice((0.0, 0.0, 0.01, 0.1, 0.3)),
             duplicates=rng.choice((0.0, 0.0, 0.1, 0.5)),
+            garbled=rng.choice((0.0, 0.0, 0.05)),
             late=rng.choice((0.0, 0.0, 0.2, 1.0)),
             late_max_s=rng.choice((0.05, 1.0, 5.0)),
         ),
-        fault_every_s=rng.choice((0.0, 2.0, 5.0)),
+        fault_every_s=rng.choice((0.0, 1.0, 2.0, 5.0)),
+        rows_every=rng.choice((1, 5, 20)),
+        swarm=True,
     )
 
 
-def run(plan: RunPlan, progress: Callable[[float], None] | None = None) -> World:
-    """Run a plan to its end.  The world's checkers hold what was broken; nothing is raised."""
-    world = World(plan.seed, plan.sizes, plan.habits, replace(plan.weather))
+def run(
+    plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0
+) -> World:
+    """Run a plan to its end.  The world's checkers hold what was broken; nothing is raised.
+
+    ``lines``: keep a detailed trace of so many.
+    """
+    world = World(
+        plan.seed, plan.sizes, plan.habits, replace(plan.weather), detailed_lines=lines
+    )
     world.checkers.rows_every = plan.rows_every
     if plan.fault_every_s:
         faults = Faults(world, world.rng("faults"))
@@ -85,13 +110,9 @@ def run(plan: RunPlan, progress: Callable[[float], None] | None = None) -> World
     return world
 
 
-def heal(world: World) -> None:
-    """No more requests, good weather, everybody lives; then time to settle, and the last checks."""
-    world.close()
-    calm = Weather(delay_s=world.network.weather.delay_s, jitter_s=world.network.weather.jitter_s)
-    world.network.weather = calm
-    world.run(SETTLE_S)
-    world.checkers.at_rest()
-    before = Counter(world.network.counters)
-    world.run(REST_S)
-    world.checkers.quiet(world.network.counters - before)
+def story(plan: RunPlan, world: World) -> Iterator[str]:
+    """The trace for people: what was asked for, what broke, and everything that happened."""
+    yield plan.command()
+    yield from (f"{item.name}: {getattr(plan, item.name)}" for item in fields(plan))
+    yield from (violation.line() for violation in world.checkers.violations)
+    yield from world.trace.lines()

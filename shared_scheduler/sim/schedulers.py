@@ -5,23 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.judge import AcceptAll
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.settings import Identity, Settings
 from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.settings import DEFAULT_FILTERS, DecisionSettings
 from shared_scheduler.protocol.messages import Message
 from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.network import Network
 from shared_scheduler.sim.placement import SimPlacement, Write, wanted_of
 from shared_scheduler.sim.ticking import Ticking
+from shared_scheduler.sim.topology import SimJudge
+from shared_scheduler.state.row import Version
 from shared_scheduler.state.table import HostTable
 
 #: the one cell of a simulated cloud
 CELL = "cell-1"
+#: Nova's defaults, and the two filters that a cloud with NUMA cells and devices turns on
+DECISIONS = DecisionSettings(
+    enabled_filters=(*DEFAULT_FILTERS, "NUMATopologyFilter", "PciPassthroughFilter")
+)
+#: part of the writes under way that a dying Placement has not done; the answers of all are lost
+LOST_BEFORE_WRITING = 0.5
 
 
 class SchedulerListener(Protocol):
@@ -36,11 +46,30 @@ class SchedulerListener(Protocol):
     def refresh(self, scheduler: SimScheduler, node: str) -> None:
         """The core wants a node read again from the databases and Placement."""
 
+    def crash(self, scheduler: SimScheduler) -> None:
+        """It dies in the middle of a step: what it has not done yet is never done."""
+
+    def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
+        """An increment changes a row."""
+
+
+class WatchedTable(HostTable):
+    """A table that tells which increments it is given."""
+
+    def __init__(self, applied: Callable[[str, Version, Version], None]) -> None:
+        super().__init__()
+        self._applied = applied
+
+    def apply(self, node: str, *args: Any, epoch: int, sequence: int) -> None:
+        """See ``HostTable.apply``."""
+        self._applied(node, self.version(node), Version(epoch, sequence))
+        super().apply(node, *args, epoch=epoch, sequence=sequence)
+
 
 class SimScheduler:
     """A scheduler in one life; a restart makes a new one with the next ``life``.
 
-    ``clock`` measures how long steps really take (seconds); the simulator itself passes none.
+    ``stopwatch`` measures how long steps really take (seconds); the simulator itself passes none.
     """
 
     def __init__(
@@ -55,28 +84,44 @@ class SimScheduler:
         settings: Settings,
         placement_delay_s: Callable[[], float],
         listener: SchedulerListener,
-        clock: Callable[[], float] | None = None,
+        stopwatch: Callable[[], float] | None = None,
+        newer: bool = False,
     ) -> None:
         self.name = f"scheduler-{number}.{life}"
         self.number = number
         self.up = True
+        self.newer = newer
+        self.clock = LocalClock(agenda, rng)
         self.step_s: list[float] = []
+        #: when it was frozen, or its clock jumped, last: what it does then may come late
+        self.disturbed_s = float("-inf")
+        #: it dies when it has carried out so many more effects
+        self.dies_after: int | None = None
         self._agenda = agenda
         self._network = network
         self._placement = placement
         self._trace = trace
         self._placement_delay_s = placement_delay_s
         self._listener = listener
-        self._clock = clock
-        table = HostTable()
-        self.core = SchedulerCore(Identity(self.name, life), settings, table, Decider(table), AcceptAll(), rng)
-        self._ticking = Ticking(agenda, self.core.next_deadline_s, lambda: self.feed(ev.Tick()))
+        self._stopwatch = stopwatch
+        self._rng = rng
+        self._frozen = False
+        self._unheard: list[ev.Event] = []
+        table = WatchedTable(lambda *what: listener.applied(self, *what))
+        identity = Identity(self.name, life)
+        decider = Decider(table, DECISIONS)
+        self.core = SchedulerCore(identity, settings, table, decider, SimJudge(), rng)
+        self._ticking = Ticking(agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
+
+    def _deadline_s(self) -> float | None:
+        deadline_s = self.core.next_deadline_s()
+        return None if deadline_s is None else self.clock.in_world(deadline_s)
 
     def start(self) -> None:
         """Join the channel."""
         self._trace.note(self.name, "starts")
-        self._network.join(self.name, True, self._receive)
-        self.feed(ev.ChannelChanged(CELL, True))
+        self._network.join(self.name, True, self._receive, self.newer)
+        self.channel_changed(self._network.up)
 
     def kill(self) -> None:
         """Die without a word."""
@@ -85,6 +130,34 @@ class SimScheduler:
         self._ticking.stop()
         self._network.leave(self.name)
 
+    def freeze(self) -> None:
+        """The process is stopped; what reaches it waits."""
+        self._trace.note(self.name, "is frozen")
+        self._frozen, self.disturbed_s = True, self._agenda.now
+
+    def thaw(self) -> None:
+        """It goes on."""
+        self._trace.note(self.name, "is thawed")
+        self._frozen, self.disturbed_s = False, self._agenda.now
+        unheard, self._unheard = self._unheard, []
+        for event in unheard:
+            self.feed(event)
+
+    def jump(self, by_s: int) -> None:
+        """The machine's clock runs ahead."""
+        self._trace.note(self.name, f"clock jumps by {by_s} s")
+        self.clock.jump(by_s)
+        self.disturbed_s = self._agenda.now
+        self._ticking.look()
+
+    def channel_changed(self, connected: bool) -> None:
+        """The broker is there, gone, or back."""
+        self.feed(ev.ChannelChanged(CELL, connected))
+
+    def ask(self, request: Request, deadline_s: float) -> None:
+        """A caller wants hosts until ``deadline_s`` of the world's time."""
+        self.feed(ev.RequestArrived(request, self.clock.here(deadline_s)))
+
     def _receive(self, message: Message) -> None:
         self.feed(ev.MessagesArrived(CELL, (message,)))
 
@@ -92,18 +165,32 @@ class SimScheduler:
         """Give the core an event, and carry out what it wants."""
         if not self.up:
             return
+        if self._frozen:
+            self._unheard.append(event)
+            return
         for effect in self._step(event):
+            if self._dies_now():
+                return
             self._carry_out(effect)
         self._listener.stepped(self, event)
         self._ticking.look()
 
+    def _dies_now(self) -> bool:
+        if self.dies_after is None:
+            return False
+        self.dies_after -= 1
+        if self.dies_after < 0:
+            self._listener.crash(self)
+            return True
+        return False
+
     def _step(self, event: ev.Event) -> list[ef.Effect]:
-        if self._clock is None:
-            return self.core.step(event, self._agenda.now)
-        began_s = self._clock()
-        effects = self.core.step(event, self._agenda.now)
+        if self._stopwatch is None:
+            return self.core.step(event, self.clock.now)
+        began_s = self._stopwatch()
+        effects = self.core.step(event, self.clock.now)
         if isinstance(event, ev.RequestArrived):
-            self.step_s.append(self._clock() - began_s)
+            self.step_s.append(self._stopwatch() - began_s)
         return effects
 
     # -- effects
@@ -114,6 +201,8 @@ class SimScheduler:
                 self._network.cast(self.name, address, message)
             case ef.Broadcast(_, message):
                 self._network.broadcast(self.name, message)
+                if self.newer:
+                    self._network.babble(self.name)
             case ef.WriteAllocation():
                 self._later(self._begin_write, effect)
             case ef.DeleteAllocation():
@@ -141,7 +230,12 @@ class SimScheduler:
         self._agenda.after(self._placement_delay_s() / 2, self._end_write, effect, write)
 
     def _end_write(self, effect: ef.WriteAllocation, write: Write) -> None:
+        if not self._placement.up and self._rng.random() < LOST_BEFORE_WRITING:
+            self._reply(ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "died before"))
+            return
         code, detail = self._placement.end_write(write)
+        if not self._placement.up:
+            code, detail = ev.WriteCode.UNREACHABLE, "the answer is lost"
         self._trace.note("placement", f"{code.value} {effect.claim_id} {effect.consumer}")
         self._reply(ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations))
 

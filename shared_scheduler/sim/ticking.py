@@ -12,7 +12,10 @@ LEAST_PAUSE_S = 0.0001
 
 
 class Ticking:
-    """Calls ``tick`` when ``deadline_s`` says so.  ``look`` after each step of the machine."""
+    """Calls ``tick`` when ``deadline_s`` says so (in the world's time).
+
+    ``look`` after each step of the machine, and when its clock jumped.
+    """
 
     def __init__(self, agenda: Agenda, deadline_s: Callable[[], float | None], tick: Callable[[], None]) -> None:
         self._agenda = agenda

@@ -16,6 +16,7 @@ from random import Random
 from shared_scheduler.core.effects import Answer, Choice, Fail
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
 from shared_scheduler.protocol.messages import Usage
+from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
 
 #: name, vcpus, memory in MiB, disk in GB: the mix of seed 001's bench without its largest
 FLAVORS = (
@@ -35,7 +36,10 @@ class Habits:
     several: float = 0.05  # requests for more than one instance
     several_max: int = 4
     not_flat: float = 0.05  # requests whose candidates Placement must name
+    topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
+    phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
+    migrations_per_s: float = 0.0  # live migrations, uninvited and without a claim
     num_alternates: int = 2
     patience_s: float = 20.0  # how long the caller waits for an answer
     flavors: tuple[Flavor, ...] = FLAVORS
@@ -47,6 +51,7 @@ class Fate(StrEnum):
     ASKED = "asked"
     BUILDING = "building"
     LIVES = "lives"
+    MOVES = "moves"
     FAILED = "failed"
     DELETED = "deleted"
 
@@ -58,6 +63,7 @@ class Server:
     uuid: str
     request_id: str
     usage: Usage
+    topology: str = ""
     fate: Fate = Fate.ASKED
     node: str = ""
 
@@ -80,7 +86,23 @@ def usage_of(flavor: Flavor) -> Usage:
     return Usage(flavor.vcpus, flavor.memory_mb, flavor.root_gb, 1, 0)
 
 
-def make_request(number: int, flavor: Flavor, count: int, flat: bool, habits: Habits) -> Request:
+def draw_topology(flavor: Flavor, rng: Random) -> str:
+    """One of the ways to ask for cells, pages or devices with this flavor."""
+    cpus, memory_mb = flavor.vcpus, flavor.memory_mb
+    match rng.randrange(4):
+        case 0:
+            return ask_text([(cpus, memory_mb, 0)])
+        case 1:
+            return ask_text([(cpus, memory_mb, HUGE_PAGE_KB)])
+        case 2 if cpus > 1:
+            return ask_text([(cpus // 2, memory_mb // 2, 0)] * 2, devices=1)
+        case _:
+            return ask_text([], devices=1)
+
+
+def make_request(
+    number: int, flavor: Flavor, count: int, flat: bool, topology: str, num_alternates: int
+) -> Request:
     """A request for ``count`` instances, as Nova's edge would make it."""
     amounts = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": flavor.root_gb}
     query = "resources=" + ",".join(f"{rc}:{amount}" for rc, amount in sorted(amounts.items()))
@@ -94,7 +116,10 @@ def make_request(number: int, flavor: Flavor, count: int, flat: bool, habits: Ha
         instance_uuids=tuple(f"server-{number}-{i}" for i in range(count)),
         flat=flat,
         queries=(query,),
-        num_alternates=habits.num_alternates,
+        num_alternates=num_alternates,
+        has_numa='"numa": {' in topology,
+        has_pci='"count"' in topology,
+        topology=topology,
     )
 
 
@@ -119,8 +144,14 @@ class Users:
         several = rng.random() < habits.several
         count = rng.randint(2, habits.several_max) if several else 1
         flat = rng.random() >= habits.not_flat
-        request = make_request(self.count, rng.choice(habits.flavors), count, flat, habits)
-        servers = tuple(Server(uuid, request.request_id, request.usage) for uuid in request.instance_uuids)
+        flavor = rng.choice(habits.flavors)
+        special = rng.random() < habits.topologies
+        topology = draw_topology(flavor, rng) if special else ""
+        request = make_request(self.count, flavor, count, flat, topology, habits.num_alternates)
+        servers = tuple(
+            Server(uuid, request.request_id, request.usage, topology)
+            for uuid in request.instance_uuids
+        )
         deadline_s = now + habits.patience_s
         asked = Asked(request, scheduler, now, deadline_s, servers)
         self.asked[request.request_id] = asked

@@ -17,20 +17,23 @@ from compute_agent import settings as agent_settings
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.settings import Settings
+from shared_scheduler.protocol.limits import BEAT_INTERVAL_S, SILENT_AFTER_S
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
+from shared_scheduler.sim.moves import Moves
 from shared_scheduler.sim.network import Network, Weather
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, SimScheduler
 from shared_scheduler.sim.workload import Asked, Fate, Habits, Server, Users, placed
+from shared_scheduler.state.row import Version
 from shared_scheduler.state.services import ServiceFacts
 
 #: an RPC or a cast over the API's message queue takes up to this long
 RPC_S = 0.004
-#: the answer to a request may be this much later than its deadline (it travels)
-ANSWER_SLACK_S = 1.0
+#: a delete waits this long for a live migration, and again
+AFTER_MOVE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,17 @@ class Sizes:
     nodes: int = 50
     schedulers: int = 3
     agentless: float = 0.0  # part of the nodes without an agent
+    newer: float = 0.0  # part of the agents and schedulers that are of a later release
     size: Size = field(default_factory=Size)
     placement_s: float = 0.005  # mean time of one call to Placement
     beat_interval_s: float = 5.0
     build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
     poll_s: float = 5.0  # agentless nodes are read again this often
+
+
+def settings_for(sizes: Sizes) -> Settings:
+    """The product's own, for agents that beat as often as these."""
+    return Settings(silent_after_s=SILENT_AFTER_S * sizes.beat_interval_s / BEAT_INTERVAL_S)
 
 
 class World:
@@ -57,15 +66,16 @@ class World:
         habits: Habits,
         weather: Weather,
         settings: Settings | None = None,
-        clock: Callable[[], float] | None = None,
+        stopwatch: Callable[[], float] | None = None,
+        detailed_lines: int = 0,
     ) -> None:
         self.seed = seed
         self.sizes = sizes
         self.agenda = Agenda()
-        self.trace = Trace(self.agenda)
+        self.trace = Trace(self.agenda, detailed_lines)
         self.network = Network(self.agenda, self.rng("network"), weather, self.trace)
         self.placement = SimPlacement()
-        self.settings = settings if settings is not None else Settings()
+        self.settings = settings if settings is not None else settings_for(sizes)
         self.users = Users(habits, self.rng("users"))
         self.counters: Counter[str] = Counter()
         self.latencies_s: list[float] = []
@@ -73,9 +83,11 @@ class World:
         self.dead_endings: Counter[str] = Counter()
         self._dead_step_s: list[float] = []
         self.checkers = Checkers(self)
-        self._clock = clock
+        #: instances that are built and stay where they are, by uuid
+        self.living: dict[str, Server] = {}
+        self.is_open = True
+        self._stopwatch = stopwatch
         self._edge_rng = self.rng("edge")
-        self._open = True
         self._placement_down_s = float("-inf")
         self.nodes = {node.node: node for node in map(self._make_node, range(sizes.nodes))}
         self.schedulers: dict[int, SimScheduler] = {}
@@ -104,6 +116,7 @@ class World:
             self.trace,
             beats,
             self.sizes.size,
+            self._edge_rng.random() < self.sizes.newer,
             self.placement_delay_s,
             self.checkers.agent_sent,
         )
@@ -116,6 +129,7 @@ class World:
         for number in range(self.sizes.schedulers):
             self.start_scheduler(number)
         self.agenda.after(1.0 + self.users.next_pause_s(), self._arrive)
+        Moves(self, self.rng("moves"), self.users.habits.migrations_per_s)
 
     def start_scheduler(self, number: int) -> SimScheduler:
         """A new life of scheduler ``number``, with the bulk read that the service does at start."""
@@ -132,12 +146,13 @@ class World:
             self.settings,
             self.placement_delay_s,
             self,
-            self._clock,
+            self._stopwatch,
+            self._edge_rng.random() < self.sizes.newer,
         )
         services = tuple(ServiceFacts(node.host) for node in self.nodes.values())
         scheduler.feed(ev.ServicesRead(CELL, services, True))
         for node in self.nodes.values():
-            scheduler.feed(self._node_read(node, self.now))
+            scheduler.feed(self._node_read(scheduler, node))
         scheduler.start()
         self.agenda.after(self.sizes.poll_s, self._poll, scheduler)
         return scheduler
@@ -152,14 +167,18 @@ class World:
             if asked.scheduler == scheduler.name and asked.outcome is None:
                 self.counters["requests_lost_with_scheduler"] += 1
 
+    def crash(self, scheduler: SimScheduler) -> None:
+        """It dies in the middle of a step."""
+        self.kill_scheduler(scheduler.number)
+
     def placement_delay_s(self) -> float:
         """The time of one call to Placement, from request to answer."""
         return self.sizes.placement_s * (0.5 + self._edge_rng.random())
 
     # -- the edges of schedulers
 
-    def _node_read(self, node: SimNode, read_at_s: float) -> ev.NodeRead:
-        report = node.tracker.audit()
+    def _node_read(self, scheduler: SimScheduler, node: SimNode) -> ev.NodeRead:
+        report = node.tracker.report()
         leaves = dict(report.leaves)
         for facts in self.placement.tree(node.node):
             leaves[f"rp.{facts.uuid}"] = {
@@ -172,7 +191,8 @@ class World:
             }
         members = frozenset(node.tracker.instances)
         consumers = self.placement.consumers_of(node.node)
-        return ev.NodeRead(CELL, node.node, node.host, node.host, leaves, consumers, members, read_at_s)
+        now = scheduler.clock.now
+        return ev.NodeRead(CELL, node.node, node.host, node.host, leaves, consumers, members, now)
 
     def refresh(self, scheduler: SimScheduler, node: str) -> None:
         """Read a node again for one scheduler."""
@@ -180,7 +200,7 @@ class World:
 
     def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
         if self.placement.up and scheduler.up:
-            scheduler.feed(self._node_read(self.nodes[node], self.now))
+            scheduler.feed(self._node_read(scheduler, self.nodes[node]))
 
     def _poll(self, scheduler: SimScheduler) -> None:
         """What the service's poller does: rows that no agent speaks for are read again."""
@@ -195,29 +215,37 @@ class World:
         """A scheduler took a step."""
         self.checkers.scheduler_stepped(scheduler, event)
 
+    def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
+        """An increment changes a row."""
+        self.checkers.applied(scheduler, node, before, now)
+
     # -- requests
 
     def close(self) -> None:
-        """No further requests and deletes."""
-        self._open = False
+        """No further requests, deletes, moves and builds that fail."""
+        self.is_open = False
 
     def _arrive(self) -> None:
-        if not self._open:
+        if not self.is_open:
             return
         if self.schedulers:
-            numbers = sorted(self.schedulers)
-            scheduler = self.schedulers[self._edge_rng.choice(numbers)]
-            asked = self.users.ask(scheduler.name, self.now)
-            self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
-            self.counters["requests"] += 1
-            event = ev.RequestArrived(asked.request, asked.deadline_s)
-            self.agenda.after(RPC_S * self._edge_rng.random(), scheduler.feed, event)
+            self.ask()
         self.agenda.after(self.users.next_pause_s(), self._arrive)
+
+    def ask(self) -> Asked:
+        """One request, to one of the living schedulers."""
+        scheduler = self.schedulers[self._edge_rng.choice(sorted(self.schedulers))]
+        asked = self.users.ask(scheduler.name, self.now)
+        self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
+        self.counters["requests"] += 1
+        delay_s = RPC_S * self._edge_rng.random()
+        self.agenda.after(delay_s, scheduler.ask, asked.request, asked.deadline_s)
+        return asked
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler answers: the conductor hears of it after a while."""
         asked = self.users.asked[effect.request.request_id]
-        self.checkers.answered(asked, effect)
+        self.checkers.answered(scheduler, asked, effect)
         asked.outcome, asked.ended_s = effect, self.now
         self.latencies_s.append(self.now - asked.asked_s)
         if isinstance(effect, ef.Fail):
@@ -244,14 +272,27 @@ class World:
         self.agenda.after(delay_s, self._build, server, alternates)
 
     def _build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
-        if self._edge_rng.random() < self.users.habits.build_fails:
+        node, habits, rng = self.nodes[server.node], self.users.habits, self._edge_rng
+        fails = self.is_open and rng.random() < habits.build_fails
+        phantom = fails and rng.random() < habits.phantoms
+
+        def done(built: bool) -> None:
+            self._built(server, alternates, built)
+
+        if fails and not phantom:
+            node.refuse(server.uuid)
+            done(False)
+        else:
+            node.build(server.uuid, server.usage, server.topology, phantom, done)
+
+    def _built(self, server: Server, alternates: tuple[ef.Choice, ...], built: bool) -> None:
+        if not built:
             self.counters["builds_failed"] += 1
-            self.nodes[server.node].refuse(server.uuid)
             self.placement.delete(server.uuid)
             self._try_alternate(server, alternates)
             return
-        self.nodes[server.node].build(server.uuid, server.usage)
         server.fate = Fate.LIVES
+        self.living[server.uuid] = server
         lifetime_s = self._edge_rng.expovariate(1 / self.users.habits.lifetime_s)
         self.agenda.after(lifetime_s, self._delete, server)
 
@@ -269,9 +310,13 @@ class World:
         self.counters["builds_given_up"] += 1
 
     def _delete(self, server: Server) -> None:
-        if not self._open:
+        if not self.is_open:
             return  # the last ones stay, so that there is a state to compare
+        if server.fate is Fate.MOVES:
+            self.agenda.after(AFTER_MOVE_S, self._delete, server)
+            return
         server.fate = Fate.DELETED
+        del self.living[server.uuid]
         self.counters["deleted"] += 1
         self.nodes[server.node].delete(server.uuid)
 

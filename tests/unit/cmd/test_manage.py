@@ -75,6 +75,33 @@ def test_simulate_runs_many_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["seeds"] == 2 and figures["broken_seeds"] == 0 and figures["checks"] > 0
 
 
+def test_many_seeds_come_to_the_same_in_one_process_and_in_several(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = []
+    for jobs in ("1", "2"):
+        asked = ["simulate", "--seeds", "2", "--seed", "11", "--jobs", jobs, "--format", "json"]
+        assert main(asked) == 0
+        figures = json.loads(capsys.readouterr().out)
+        told.append({k: v for k, v in figures.items() if k not in ("wall_s", "times_real_time")})
+    assert told[0] == told[1]
+
+
+def test_a_broken_seed_is_told_with_its_replay_and_its_trace(
+    tmp_path: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted.forget_a_forget.patch(monkeypatch)
+    name = f"{tmp_path}/trace.txt"
+    asked = ["simulate", "--seeds", "4", "--seed", "1", "--jobs", "1", "--trace", name]
+    assert main(asked) == 1
+    assert "shared-scheduler-manage simulate --seeds 1 --seed" in capsys.readouterr().err
+    with open(name) as file:
+        story = file.read()
+    assert "BROKEN" in story and "window of node-" in story and "-> all Beat" in story
+
+
 def test_a_broken_invariant_exits_with_one_and_prints_how_to_replay_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from shared_scheduler.core.work import Work
 from shared_scheduler.protocol.messages import Beat, Increment
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow, Outcome
+from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.state.table import HostTable
 
@@ -181,11 +182,12 @@ def keep_the_epoch_over_a_restart(patch: pytest.MonkeyPatch) -> None:
     """A new life of an agent counts its messages from the beginning, in the old epoch."""
 
     def start(self: SimNode) -> None:
-        self.epoch = min(self.epoch, 0)
+        self.kept_epoch = 0
         real(self)
 
     real = SimNode.start_agent
     patch.setattr(SimNode, "start_agent", start)
+    patch.setattr(LocalClock, "wall_ms", 1)
 
 
 # -- the table

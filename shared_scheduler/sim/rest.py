@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After the faults: heal the world, let it rest, and demand that it has found back.
+
+Nothing is asked, deleted or moved any more; what is under way ends.  Then single requests come, each
+alone: at rest there is nobody to lose against, so none of their claims may be refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.schedulers import SimScheduler
+from shared_scheduler.sim.workload import Fate
+from shared_scheduler.state.row import Freshness
+
+if TYPE_CHECKING:
+    from shared_scheduler.sim.world import World
+
+#: within so many beats of the healing every row is fresh again: three missed ones to be silent, the
+#: backed-off asks of a window that heard nothing, and the snapshot
+CAUGHT_UP_BEATS = 20
+#: virtual time from then on in which builds and audits end and the world settles
+SETTLE_S = 100.0
+#: snapshots that one node may send after the healing, and for each scheduler as many again
+SNAPSHOTS_MAX = 8
+#: requests that come alone, so far apart that rows without an agent are read again in between
+LONE_REQUESTS = 3
+LONE_EVERY_S = 8.0
+#: after them, the last instances are built and everybody hears of them
+AFTER_LONE_S = 20.0
+#: then so long nothing but beats and Hellos may be sent
+REST_S = 20.0
+#: messages that have no place in a world at rest
+NOISE = (
+    "sent_increment",
+    "sent_snapshot",
+    "sent_resync",
+    "sent_claim",
+    "sent_release",
+    "sent_verdict",
+)
+#: endings of claims that say that somebody refused
+REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT)
+
+
+def heal(world: World) -> None:
+    """No more requests, good weather, everybody lives; then time to settle, and the last checks."""
+    world.close()
+    weather = world.network.weather
+    world.network.weather = Weather(delay_s=weather.delay_s, jitter_s=weather.jitter_s)
+    for node in world.nodes.values():
+        node.audits_seen = 0.0
+    rest = Rest(world)
+    rest.catch_up()
+    world.run(SETTLE_S)
+    rest.settled()
+    rest.ask_alone()
+    rest.be_quiet()
+
+
+class Rest:
+    """The checks of a world after its healing.  Call its methods in their order."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._check = world.checkers.check
+        self._snapshots = Counter(world.checkers.snapshots)
+
+    def catch_up(self) -> None:
+        """Every row is fresh at some moment soon."""
+        world, beat_s = self._world, self._world.sizes.beat_interval_s
+        for _ in range(CAUGHT_UP_BEATS):
+            world.run(beat_s)
+            behind = [name for name in self._behind()]
+            if not behind:
+                break
+        self._check("caught_up", not behind, "world", len(behind), "rows, for example", *behind[:1])
+
+    def _behind(self) -> list[str]:
+        return [
+            f"{scheduler.name}:{node.node}"
+            for scheduler in self._world.schedulers.values()
+            for node in self._world.nodes.values()
+            if node.agent is not None
+            and scheduler.core.table.freshness(node.node) is not Freshness.FRESH
+        ]
+
+    def settled(self) -> None:
+        """Nothing is under way, and every table is the truth."""
+        world = self._world
+        for scheduler in world.schedulers.values():
+            core = scheduler.core
+            requests, claims = len(core.requests), len(core.claims)
+            left = (requests, "requests", claims, "claims")
+            self._check("no_request_left", not requests and not claims, scheduler.name, *left)
+            for node in world.nodes.values():
+                self._check_converged(scheduler, node)
+        self._check_answers()
+        self._check_owners()
+        self._check_snapshots()
+
+    def ask_alone(self) -> None:
+        """Requests of which each is alone are answered without a refusal."""
+        world = self._world
+        before = self._endings()
+        for _ in range(LONE_REQUESTS if world.schedulers else 0):
+            world.ask()
+            world.run(LONE_EVERY_S)
+        refused = self._endings() - before
+        count = sum(refused[ending.value] for ending in REFUSALS)
+        self._check("never_refused", not count, "world", dict(refused))
+
+    def be_quiet(self) -> None:
+        """Nothing is said but beats and Hellos."""
+        self._world.run(AFTER_LONE_S)
+        before = Counter(self._world.network.counters)
+        self._world.run(REST_S)
+        sent = self._world.network.counters - before
+        noise = {name: sent[name] for name in NOISE if sent[name]}
+        self._check("quiet", not noise, "network", noise)
+
+    def _endings(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for scheduler in self._world.schedulers.values():
+            total.update(scheduler.core.claims.endings)
+        return total
+
+    # -- tables
+
+    def _check_converged(self, scheduler: SimScheduler, node: SimNode) -> None:
+        table, name, where = scheduler.core.table, node.node, scheduler.name
+        self._check("converged", not table.outstanding(name), where, name, "own claims left")
+        self._check_versus_world(scheduler, node)
+        freshness = table.freshness(name)
+        if node.agent is None:
+            provisional = freshness is Freshness.PROVISIONAL
+            self._check("converged", provisional, where, name, "has no agent, and is", freshness)
+            return
+        self._check("converged", freshness is Freshness.FRESH, where, name, "is", freshness)
+        published = self._world.checkers.published(name)
+        assert published is not None, "its agent has spoken"
+        version = table.version(name)
+        newest = version == published.version
+        self._check("converged", newest, where, name, version, "agent", published.version)
+        same = table.digest(name) == published.digest
+        self._check("converged", same, where, name, "other content at", version)
+
+    def _check_versus_world(self, scheduler: SimScheduler, node: SimNode) -> None:
+        """The row says what Placement and the tracker say."""
+        view, name = scheduler.core.table.view(node.node), node.node
+        row, used = dict(view.used.get(name, {})), dict(self._world.placement.used(name))
+        self._check("converged", row == used, scheduler.name, name, "row", row, "Placement", used)
+        lost = {uuid for uuid in view.members if self._is_lost(uuid)}
+        extra = view.members - lost ^ node.tracker.instances.keys() - lost
+        self._check("converged", not extra, scheduler.name, name, "members", sorted(extra))
+
+    # -- owners
+
+    def _check_answers(self) -> None:
+        living = {scheduler.name for scheduler in self._world.schedulers.values()}
+        for asked in self._world.users.asked.values():
+            if asked.scheduler in living:
+                answered = asked.outcome is not None
+                request_id = asked.request.request_id
+                self._check("no_request_left", answered, asked.scheduler, request_id, "unanswered")
+
+    def _check_owners(self) -> None:
+        owners = self._world.owners()
+        for consumer, allocations in self._world.placement.consumers.items():
+            server = owners.get(consumer)
+            owned = server is not None and server.fate is Fate.LIVES and server.node in allocations
+            orphaned = server is not None and self._world.lost_with_scheduler(server)
+            what = (consumer, server and (server.fate, "on", server.node or "nothing"))
+            self._check("no_orphans", owned or orphaned, ", ".join(allocations), *what)
+        for node in self._world.nodes.values():
+            if node.agent is not None:
+                held = node.agent.ledger.pending.values()
+                left = [h.claim.claim_id for h in held if not self._is_lost(h.claim.consumer)]
+                self._check("no_orphans", not left, node.node, "pending:", left)
+
+    def _is_lost(self, consumer: str) -> bool:
+        return self._world.lost_with_scheduler(self._world.owners()[consumer])
+
+    def _check_snapshots(self) -> None:
+        most = SNAPSHOTS_MAX * (1 + len(self._world.schedulers))
+        sent = self._world.checkers.snapshots - self._snapshots
+        for node in self._world.nodes:
+            self._check("few_snapshots", sent[node] <= most, node, sent[node], "of", most)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a peer of a later release puts on the wire (``protocol/codec.py`` tells what may come)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgpack
+
+from shared_scheduler.protocol.codec import VERSION
+
+#: fields behind the ones that this release knows
+LATER_FIELDS: tuple[Any, ...] = ("later", {"as": ["said", 1]})
+#: a type of message that this release does not know
+LATER_TYPE = 99
+#: a leaf that only later releases report
+LATER_LEAF = "later.news"
+
+
+def as_newer(body: bytes) -> bytes:
+    """The same message from a later minor version: more fields behind the known ones."""
+    return bytes([body[0] + len(LATER_FIELDS)]) + body[1:] + b"".join(map(msgpack.packb, LATER_FIELDS))
+
+
+def foreign_body(rng: Random) -> bytes:
+    """A type that is not known, or another major version."""
+    header = rng.choice(([VERSION, LATER_TYPE], [VERSION + 1, 1]))
+    body: bytes = msgpack.packb([*header, *LATER_FIELDS])
+    return body

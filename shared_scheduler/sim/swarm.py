@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many worlds, one a seed, over several processes, and what they come to together."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared_scheduler.sim.report import endings_of, window_counters
+from shared_scheduler.sim.run import drawn, run
+from shared_scheduler.sim.world import World
+
+#: seeds that one process is given at a time
+CHUNK = 8
+#: violations of one seed that are told
+TOLD_MAX = 3
+#: a world makes few cycles and much garbage: look for them this much more rarely than Python would
+GC_THRESHOLD = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one seed; ``broken`` are lines for people, none if all is well."""
+
+    seed: int
+    broken: tuple[str, ...]
+    counts: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+
+
+def attempt(seed: int) -> Outcome:
+    """Run one drawn world.  An exception of the code under test breaks the seed, not the run."""
+    try:
+        world = run(drawn(seed))
+    except Exception as error:
+        return Outcome(seed, (f"raised {type(error).__name__}: {error}",))
+    broken = tuple(violation.line() for violation in world.checkers.violations[:TOLD_MAX])
+    return Outcome(seed, broken, _counts(world), world.checkers.checked)
+
+
+def _counts(world: World) -> Counter[str]:
+    counts = Counter(world.counters)
+    counts["virtual_s"] = int(world.now)
+    counts["messages"] = world.network.counters["deliveries"]
+    counts.update({f"claims_{name}": n for name, n in endings_of(world).items()})
+    counts.update({f"windows_{name}": n for name, n in window_counters(world).items()})
+    return counts
+
+
+def many(seeds: range, jobs: int) -> Iterator[Outcome]:
+    """Outcomes as they come, in the order of seeds."""
+    if jobs == 1:
+        yield from map(attempt, seeds)
+        return
+    with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
+        yield from pool.map(attempt, seeds, chunksize=CHUNK)
+
+
+def _begin_worker() -> None:
+    gc.set_threshold(GC_THRESHOLD)
+
+
+@dataclass(slots=True)
+class Total:
+    """The sum of many outcomes."""
+
+    seeds: int = 0
+    broken: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """One more."""
+        self.seeds += 1
+        self.broken += bool(outcome.broken)
+        self.counts.update(outcome.counts)
+        self.checks.update(outcome.checks)
+
+    def figures(self, wall_s: float) -> dict[str, Any]:
+        """For people and machines."""
+        counts = self.counts
+        return {
+            "seeds": self.seeds,
+            "broken_seeds": self.broken,
+            "virtual_s": counts["virtual_s"],
+            "wall_s": round(wall_s, 1),
+            "times_real_time": round(counts["virtual_s"] / wall_s, 1) if wall_s else 0.0,
+            "requests": counts["requests"],
+            "answered": counts["answered"],
+            "failed": _named(counts, "failed_"),
+            "claims": _named(counts, "claims_"),
+            "instances": counts["instances"],
+            "migrations": counts["migrations"],
+            "messages": counts["messages"],
+            "windows": _named(counts, "windows_"),
+            "faults": _named(counts, "fault_"),
+            "checks": sum(self.checks.values()),
+            "checks_by_invariant": dict(sorted(self.checks.items())),
+        }
+
+
+def _named(counts: Counter[str], prefix: str) -> dict[str, int]:
+    names = sorted(name for name in counts if name.startswith(prefix))
+    return {name.removeprefix(prefix): counts[name] for name in names}
