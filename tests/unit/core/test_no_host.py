@@ -63,6 +63,20 @@ def test_no_host_but_placement_knows_better_than_the_agent() -> None:
     assert claim.node == "node-1"
 
 
+def test_a_place_in_a_cell_or_a_device_may_come_free_like_any_other() -> None:
+    # given a node whose last device another scheduler had claimed, and then gave back
+    desk = Desk().with_agents("node-1")
+    ask = only(ef.AskFitting, desk.refuse(only_claim(desk.ask()), "topology"))
+
+    # when Placement, which knows nothing of devices, says that the node fits
+    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"})))
+
+    # then it is tried once more
+    again = only_claim(desk.hear(snapshot("node-1", sequence=3)))
+    write = only(ef.WriteAllocation, desk.accept(again, sequence=4))
+    assert write.allocations == taken("node-1")
+
+
 def test_no_host_for_reasons_that_placement_knows_nothing_of_fails_at_once() -> None:
     desk = Desk(Picky("node-1")).with_agents("node-1")
     assert only(ef.Fail, desk.ask()).code == ef.FailureCode.NO_VALID_HOST
