@@ -58,6 +58,7 @@ NOT_FOR_GOOD = frozenset(
     {
         RefusalCode.NO_CAPACITY,
         RefusalCode.NO_INVENTORY,
+        RefusalCode.TOPOLOGY,
         RefusalCode.EXPIRED,
         WriteCode.NO_CAPACITY,
         WriteCode.PROVIDER_CONFLICT,
