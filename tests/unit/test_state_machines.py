@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation draws the machines that the code runs, and each state is in its table."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from compute_agent.claims import How
+from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.doubt import DoubtState
+from shared_scheduler.core.work import Phase as RequestPhase
+from shared_scheduler.protocol.phases import Phase as WindowPhase
+from shared_scheduler.protocol.window import Freshness
+from tools.statemachines.drawing import MACHINES, document, tables_of, window
+
+DOCUMENT = Path(__file__).parents[2] / "doc" / "state_machines.rst"
+
+
+def test_the_documentation_is_drawn_from_the_code() -> None:
+    assert DOCUMENT.read_text() == document(), "run tools/state-machines"
+
+
+@pytest.mark.parametrize(
+    ("module", "states"),
+    [
+        ("shared_scheduler.core.requests", RequestPhase),
+        ("shared_scheduler.core.claims", ClaimState),
+        ("shared_scheduler.core.doubt", DoubtState),
+        ("compute_agent.claims", How),
+    ],
+)
+def test_every_state_is_in_the_table_of_its_module(module: str, states: type[Enum]) -> None:
+    (text, *_) = tables_of(module)
+    words = set(text.lower().replace(",", " ").split())
+    assert {str(state.value) for state in states} <= words
+
+
+def test_the_windows_states_are_all_drawn() -> None:
+    words = set(window().split())
+    assert {phase.value for phase in WindowPhase} | {one.value for one in Freshness} <= words
+
+
+def test_a_module_that_loses_its_table_is_missed() -> None:
+    for machine in MACHINES:
+        assert len(tables_of(machine.module)) > machine.table, machine.module
