@@ -100,6 +100,7 @@ def intervals() -> Intervals:
         changes_s=ours.changes_poll_interval_s,
         nodes_s=ours.nodes_poll_interval_s,
         sweep_s=ours.placement_poll_interval_s,
+        sharing_s=ours.placement_poll_interval_s,
         audit_s=ours.audit_interval_s,
         aggregates_s=ours.aggregates_read_interval_s,
     )

@@ -9,6 +9,7 @@ operations    pure: every operation of Nova and what a conflict does to it, one 
 policy        pure: consumer generations, what is done about what stands there
 batches       pure: which queued writes go out together
 doubtful      pure: writes whose outcome nobody knows
+sharing       pure: what one host may take from shared storage
 connection    a keystoneauth adapter, from ``[placement]`` or from an address and a token
 client        the calls of the API that we use, typed
 settle        one consumer to its end: write, compare, retry, take back

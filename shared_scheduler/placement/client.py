@@ -25,7 +25,6 @@ TIMEOUT_S = 10.0
 SWEEP_TIMEOUT_S = 60.0
 #: Candidates asked for when only some fitting hosts are of interest.
 FITTING_LIMIT = 1000
-SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 
 class PlacementError(Exception):
@@ -192,10 +191,6 @@ class PlacementClient:
         body = self._get("/resource_providers" + (f"?{query}" if query else ""),
                          self._sweep_timeout_s)  # fmt: skip
         return tuple(_provider(item) for item in body["resource_providers"])
-
-    def sharing_providers(self) -> frozenset[str]:
-        """Providers that share their inventory through aggregates."""
-        return frozenset(one.uuid for one in self.providers(required=SHARING_TRAIT))
 
     def exists(self, provider: str) -> bool:
         """False if there is no such provider."""

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shared_scheduler.placement.client import Inventory, PlacementClient, Provider, Summary
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.leaves import PROVIDER
+from shared_scheduler.state.providers import SHARING_TRAIT
+from shared_scheduler.state.providers import Provider as SharingProvider
+from shared_scheduler.state.resources import Inventory as SharedInventory
 
 #: Providers remembered; beyond that everything is forgotten, which costs reads and nothing else.
 MAX_PROVIDERS = 50_000
@@ -85,6 +88,13 @@ class PlacementMirror:
             _add(tree.consumers, provider.uuid, known.consumers)
         return tree
 
+    def sharing(self) -> dict[str, SharingProvider]:
+        """All providers that share with other trees, with what all their consumers leave of them."""
+        return {
+            provider.uuid: _sharing(provider.uuid, self._provider(provider))
+            for provider in self._client.providers(required=SHARING_TRAIT)
+        }
+
     def overview(self, resources: str = "MEMORY_MB:1") -> dict[str, Tree]:
         """Root to tree of every node that has any of ``resources`` left: one call for all of them.
 
@@ -147,6 +157,21 @@ def _leaf(
         "name": name, "parent": parent, "generation": generation, "inventories": rows,
         "traits": list(traits), "aggregates": list(aggregates),
     }  # fmt: skip
+
+
+def _sharing(uuid: str, known: _Known) -> SharingProvider:
+    """Its generation moves with each allocation, and the table looks at all rows when this changes."""
+    used = known.used()
+    found = SharingProvider.from_leaf(uuid, {**known.leaf, "generation": 0})
+    rows = {rc: _left_of(row, used.get(rc, 0)) for rc, row in found.inventories.items()}
+    return replace(found, inventories={rc: row for rc, row in rows.items() if row.max_unit > 0})
+
+
+def _left_of(row: SharedInventory, used: int) -> SharedInventory:
+    """What is free bounds one allocation; rounded up to a power of two, so that it changes rarely."""
+    free = row.capacity - used
+    bound = 1 << (free - 1).bit_length() if free > 0 else 0
+    return replace(row, max_unit=min(row.max_unit, bound))
 
 
 def _rough_leaf(summary: Summary) -> dict[str, Leaf]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-import time
 from collections.abc import Callable
 
 from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
@@ -21,6 +20,7 @@ from shared_scheduler.core.events import (
     FittingAnswered,
 )
 from shared_scheduler.placement.client import FITTING_LIMIT, PlacementClient, PlacementError
+from shared_scheduler.placement.sharing import divisions, needs_whole_cloud
 
 LOG = logging.getLogger(__name__)
 
@@ -31,8 +31,6 @@ Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered
 WORKERS = 2
 #: Questions that may wait, of each kind.
 MAX_WAITING = 1024
-#: How long the list of sharing providers is good.
-SHARING_FRESH_S = 60.0
 #: How long ``stop`` waits for a thread in the middle of a call.
 JOIN_S = 12.0
 
@@ -48,11 +46,9 @@ class Questions:
         *,
         workers: int = WORKERS,
         max_waiting: int = MAX_WAITING,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._answer = answer
-        self._sharing = _Sharing(client, clock)
         self._quick: queue.Queue[Question | None] = queue.Queue(max_waiting + workers)
         self._wide: queue.Queue[Question | None] = queue.Queue(max_waiting + 1)
         self._max_waiting = max_waiting
@@ -131,17 +127,23 @@ class Questions:
     def _candidates(self, ask: AskCandidates) -> tuple[Candidate, ...]:
         found: list[Candidate] = []
         for query in ask.queries:
-            found += self._of_one_node(query, ask.node, ask.request_id)
+            if needs_whole_cloud(query, ask.sharing):
+                found += self._of_whole_cloud(query, ask)
+            else:
+                found += self._of_tree(query, ask)
         return tuple(found)
 
-    def _of_one_node(self, query: str, node: str, request_id: str) -> tuple[Candidate, ...]:
-        """``in_tree`` hides what other trees share (placement.md 1.2), so where that is all there is,
-        the whole cloud is asked and this node's candidates are kept: dear, and right."""
-        answer = self._client.candidates(query, node, request_id=request_id)
-        if answer.requests or not self._sharing.any():
-            return answer.requests
-        wide = self._client.candidates(query, request_id=request_id)
-        return tuple(one for one in wide.requests if node in one.allocations)
+    def _of_tree(self, query: str, ask: AskCandidates) -> list[Candidate]:
+        found = list(self._client.candidates(query, ask.node, request_id=ask.request_id).requests)
+        for division in divisions(query, ask.sharing):
+            rest = self._client.candidates(division.query, ask.node, request_id=ask.request_id)
+            found += map(division.candidate, rest.requests)
+        return found
+
+    def _of_whole_cloud(self, query: str, ask: AskCandidates) -> list[Candidate]:
+        """Dear, and right."""
+        wide = self._client.candidates(query, request_id=ask.request_id)
+        return [one for one in wide.requests if ask.node in one.allocations]
 
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()
@@ -151,22 +153,6 @@ class Questions:
             )
             fitting |= answer.roots()
         return frozenset(fitting)
-
-
-class _Sharing:
-    """Does anybody share anything?  Asked now and then."""
-
-    def __init__(self, client: PlacementClient, clock: Callable[[], float]) -> None:
-        self._client = client
-        self._clock = clock
-        self._until_s = float("-inf")
-        self._any = False
-
-    def any(self) -> bool:
-        if self._clock() >= self._until_s:
-            self._any = bool(self._client.sharing_providers())
-            self._until_s = self._clock() + SHARING_FRESH_S
-        return self._any
 
 
 def _no_answer(question: Question, error: str) -> Answered:

@@ -5,7 +5,8 @@
 
     API database     cells, aggregates
     each cell        services, compute nodes, instances: three queries, cells side by side
-    Placement        one call that shows every node with room: what it has, what is used, its traits
+    Placement        one call that shows every node with room: what it has, what is used, its traits;
+                     and a small one for what is shared with other trees
     ------------------------------------------------------------------ the service is usable here
     agents           answer the Hello, each with its snapshot, spread over some seconds
     Placement        then the exact tree of every node that no agent speaks for, a few at a time
@@ -27,12 +28,14 @@ from shared_scheduler.core.events import (
     AggregatesRead,
     NodeRead,
     ServicesRead,
+    SharingRead,
 )
 from shared_scheduler.core.settings import Settings
 from shared_scheduler.placement.client import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.service.node_reads import NodeReads, node_read, with_host_aggregates
+from shared_scheduler.state.providers import Provider
 
 LOG = logging.getLogger(__name__)
 
@@ -45,7 +48,7 @@ GRACE_PER_NODE_S = Settings().spread_ms_per_1000_nodes / 1e6
 #: How often ``fill`` says how far it is.
 PROGRESS_S = 10.0
 
-Submit = Callable[[ServicesRead | AggregatesRead | NodeRead], None]
+Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +90,14 @@ class Bootstrap:
         databases = {
             cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable
         }
-        with ThreadPoolExecutor(CELLS_AT_ONCE + 1, "bootstrap") as pool:
-            trees = pool.submit(self._overview)
+        with ThreadPoolExecutor(CELLS_AT_ONCE + 2, "bootstrap") as pool:
+            trees, sharing = pool.submit(self._overview), pool.submit(self._sharing)
             parts = {
                 uuid: pool.submit(self._cell, database, trees.result, aggregates)
                 for uuid, database in databases.items()
             }
             nodes = {uuid: part.result() for uuid, part in parts.items()}
+            self._share(sharing.result())
         unread = {uuid: error for uuid, error in nodes.items() if isinstance(error, DatabaseError)}
         if unread and len(unread) == len(databases):
             raise next(iter(unread.values()))
@@ -114,6 +118,17 @@ class Bootstrap:
         except PlacementError as error:
             LOG.warning("starting without an overview of Placement: %s", error)
             return {}
+
+    def _sharing(self) -> Mapping[str, Provider] | None:
+        try:
+            return self._mirror.sharing()
+        except PlacementError as error:
+            LOG.warning("starting without the providers that share: %s", error)
+            return None
+
+    def _share(self, providers: Mapping[str, Provider] | None) -> None:
+        if providers is not None:
+            self._submit(SharingRead(providers))
 
     def _cell(
         self,

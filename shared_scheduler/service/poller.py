@@ -12,6 +12,7 @@ changed nodes          3 s         each cell: compute nodes reported since the l
                                    without an agent are read, twice: nova-compute reports a deleted
                                    instance before it deletes its allocation
 provider generations   30 s        Placement, one call over the cloud, while any node has no agent
+sharing providers      30 s        Placement: those that other trees may take from, and what is left
 slow audit             60 s        every node without an agent, spread, at most 20 reads a second
 aggregates             60 s        API database; the fan-out casts of nova-api are quicker
 one node               on demand   ``RefreshNode`` of the core
@@ -38,6 +39,7 @@ from shared_scheduler.core.events import (
     NodesGone,
     ServiceFacts,
     ServicesRead,
+    SharingRead,
 )
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.service.databases import ApiDatabase, CellDatabase
@@ -46,7 +48,7 @@ from shared_scheduler.service.rounds import Round, Rounds
 
 LOG = logging.getLogger(__name__)
 
-Event = ServicesRead | AggregatesRead | NodeRead | NodesGone
+Event = ServicesRead | AggregatesRead | SharingRead | NodeRead | NodesGone
 Submit = Callable[[Event], None]
 #: Wants a node (cell, node) read.
 Read = Callable[[str, str], None]
@@ -68,6 +70,7 @@ class Intervals:
     sweep_s: float = 30.0
     audit_s: float = 60.0
     aggregates_s: float = 60.0
+    sharing_s: float = 30.0
 
 
 class CellPoll:
@@ -196,6 +199,7 @@ class Poller:
                                        self._aggregates)]),
             self._rounds("placement", [
                 Round("Placement", self._intervals.sweep_s, self._sweep),
+                Round("Placement", self._intervals.sharing_s, self._sharing),
                 Round("slow audit", self._intervals.changes_s, self._audit),
             ]),
         ]  # fmt: skip
@@ -271,6 +275,9 @@ class Poller:
             return
         for node in self._mirror.sweep() & silent.keys():
             self._reads.put(silent[node], node)
+
+    def _sharing(self) -> None:
+        self._submit(SharingRead(self._mirror.sharing()))
 
     def _audit(self) -> None:
         if self._clock() < self._audit_due_s:

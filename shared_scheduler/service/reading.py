@@ -9,7 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from shared_scheduler.core.effects import RefreshNode
-from shared_scheduler.core.events import AggregatesRead, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import (
+    AggregatesRead,
+    NodeRead,
+    NodesGone,
+    ServicesRead,
+    SharingRead,
+)
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.service.bootstrap import Bootstrap, Loaded, fill
 from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase
@@ -18,7 +24,7 @@ from shared_scheduler.service.poller import CellPoll, Intervals, Poller
 
 LOG = logging.getLogger(__name__)
 
-Event = ServicesRead | AggregatesRead | NodeRead | NodesGone
+Event = ServicesRead | AggregatesRead | SharingRead | NodeRead | NodesGone
 
 
 class Reading:

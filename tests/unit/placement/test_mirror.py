@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
+from shared_scheduler.state.providers import SHARING_TRAIT
 from tests.unit.placement.world import World
 
 
@@ -44,6 +45,22 @@ def test_a_quiet_node_costs_two_small_reads(world: World) -> None:
     world.http.calls.clear()
     assert mirror.read(node) == before
     assert gets(world) == ["resource_providers", "usages"]
+
+
+def test_what_is_shared_and_how_much_of_it_is_left(world: World) -> None:
+    aggregate, mirror = str(uuid.uuid4()), PlacementMirror(world.client)
+    share = world.provider(
+        inventories={"DISK_GB": {"total": 100, "max_unit": 64}},
+        traits=(SHARING_TRAIT,), aggregates=(aggregate,),
+    )  # fmt: skip
+    assert mirror.sharing()[share].inventories["DISK_GB"].max_unit == 64
+    world.take(str(uuid.uuid4()), {share: {"DISK_GB": 64}})
+    world.take(str(uuid.uuid4()), {share: {"DISK_GB": 26}})
+    found = mirror.sharing()[share]
+    assert found.aggregates == {aggregate}
+    assert found.inventories["DISK_GB"].max_unit == 16, "10 are left, rounded up"
+    world.take(str(uuid.uuid4()), {share: {"DISK_GB": 10}})
+    assert mirror.sharing()[share].inventories == {}
 
 
 def test_a_release_is_seen_although_the_generation_stays(world: World) -> None:

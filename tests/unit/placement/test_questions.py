@@ -14,6 +14,7 @@ import pytest
 
 from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
 from shared_scheduler.placement.client import narrowed
+from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Questions
 from tests.unit.placement.world import World, in_trouble
 
@@ -84,7 +85,8 @@ def test_storage_that_is_shared_is_found_although_in_tree_hides_it(
     share = world.provider(
         inventories={"DISK_GB": {"total": 100}}, traits=("MISC_SHARES_VIA_AGGREGATE",), aggregates=(pool,),
     )  # fmt: skip
-    answer = asker.ask(AskCandidates("ask", node, ("resources=VCPU:1,DISK_GB:10",), ""))
+    sharing = tuple(PlacementMirror(world.client).sharing().values())
+    answer = asker.ask(AskCandidates("ask", node, ("resources=VCPU:1,DISK_GB:10",), "", sharing))
     assert [one.allocations for one in answer.candidates] == [
         {node: {"VCPU": 1}, share: {"DISK_GB": 10}}
     ]

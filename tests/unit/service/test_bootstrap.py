@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead
+from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
 from shared_scheduler.service.bootstrap import Bootstrap, Loaded, fill
 from shared_scheduler.service.databases import DatabaseError
@@ -45,7 +45,7 @@ def test_a_start_tells_everything_in_an_order_that_can_be_used(
     world.take(instance, {own: {"VCPU": 1, "MEMORY_MB": 512}})
     aggregate = nova.aggregate("az", ("cmp-1",), availability_zone="az")
     loaded, said = load(nova, world)
-    assert [type(event) for event in said] == [AggregatesRead, ServicesRead, NodeRead]
+    assert [type(event) for event in said] == [AggregatesRead, ServicesRead, NodeRead, SharingRead]
     assert said[0].complete and said[1].complete
     event = said[2]
     leaf = event.leaves[f"rp.{own}"]
@@ -57,17 +57,19 @@ def test_a_start_tells_everything_in_an_order_that_can_be_used(
     assert set(loaded.databases) == {nova.cell_uuid}
 
 
-def test_a_start_costs_placement_one_call(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_a_start_costs_placement_two_calls(nova: NovaDatabases, world: World) -> None:  # noqa: F811
     for number in range(5):
         nova.compute(f"cmp-{number}", world.provider(inventories=ROOMY))
     world.http.calls.clear()
     load(nova, world)
-    assert world.http.calls == [("GET", "/allocation_candidates")]
+    assert sorted(world.http.calls) == [
+        ("GET", "/allocation_candidates"), ("GET", "/resource_providers")
+    ]  # fmt: skip
 
 
 def test_a_start_without_placement_knows_the_hosts(nova: NovaDatabases, world: World) -> None:  # noqa: F811
     own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
-    world.http.faults = [in_trouble]
+    world.http.faults = [in_trouble] * 2
     loaded, said = load(nova, world)
     assert set(loaded.nodes) == {own}
     assert said[2].leaves["cn.vcpus"] == 8 and f"rp.{own}" not in said[2].leaves

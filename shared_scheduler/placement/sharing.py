@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates with shared storage, of one host.  Pure.
+
+A question for one tree (``in_tree``) hides what other trees share with it, and a question without it
+costs Placement time for every host of the cloud.  So the question is divided: some classes of the
+unnumbered group come whole from sharing providers, and Placement is asked what the tree gives for the
+rest.  Put together that is what Placement answers without ``in_tree``, for this host:
+
+- a class of the unnumbered group comes whole from one provider;
+- a required trait has to be on one of the providers that give something, a forbidden one on none;
+- a sharing provider is itself in each ``member_of``, and in none of the forbidden aggregates.
+
+A numbered group that a sharing provider could answer is not divided (``needs_whole_cloud``): Nova makes
+none by itself, an operator's flavor may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from urllib.parse import parse_qsl, urlencode
+
+from shared_scheduler.core.events import Candidate
+from shared_scheduler.state.fits import fits
+from shared_scheduler.state.providers import Provider
+
+#: Divisions of one question: each costs a call.
+MAX_DIVISIONS = 16
+#: The unnumbered group's key in ``mappings``.
+UNNUMBERED = ""
+
+Parts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What sharing providers give, and the query for what the tree has to give."""
+
+    query: str
+    given: Mapping[str, Mapping[str, int]]
+
+    def candidate(self, of_tree: Candidate) -> Candidate:
+        """Both together."""
+        held = of_tree.mappings.get(UNNUMBERED, ())
+        mappings = {**of_tree.mappings, UNNUMBERED: (*held, *self.given)}
+        return Candidate({**of_tree.allocations, **self.given}, mappings)
+
+
+def divisions(query: str, sharing: Sequence[Provider]) -> Iterator[Division]:
+    """All ways in which ``sharing`` may give a part of what the query's unnumbered group asks."""
+    if not sharing:
+        return
+    parts = parse_qsl(query)
+    asked = _amounts(dict(parts).get("resources", ""))
+    usable = [one for one in sharing if _is_usable(one, parts)]
+    givers = [[None, *_givers(usable, name, amount)] for name, amount in asked.items()]
+    chosen = (dict(zip(asked, each, strict=True)) for each in product(*givers))
+    divided = (each for each in chosen if any(each.values()) and not all(each.values()))
+    for each in islice(divided, MAX_DIVISIONS):
+        yield _division(parts, asked, {rc: one for rc, one in each.items() if one is not None})
+
+
+def needs_whole_cloud(query: str, sharing: Sequence[Provider]) -> bool:
+    """Whether a numbered group asks for nothing but classes that are shared."""
+    offered = {rc for one in sharing for rc in one.inventories}
+    numbered = [
+        _amounts(value)
+        for name, value in parse_qsl(query)
+        if name.startswith("resources") and name != "resources"
+    ]
+    return any(offered.issuperset(group) for group in numbered)
+
+
+def _givers(sharing: Iterable[Provider], name: str, amount: int) -> list[Provider]:
+    return [one for one in sharing if fits(one.inventories.get(name), 0, amount) is None]
+
+
+def _is_usable(one: Provider, parts: Parts) -> bool:
+    """It has no forbidden trait, and is where the unnumbered group has to be."""
+    places = [value for name, value in parts if name == "member_of"]
+    return one.traits.isdisjoint(_forbidden(parts)) and all(_is_member(one, each) for each in places)
+
+
+def _is_member(one: Provider, value: str) -> bool:
+    """One ``member_of``: an aggregate, ``in:`` several, or with ``!`` none of them."""
+    forbidden, wanted = value.startswith("!"), value.removeprefix("!").removeprefix("in:")
+    return one.aggregates.isdisjoint(wanted.split(",")) is forbidden
+
+
+def _division(parts: Parts, asked: Mapping[str, int], by: Mapping[str, Provider]) -> Division:
+    given: dict[str, dict[str, int]] = {}
+    for rc, one in by.items():
+        given.setdefault(one.uuid, {})[rc] = asked[rc]
+    traits = frozenset[str]().union(*(one.traits for one in by.values()))
+    return Division(urlencode(list(_left(parts, by.keys(), traits)), safe=":,!"), given)
+
+
+def _left(parts: Parts, classes: Iterable[str], traits: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The query without what is given already."""
+    gone = {"resources": frozenset(classes), "required": traits}
+    for name, value in parts:
+        items = [one for one in value.split(",") if one.partition(":")[0] not in gone.get(name, ())]
+        if items or name not in gone:
+            yield name, ",".join(items)
+
+
+def _forbidden(parts: Parts) -> list[str]:
+    named = [one for name, value in parts if name == "required" for one in value.split(",")]
+    return [one.removeprefix("!") for one in named if one.startswith("!")]
+
+
+def _amounts(value: str) -> dict[str, int]:
+    """``VCPU:1,DISK_GB:10``."""
+    pairs = (one.partition(":") for one in value.split(",") if one)
+    return {name: int(amount) for name, _, amount in pairs}
