@@ -7,7 +7,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.state.providers import SHARING_TRAIT, Provider
 from shared_scheduler.state.resources import Inventory
-from tests.unit.core.desk import QUERY, Desk, only, only_claim, request
+from tests.unit.core.desk import QUERY, Desk, of_kind, only, only_claim, request
 
 POOL = Provider(
     "pool", inventories={"DISK_GB": Inventory(1000)}, traits=frozenset({SHARING_TRAIT}),
@@ -17,13 +17,15 @@ TAKEN = {"node-1": {"VCPU": 1, "MEMORY_MB": 1024}, "pool": {"DISK_GB": 10}}
 CANDIDATE = ev.Candidate(TAKEN, {"": ("node-1", "pool")})
 
 
-def desk_with_pool() -> Desk:
-    """One host whose disk is a pool's."""
-    root = {
-        "name": "host-1", "parent": None, "generation": 1, "traits": [], "aggregates": ["storage"],
-        "inventories": {"VCPU": [4, 0, 1, 4, 1, 1.0], "MEMORY_MB": [8192, 0, 1, 8192, 1, 1.0]},
-    }  # fmt: skip
-    desk = Desk().with_agents("node-1", **{"rp.node-1": root})
+def desk_with_pool(*nodes: str) -> Desk:
+    """Hosts whose disk is a pool's."""
+    desk = Desk()
+    for node in nodes or ("node-1",):
+        root = {
+            "name": node, "parent": None, "generation": 1, "traits": [], "aggregates": ["storage"],
+            "inventories": {"VCPU": [4, 0, 1, 4, 1, 1.0], "MEMORY_MB": [8192, 0, 1, 8192, 1, 1.0]},
+        }  # fmt: skip
+        desk.with_agents(node, **{f"rp.{node}": root})
     desk.give(ev.SharingRead({"pool": POOL}))
     return desk
 
@@ -48,3 +50,21 @@ def test_what_the_agent_has_judged_whole_is_not() -> None:
     desk = Desk().with_agents("node-1")
     write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request()))))
     assert not write.serialise
+
+
+def test_hosts_with_shared_storage_have_alternates() -> None:
+    desk = desk_with_pool("node-1", "node-2")
+    ask = only(ef.AskCandidates, desk.ask(request(num_alternates=1)))
+    effects = desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate(ask.node),)))
+    write = only(ef.WriteAllocation, desk.accept(only_claim(effects)))
+    (for_other,) = of_kind(ef.AskCandidates, desk.wait(0.0) + desk.written(write))
+    assert (for_other.sharing, for_other.node != ask.node) == ((POOL,), True)
+    found = candidate(for_other.node)
+    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(for_other.ask_id, (found,))))
+    assert [choice.node for choice in answer.choices[0]] == [ask.node, for_other.node]
+    assert answer.choices[0][1].candidate == found
+
+
+def candidate(node: str) -> ev.Candidate:
+    taken = {node: TAKEN["node-1"], "pool": TAKEN["pool"]}
+    return ev.Candidate(taken, {"": (node, "pool")})
