@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .story import Deed, Story
-from .witness import Witness
+from .witness import Memory
 
 NO_HOST = "No valid host"
 NO_ANSWER = ("MessagingTimeout", "Timed out waiting for a reply")
@@ -18,13 +18,13 @@ AFTERMATH_S = 60.0
 """A killed scheduler's claims are held by the nodes until they have looked in Placement."""
 
 
-def lies(story: Story, witness: Witness) -> list[str]:
+def lies(story: Story, seen: Memory) -> list[str]:
     """One sentence for each failure whose reason was not so."""
     return [f"user {deed.user}, {deed.name} of {deed.server}: {why}: {deed.why[:300]}"
-            for deed in story.failed() if (why := lie(deed, story, witness))]  # fmt: skip
+            for deed in story.failed() if (why := lie(deed, story, seen))]  # fmt: skip
 
 
-def lie(deed: Deed, story: Story, witness: Witness) -> str:
+def lie(deed: Deed, story: Story, seen: Memory) -> str:
     """What is wrong with the reason; empty if it was true."""
     if any(text in deed.why for text in NO_ANSWER):
         return "" if struck(story, deed, 0.0) else "nobody answered, and no scheduler was killed"
@@ -35,9 +35,9 @@ def lie(deed: Deed, story: Story, witness: Witness) -> str:
     ended_at = deed.ended_at or deed.began_at
     others_mb = sum(other.wish.memory_mb * other.wish.count for other in story.beside(deed) if other.wish)
     if struck(story, deed, AFTERMATH_S):
-        others_mb += max(witness.memory_mb.values())
+        others_mb += max(seen.memory_mb.values())
     wanted_mb = deed.wish.memory_mb * deed.wish.count + others_mb
-    room = witness.had_room(deed.wish.hosts, deed.began_at, ended_at, wanted_mb)
+    room = seen.had_room(deed.wish.hosts, deed.began_at, ended_at, wanted_mb)
     return f"{', '.join(room)} had room for {wanted_mb} MB all the time" if room else ""
 
 

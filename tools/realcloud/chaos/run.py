@@ -47,7 +47,7 @@ def run(cloud: Cloud, seed: int, minutes: float, say: Callable[[str], None], use
     live(ground, story, witness, seed, minutes, users)
     lasted_min = round((time.monotonic() - began_at) / 60, 1)
     say("peace; now everything has to be true")
-    wrong = [*judge(cloud), *reasons.lies(story, witness), *leave(cloud)]
+    wrong = [*judge(cloud), *reasons.lies(story, witness.memory), *leave(cloud)]
     return Report(seed, lasted_min, story.counts(), story.blow_counts(), reasons.why_counts(story.failed()), wrong)
 
 

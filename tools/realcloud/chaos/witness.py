@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pymysql
 
@@ -35,35 +35,12 @@ class Sight:
     open: frozenset[str]
 
 
-class Witness:
-    """Looks again and again until stopped, and remembers."""
+@dataclass
+class Memory:
+    """All sights of a run, and how much memory each host has."""
 
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
-        self._stopped = threading.Event()
-        self.sights: list[Sight] = []
-        memory = {host: classes.get("MEMORY_MB", 0) for host, classes in cloud.capacities().items()}
-        self.memory_mb = {host: memory[host] for host in cloud.hosts()}
-
-    def run(self) -> None:
-        """The thread's body. A look that fails (the database restarts) is one look less."""
-        while not self._stopped.wait(PERIOD_S):
-            with contextlib.suppress(pymysql.MySQLError, CloudError):
-                self.sights.append(self._look())
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def _look(self) -> Sight:
-        at = time.monotonic()
-        used = {host: int(amount) for host, amount in self._cloud.sql("placement", USED)}
-        within_s = self._cloud.settings.service_down_time_s // 2
-        rows = [
-            row
-            for cell in range(1, self._cloud.settings.cells + 1)
-            for row in self._cloud.sql(cell_database(cell), OPEN, [within_s])
-        ]
-        return Sight(at, used, frozenset(host for (host,) in rows))
+    memory_mb: dict[str, int]
+    sights: list[Sight] = field(default_factory=list)
 
     def between(self, began_at: float, ended_at: float) -> list[Sight]:
         """Looks of this time, with the last before and the first after it."""
@@ -82,3 +59,33 @@ class Witness:
                 for sight in sights
             )
         )  # fmt: skip
+
+
+class Witness:
+    """Looks again and again until stopped, and remembers."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self._stopped = threading.Event()
+        capacities = cloud.capacities()
+        self.memory = Memory({host: capacities.get(host, {}).get("MEMORY_MB", 0) for host in cloud.hosts()})
+
+    def run(self) -> None:
+        """The thread's body. A look that fails (the database restarts) is one look less."""
+        while not self._stopped.wait(PERIOD_S):
+            with contextlib.suppress(pymysql.MySQLError, CloudError):
+                self.memory.sights.append(self._look())
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _look(self) -> Sight:
+        at = time.monotonic()
+        used = {host: int(amount) for host, amount in self._cloud.sql("placement", USED)}
+        within_s = self._cloud.settings.service_down_time_s // 2
+        rows = [
+            row
+            for cell in range(1, self._cloud.settings.cells + 1)
+            for row in self._cloud.sql(cell_database(cell), OPEN, [within_s])
+        ]
+        return Sight(at, used, frozenset(host for (host,) in rows))
