@@ -163,6 +163,15 @@ class AgentCore:
             wanted.append(self._open_at_s)
         return min((at for at in wanted if at is not None), default=None)
 
+    def asks(self, now: float) -> bool:
+        """Whether Placement is being asked, or is to be asked by now."""
+        plans = [self.tree, self.allocations] if self.ledger.accounts.tree_known else [self.tree]
+        return any(plan.reading or plan.is_due(now) for plan in plans)
+
+    def flush(self, now: float) -> list[Effect]:
+        """Tell what has changed now, not at the pipe's own time."""
+        return self.publisher.flush(now)
+
     def _handle(self, event: ev.Event, now: float) -> None:
         match event:
             case ev.TreeRead() | ev.AllocationsRead() | ev.ReadFailed() | ev.TreeChanged():

@@ -53,10 +53,14 @@ class Lookout:
     def due_s(self) -> float | None:
         return None if self._reading else self._due_s
 
+    def is_due(self, now: float) -> bool:
+        """Whether a read is to begin by now."""
+        due_s = self.due_s()
+        return due_s is not None and due_s <= now
+
     def begin(self, now: float) -> bool:
         """True if a read is to begin now."""
-        due = self.due_s()
-        if due is None or due > now:
+        if not self.is_due(now):
             return False
         self._reading, self._due_s = True, None
         return True

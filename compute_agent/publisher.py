@@ -194,6 +194,10 @@ class Publisher:
         _, picture = self.pipe.take_snapshot(now)
         return [Broadcast(picture)]
 
+    def flush(self, now: float) -> list[Effect]:
+        """What has changed, without waiting for the pipe's interval."""
+        return [Broadcast(message) for message in self.pipe.flush(now)] if self.open else []
+
     def due(self, now: float) -> list[Effect]:
         """Everything that is to be sent now."""
         if not self.open:

@@ -31,6 +31,15 @@ starts: after a change restart nova-compute, then the agent. While it is off, th
 nova-conductor (see ``source``), which is slower and blind to claims that nova-compute refuses.
 """,
     ),
+    cfg.BoolOpt(
+        "embedded",
+        default=False,
+        help="""
+Whether nova-compute runs its agent itself: no socket, and no compute-agent process beside it. For small
+sites; a restart of the agent is then one of nova-compute. Takes the place of ``tap_enabled``. Read by
+nova-compute when it starts.
+""",
+    ),
     cfg.StrOpt(
         "tap_socket",
         default="",

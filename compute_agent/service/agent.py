@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 from compute_agent import events as ev
 from compute_agent.core import AgentCore
@@ -31,7 +32,6 @@ from compute_agent.ledger import TopologyFit
 from compute_agent.service.channel import Channel
 from compute_agent.service.notices import NoticeLog
 from compute_agent.service.reading import Answer, PlacementThread
-from compute_agent.service.state import StateDirectory
 from compute_agent.settings import Settings
 from compute_agent.sources.placement import PlacementReader
 from compute_agent.tap import wire
@@ -84,6 +84,15 @@ class Do:
 Item = ForNode | FromTap | Do
 
 
+class State(Protocol):
+    """What an agent keeps for its next life: ``service.state.StateDirectory``."""
+
+    def kept(self) -> Mapping[str, tuple[KeptClaim, ...]]: ...
+    def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None: ...
+    def forget(self, node: str) -> None: ...
+    def keep_epoch(self, epoch: int) -> None: ...
+
+
 class Agent:
     """``run`` in one thread; everything else may be called from any."""
 
@@ -92,7 +101,7 @@ class Agent:
         host: str,
         channel: Channel,
         reader: PlacementReader,
-        state: StateDirectory,
+        state: State,
         epoch: int,
         fit: TopologyFit,
         settings: Settings,
@@ -113,6 +122,7 @@ class Agent:
         self._placement = PlacementThread(reader, self._placement_answered)
         self._connected = False
         self._sources: dict[str, str] = {}  # node -> mode of whoever speaks for it
+        self._settling: list[Callable[[], None]] = []
         self._running = True
 
     # -- from other threads -------------------------------------------------------------------------
@@ -144,6 +154,11 @@ class Agent:
     def reconfigure(self, settings: Settings) -> None:
         self.put(Do(lambda: self._set_settings(settings)))
 
+    def when_settled(self, told: Callable[[], None]) -> None:
+        """Call ``told`` when everything put before is handled, what Placement is asked because of it
+        is answered, and schedulers were told."""
+        self.put(Do(lambda: self._settling.append(told)))
+
     def stop(self) -> None:
         """Safe to call from a signal handler."""
         self.put(Do(self._stop))
@@ -164,6 +179,9 @@ class Agent:
                 self._handle(self._inbox.get(timeout=self._wait_s()))
             except Empty:
                 self._tick()
+            if self._settling and self._is_settled():
+                self._tell_settled()
+        self._tell_settled()
         self._placement.stop()
         self._channel.close()
 
@@ -172,6 +190,17 @@ class Agent:
         deadlines = [core.next_deadline_s(now) for core in self.cores.values()]
         soonest = min((at for at in deadlines if at is not None), default=now + IDLE_MAX_S)
         return min(max(soonest - now, 0.0), IDLE_MAX_S)
+
+    def _is_settled(self) -> bool:
+        now = time.monotonic()
+        return self._inbox.empty() and not any(core.asks(now) for core in self.cores.values())
+
+    def _tell_settled(self) -> None:
+        for core in self.cores.values():
+            self._carry_out(core.flush(time.monotonic()))
+        settling, self._settling = self._settling, []
+        for told in settling:
+            told()
 
     def _tick(self) -> None:
         now = time.monotonic()

@@ -20,6 +20,7 @@ import nova.conf
 from nova.pci import manager as pci_manager
 
 from compute_agent.conf import register_opts, tap_socket_path
+from compute_agent.tap.embedding import embed
 from compute_agent.tap.hooks import Hooks, missing_names
 
 LOG = logging.getLogger(__name__)
@@ -52,8 +53,9 @@ class ResourceTrackerTap:
     def _start(self, resource_tracker: Any) -> None:
         conf = nova.conf.CONF
         register_opts(conf)
-        if not conf.compute_agent.tap_enabled:
-            LOG.debug("compute-agent tap is installed but off ([compute_agent] tap_enabled)")
+        options = conf.compute_agent
+        if not options.tap_enabled and not options.embedded:
+            LOG.debug("compute-agent tap is installed but off ([compute_agent] tap_enabled, embedded)")
             return
         self.missing = missing_names(resource_tracker, pci_manager.PciDevTracker)
         if self.missing:
@@ -62,7 +64,13 @@ class ResourceTrackerTap:
                 "if the tap were not installed; its agent works in fallback mode.",
                 ", ".join(self.missing),
             )
-            return
+        elif options.embedded:
+            embed(resource_tracker, conf)
+            LOG.info("nova-compute is its own compute-agent")
+        else:
+            self._listen(resource_tracker, conf)
+
+    def _listen(self, resource_tracker: Any, conf: Any) -> None:
         path = tap_socket_path(conf)
         self.hooks = Hooks(resource_tracker, path, os.getpid())
         LOG.info("compute-agent tap is on, agents may connect to %s", path)

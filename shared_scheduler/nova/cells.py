@@ -20,7 +20,7 @@ from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
 from shared_scheduler.service.channel import Channel
 from shared_scheduler.service.databases import CELL0, Cell
-from shared_scheduler.transport.bus import CHANNEL_NAME, Endpoint
+from shared_scheduler.transport.bus import CHANNEL_NAME, Bus, Endpoint
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import TlsOptions, TransportUrlError, parse_transport_url
 
@@ -115,16 +115,25 @@ class Channels:
         return mode, parse_keyring(text)
 
     def _endpoint(self, cell: Cell) -> Endpoint | None:
-        url = cell.transport_url or ""
-        if url.split(":", 1)[0] not in RABBIT:
-            LOG.info("Cell %s has no RabbitMQ, so no state channel", cell.name or cell.uuid)
-            return None
         try:
-            broker = parse_transport_url(url, tls_options())
+            bus = open_bus(cell.transport_url or "")
         except TransportUrlError as error:
             LOG.error("Cell %s has no state channel: %s", cell.name or cell.uuid, error)
             return None
-        return KombuBus(broker, CHANNEL_NAME).scheduler_endpoint(self._name)
+        if bus is None:
+            LOG.info("Cell %s has no RabbitMQ, so no state channel", cell.name or cell.uuid)
+            return None
+        return bus.scheduler_endpoint(self._name)
+
+
+def open_bus(url: str) -> Bus | None:
+    """The state channel of a message queue; None where there can be none.
+
+    :raises TransportUrlError: RabbitMQ is named, but not in a way that can be used
+    """
+    if url.split(":", 1)[0] not in RABBIT:
+        return None
+    return KombuBus(parse_transport_url(url, tls_options()), CHANNEL_NAME)
 
 
 def tls_options() -> TlsOptions | None:

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent inside nova-compute: one process less for small sites.
+
+Three methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
+its own (nova-compute has one tracker), made when it reports for the first time: in the process that
+serves, after any fork.  The agent is that of ``service/agent.py`` with its own thread, Placement reader
+and channel; only the socket between the two is gone.
+
+==========================  ====================================================================
+``_update``                 after it, also when it raises: memory is right, Placement and database
+                            were written; Nova's lock is held
+``remove_node``,            after them: nodes that the tracker has no more are gone
+``clean_compute_node_cache``
+==========================  ====================================================================
+
+A hook never raises.  It waits for schedulers to be told only where ``wait_s`` says so: in one process
+with the schedulers nothing is gained by going on before they know.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from compute_agent.effects import KeptClaim
+from compute_agent.service.agent import Agent
+from compute_agent.tap.picture import Reader
+from compute_agent.tap.wire import NodeGone, NodeReported, TapHello, TreeWritten
+
+LOG = logging.getLogger(__name__)
+
+#: What is hooked; all of them are there in Nova 34.
+UPDATED = "_update"
+REMOVED = ("remove_node", "clean_compute_node_cache")
+METHODS = (UPDATED, *REMOVED)
+#: How long ``stop`` waits for the agent's thread.
+JOIN_S = 10.0
+
+MakeAgent = Callable[[Any], Agent]
+
+
+class NothingKept:
+    """The state of an agent that ends with the process whose claims it has accepted."""
+
+    def kept(self) -> Mapping[str, tuple[KeptClaim, ...]]:
+        """Nothing."""
+        return {}
+
+    def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None:
+        """Claims are found again in Placement and in the tracker."""
+
+    def forget(self, node: str) -> None:
+        """Nothing is remembered."""
+
+    def keep_epoch(self, epoch: int) -> None:
+        """The clock makes the next one."""
+
+
+class EmbeddedAgent:
+    """One tracker's agent, and what it was told."""
+
+    def __init__(self, tracker: Any, agent: Agent, wait_s: float) -> None:
+        self._tracker = tracker
+        self._agent = agent
+        self._wait_s = wait_s
+        self._reader = Reader(tracker)
+        self._nodes: dict[str, str] = {}  # nodename -> uuid
+        self._trees: dict[str, bytes] = {}
+        self._thread = threading.Thread(target=agent.run, name="compute-agent", daemon=True)
+        self._thread.start()
+        agent.heard(TapHello(str(tracker.host), os.getpid()))
+
+    @property
+    def host(self) -> str:
+        """The nova-compute service that it speaks for."""
+        return str(self._tracker.host)
+
+    def updated(self, nodename: str) -> None:
+        """The tracker has changed a node, under Nova's lock."""
+        compute_node = self._tracker.compute_nodes.get(nodename)
+        if compute_node is None:
+            return  # the record is being moved from another host, the audit follows
+        node = self._nodes[nodename] = str(compute_node.uuid)
+        leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
+        self._agent.heard(NodeReported(node, leaves, members, complete=True))
+        self._tell_of_tree(node)
+        self._wait()
+
+    def _tell_of_tree(self, node: str) -> None:
+        if self._tracker.provider_tree is None:
+            return  # Placement was never reached
+        digest = self._reader.tree_digest(node)
+        if self._trees.get(node) != digest:
+            self._trees[node] = digest
+            self._agent.heard(TreeWritten(node))
+
+    def removed(self) -> None:
+        """The tracker may have dropped nodes."""
+        for nodename in self._nodes.keys() - self._tracker.compute_nodes.keys():
+            node = self._nodes.pop(nodename)
+            self._trees.pop(node, None)
+            self._agent.heard(NodeGone(node))
+        self._wait()
+
+    def stop(self) -> None:
+        """Say goodbye and end the thread."""
+        self._agent.stop()
+        self._thread.join(JOIN_S)
+
+    def _wait(self) -> None:
+        """Until schedulers know, as far as the channel can tell."""
+        if self._wait_s <= 0:
+            return
+        told = threading.Event()
+        self._agent.when_settled(told.set)
+        if not told.wait(self._wait_s):
+            LOG.warning("schedulers were not told of host %s within %.0f s", self.host, self._wait_s)
+
+
+class TrackerClass(Protocol):
+    """Nova's ResourceTracker class."""
+
+    _update: Callable[..., Any]
+    remove_node: Callable[..., Any]
+    clean_compute_node_cache: Callable[..., Any]
+
+
+class EmbeddedAgents:
+    """The agents of this process, by tracker; an object's, never a module's."""
+
+    def __init__(self, make: MakeAgent, wait_s: float = 0.0) -> None:
+        """``make`` builds the agent of a tracker that reports for the first time."""
+        self._make = make
+        self._wait_s = wait_s
+        self._lock = threading.Lock()
+        self._agents: dict[str, tuple[Any, EmbeddedAgent]] = {}  # host -> its tracker and agent
+
+    def hooks(self, trackers: type[TrackerClass]) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """(name, hooked method) for whoever puts them onto the class."""
+        yield UPDATED, self._hooked(getattr(trackers, UPDATED), self._updated)
+        for name in REMOVED:
+            yield name, self._hooked(getattr(trackers, name), self._removed)
+
+    def stop(self) -> None:
+        """End all agents."""
+        with self._lock:
+            ended, self._agents = list(self._agents.values()), {}
+        for _, agent in ended:
+            agent.stop()
+
+    def _hooked(
+        self, original: Callable[..., Any], after: Callable[..., None]
+    ) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def hooked(tracker: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(tracker, *args, **kwargs)
+            finally:
+                self._safely(after, tracker, args, kwargs)
+
+        return hooked
+
+    def _safely(self, after: Callable[..., None], tracker: Any, args: Any, kwargs: Any) -> None:
+        try:
+            after(tracker, *args, **kwargs)
+        except Exception:
+            LOG.exception("embedded agent: reading the tracker failed; nova-compute is not affected")
+
+    def _updated(self, tracker: Any, _context: Any, compute_node: Any, *_: Any, **__: Any) -> None:
+        self._agent_of(tracker).updated(compute_node.hypervisor_hostname)
+
+    def _removed(self, tracker: Any, *_: Any, **__: Any) -> None:
+        known = self._agents.get(str(tracker.host))
+        if known is not None and known[0] is tracker:
+            known[1].removed()
+
+    def _agent_of(self, tracker: Any) -> EmbeddedAgent:
+        """Its agent; one of an earlier tracker of the host ends: nova-compute has begun anew."""
+        host = str(tracker.host)
+        with self._lock:
+            known = self._agents.get(host)
+            if known is not None and known[0] is tracker:
+                return known[1]
+            if known is not None:
+                known[1].stop()
+            agent = EmbeddedAgent(tracker, self._make(tracker), self._wait_s)
+            self._agents[host] = (tracker, agent)
+            return agent

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent inside nova-compute, on Nova's own ResourceTracker class, beside a scheduler on the local bus."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import nova.conf
+import pytest
+from nova.compute.resource_tracker import ResourceTracker
+
+from compute_agent.conf import register_opts
+from compute_agent.embedded import METHODS, EmbeddedAgents, NothingKept
+from compute_agent.service.agent import Agent
+from compute_agent.service.channel import Channel
+from compute_agent.settings import Settings
+from compute_agent.sources.placement import PlacementReader
+from compute_agent.tap import embedding
+from compute_agent.tap.monitor import ResourceTrackerTap
+from shared_scheduler.nova import cells, one_process
+from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.protocol.codec import decode, encode
+from shared_scheduler.protocol.messages import Goodbye, Increment, Message, Snapshot, Verdict
+from shared_scheduler.transport.local_bus import LocalBus
+from tests.unit.compute_agent.fake_placement import FakePlacement
+from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
+from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim
+
+WAIT_S = 60.0
+GUEST = "0f7d1b9e-3c53-4ad5-a5a0-4d6c8a3c1f11"
+LIMITS: dict[str, Any] = {}
+
+
+class Scheduler:
+    """Hears everything, in order."""
+
+    def __init__(self, bus: LocalBus) -> None:
+        self.heard: list[Message] = []
+        self.endpoint = bus.scheduler_endpoint("test")
+        self.endpoint.start(self._receive, lambda connected: None)
+
+    def _receive(self, bodies: Sequence[bytes]) -> None:
+        self.heard += [decode(body) for body in bodies]
+
+    def leaf(self, name: str) -> Any:
+        """What this scheduler believes of the node."""
+        told = [one.leaves[name] for one in self.heard
+                if isinstance(one, Snapshot | Increment) and name in one.leaves]  # fmt: skip
+        return told[-1] if told else None
+
+
+class Compute:
+    """The nova-computes of one process: trackers of a class that has embedded agents."""
+
+    def __init__(self, bus: LocalBus) -> None:
+        self.bus = bus
+        self.placement = FakePlacement(vcpus=4)
+        self.epochs = itertools.count(1)
+        self.agents = EmbeddedAgents(self._agent, WAIT_S)
+        self.trackers = type("Trackers", (Tracker,), {})
+        for name, hooked in self.agents.hooks(self.trackers):
+            setattr(self.trackers, name, hooked)
+
+    def _agent(self, tracker: Any) -> Agent:
+        return Agent(
+            tracker.host, Channel(self.bus.agent_endpoint(tracker.host)),
+            PlacementReader(self.placement), NothingKept(), next(self.epochs), SlotFit(), Settings(),
+            random.Random(1),
+        )  # fmt: skip
+
+    def start(self) -> Any:
+        """nova-compute starts and has audited its node."""
+        tracker = self.trackers()
+        tracker.update_available_resource(CONTEXT, HOST, startup=True)
+        return tracker
+
+
+@pytest.fixture
+def bus() -> LocalBus:
+    return LocalBus()
+
+
+@pytest.fixture
+def scheduler(bus: LocalBus) -> Scheduler:
+    return Scheduler(bus)
+
+
+@pytest.fixture
+def compute(bus: LocalBus) -> Iterator[Compute]:
+    made = Compute(bus)
+    yield made
+    made.agents.stop()
+
+
+def test_schedulers_know_before_nova_compute_goes_on(compute: Compute, scheduler: Scheduler) -> None:
+    tracker = compute.start()
+    assert scheduler.leaf("agent.ready") is True
+
+    for count in (1, 2, 3):
+        uuid = f"{count}{GUEST[1:]}"
+        tracker.instance_claim(CONTEXT, guest(tracker, uuid), HOST, {}, LIMITS)
+        assert scheduler.leaf("cn.vcpus_used") == count
+
+
+def test_what_changed_is_told_although_placement_was_not_reached(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    tracker = compute.start()
+    tracker.fail_update = True
+
+    with pytest.raises(RuntimeError, match="Placement is away"):
+        tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+
+    assert scheduler.leaf("cn.vcpus_used") == 1
+
+
+def test_a_claim_is_judged_and_taken_over(compute: Compute, scheduler: Scheduler) -> None:
+    tracker = compute.start()
+    asked = replace(claim("first", consumer=GUEST), scheduler=scheduler.endpoint.address)
+
+    scheduler.endpoint.cast(agent_address(HOST), encode(asked))
+    tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+
+    [verdict] = [one for one in scheduler.heard if isinstance(one, Verdict)]
+    assert (verdict.claim_id, verdict.accepted) == ("first", True)
+
+
+@pytest.mark.parametrize("how", ["remove_node", "clean_compute_node_cache"])
+def test_a_node_that_the_tracker_drops_says_goodbye(
+    compute: Compute, scheduler: Scheduler, how: str
+) -> None:
+    tracker = compute.start()
+    tracker.reportclient = type("ReportClient", (), {"invalidate_resource_provider": lambda *_: None})()
+
+    if how == "remove_node":
+        tracker.remove_node(HOST)
+    else:
+        tracker.clean_compute_node_cache([])
+
+    assert isinstance(scheduler.heard[-1], Goodbye)
+
+
+def test_a_nova_compute_that_begins_anew_has_a_new_agent(compute: Compute, scheduler: Scheduler) -> None:
+    compute.start()
+    compute.start()
+
+    told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Goodbye | Snapshot)]
+    assert told == [(Snapshot, 1), (Goodbye, 1), (Snapshot, 2)]
+
+
+def test_a_scheduler_that_starts_later_is_told_what_is_there(compute: Compute, bus: LocalBus) -> None:
+    tracker = compute.start()
+    late = Scheduler(bus)
+    tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+    assert late.leaf("cn.vcpus_used") == 1
+
+
+def test_a_record_that_still_belongs_to_another_host_is_left_alone(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    tracker = compute.trackers()
+    tracker._update(CONTEXT, record())
+    assert scheduler.heard == [] or not any(isinstance(one, Snapshot) for one in scheduler.heard)
+
+
+def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_tracker: Any) -> Agent:
+        raise ValueError("no transport_url")
+
+    monkeypatch.setattr(compute.agents, "_make", broken)
+    tracker = compute.start()
+    assert tracker.compute_nodes[HOST].uuid == NODE
+    assert "no transport_url" in caplog.text
+
+
+# -- how it gets into nova-compute
+
+
+@pytest.fixture
+def conf() -> Iterator[Any]:
+    register_opts(nova.conf.CONF)
+    yield nova.conf.CONF
+    nova.conf.CONF.clear_override("embedded", group="compute_agent")
+
+
+def test_nova_compute_embeds_it_when_told_to(
+    conf: Any, compute: Compute, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given nova-compute's own start: its tracker is handed to the entry point before anything is served
+    conf.set_override("embedded", True, group="compute_agent")
+    made = []
+
+    def agent_from(tracker: Any, _conf: Any) -> Agent:
+        made.append(compute._agent(tracker))
+        return made[-1]
+
+    monkeypatch.setattr(embedding, "agent_from", agent_from)
+    tracker = Tracker()
+    ResourceTrackerTap(tracker)
+    # then there is no agent before the first report, which the process that serves makes
+    assert made == []
+    tracker.update_available_resource(CONTEXT, HOST, startup=True)
+    [agent] = made
+    # and what the tracker says afterwards is told, with nobody waiting for it
+    tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+    settled = threading.Event()
+    agent.when_settled(settled.set)
+    assert settled.wait(WAIT_S)
+    assert scheduler.leaf("cn.vcpus_used") == 1
+    agent.stop()
+
+
+def test_the_class_is_left_as_it_is(conf: Any) -> None:
+    before = {name: getattr(ResourceTracker, name) for name in METHODS}
+    conf.set_override("embedded", True, group="compute_agent")
+    ResourceTrackerTap(Tracker())
+    assert {name: getattr(ResourceTracker, name) for name in METHODS} == before
+
+
+def test_one_process_puts_everything_back() -> None:
+    cleanups: list[Any] = []
+
+    class TestCase:
+        def addCleanup(self, call: Any, *args: Any) -> None:
+            cleanups.append((call, args))
+
+    before = {name: getattr(ResourceTracker, name) for name in METHODS}
+    open_bus = cells.open_bus
+
+    one_process.attach(TestCase())
+    assert all(getattr(ResourceTracker, name) is not before[name] for name in METHODS)
+    assert cells.open_bus("fake:/") is cells.open_bus("fake://nowhere/")
+
+    for call, args in reversed(cleanups):
+        call(*args)
+    assert {name: getattr(ResourceTracker, name) for name in METHODS} == before
+    assert cells.open_bus is open_bus
