@@ -54,13 +54,20 @@ class Outbox:
     def take(self, timeout_s: float) -> Parcel | None:
         """The next parcel that is not too old, None if there is none within the time."""
         try:
-            parcel = self._parcels.get(timeout=timeout_s)
+            parcel = self._parcels.get(timeout_s > 0, timeout_s)
             while parcel is not None and self.is_too_old(parcel):
                 self.expired += 1
                 parcel = self._parcels.get_nowait()
         except queue.Empty:
             return None
         return parcel
+
+    def take_some(self, most: int, timeout_s: float) -> list[Parcel]:
+        """As ``take``, and up to ``most`` of those that wait behind it already."""
+        taken: list[Parcel] = []
+        while len(taken) < most and (parcel := self.take(0.0 if taken else timeout_s)) is not None:
+            taken.append(parcel)
+        return taken
 
     def is_too_old(self, parcel: Parcel) -> bool:
         """Is it of no use any more?"""

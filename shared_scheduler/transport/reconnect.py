@@ -116,7 +116,6 @@ class Reconnector:
 
 def _transport_options(connection_name: str) -> dict[str, Any]:
     return {
-        "confirm_publish": True,
         "polling_interval": 0.01,  # of kombu's memory transport, in seconds
         "client_properties": {"connection_name": connection_name},
     }

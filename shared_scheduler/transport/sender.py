@@ -9,15 +9,16 @@ import time
 from kombu import Connection, Exchange, Producer
 
 from shared_scheduler.transport import settings
+from shared_scheduler.transport.confirms import Confirms
 from shared_scheduler.transport.outbox import Outbox, Parcel
 from shared_scheduler.transport.reconnect import Reconnector
 
 
 class Sender:
-    """Publishes what is in the outbox, each message confirmed by the broker.
+    """Publishes what is in the outbox, some messages at once, all confirmed by the broker.
 
-    What failed is sent again on the next connection, unless it is too old by then: to be told twice
-    is harmless, and the order is kept.
+    What was not confirmed is sent again on the next connection, unless it is too old by then: to be
+    told twice is harmless, and the order is kept.
     """
 
     def __init__(self, outbox: Outbox, reconnector: Reconnector, stopping: threading.Event) -> None:
@@ -27,7 +28,7 @@ class Sender:
         self._reconnector = reconnector
         self._stopping = stopping
         self._exchanges: dict[str, Exchange] = {}
-        self._unsent: Parcel | None = None
+        self._unsent: list[Parcel] = []
         self._flush_until_s = 0.0
 
     def publishes_to(self, exchange: Exchange) -> None:
@@ -40,22 +41,26 @@ class Sender:
         self.done.set()
 
     def _serve(self, connection: Connection) -> None:
-        producer = Producer(connection.channel(), auto_declare=False)
+        channel = connection.channel()
+        producer, confirms = Producer(channel, auto_declare=False), Confirms(connection, channel)
         declared: set[str] = set()
         while not self._is_finished():
-            if self._unsent is None:
-                self._unsent = self._outbox.take(settings.IDLE_S)
-            if self._unsent is not None and not self._outbox.is_too_old(self._unsent):
-                self._declare_once(connection, self._unsent.exchange, declared)
-                _publish(producer, self._unsent)
-            self._unsent = None
+            if not self._unsent:
+                self._unsent = self._outbox.take_some(settings.PUBLISH_MAX_MESSAGES, settings.IDLE_S)
+            for parcel in self._unsent:
+                if not self._outbox.is_too_old(parcel):
+                    self._declare_once(connection, parcel.exchange, declared)
+                    _publish(producer, parcel)
+                    confirms.published()
+            confirms.wait()
+            self._unsent = []
             self._reconnector.keep_alive(connection)
 
     def _is_finished(self) -> bool:
         if not self._stopping.is_set():
             self._flush_until_s = time.monotonic() + settings.CLOSE_FLUSH_S
             return False
-        nothing_left = self._unsent is None and not len(self._outbox)
+        nothing_left = not self._unsent and not len(self._outbox)
         return nothing_left or time.monotonic() >= self._flush_until_s
 
     def _declare_once(self, connection: Connection, name: str, declared: set[str]) -> None:
@@ -77,5 +82,5 @@ def _publish(producer: Producer, parcel: Parcel) -> None:
         delivery_mode=1,
         app_id=parcel.sender,
         retry=False,
-        confirm_timeout=settings.CONFIRM_TIMEOUT_S,
+        timeout=settings.CONFIRM_TIMEOUT_S,
     )

@@ -9,6 +9,9 @@ OUTBOX_MAX_MESSAGES = 10_000
 #: A message that waited so long for a broker is of no use any more.
 OUTBOX_MAX_AGE_S = 30.0
 
+#: Messages on their way to the broker that it has not confirmed: sent again after a loss.
+PUBLISH_MAX_MESSAGES = 64
+
 #: What the broker keeps for a scheduler that does not read, oldest dropped first: 200 seconds of
 #: 1,000 messages a second.
 SCHEDULER_QUEUE_MAX_MESSAGES = 200_000
@@ -23,7 +26,7 @@ BATCH_MAX_S = 0.005
 
 #: AMQP heartbeat that we propose; a broker that is gone is noticed within twice this.
 HEARTBEAT_S = 30
-#: How long a connect may take, and how long the broker may take to confirm a message.
+#: How long a connect may take, and how long the broker may take to confirm what was sent.
 CONNECT_TIMEOUT_S = 5.0
 CONFIRM_TIMEOUT_S = 10.0
 #: Reconnect: uniform in half to all of min(max, base * 2 ** attempts).
