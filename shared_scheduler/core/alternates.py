@@ -3,8 +3,8 @@
 
 As Nova gives them: of the same cell as the chosen host, none of the request's chosen hosts, best
 first, approved by the judge, with an allocation candidate, not claimed.  All instances of a request
-in one cell get the same ones, and fewer than wanted is fine.  A request that is not flat needs
-Placement's candidates for each of them; what is not there in time is left out.
+in one cell get the same ones, and fewer than wanted is fine.  Where only Placement can tell what a host
+would give, it is asked for the candidates of each; what is not there in time is left out.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ class Alternates:
             return
         work.alternates = search = AlternatesSearch(work.chosen())
         for cell in sorted({s.choice.cell for s in work.seats if s.choice is not None}):
-            if work.request.flat or not work.request.forms:
-                search.found[cell] = self._planner.alternates(work, cell)
-            else:
+            flat = work.request.flat or not work.request.forms
+            found = self._planner.alternates(work, cell) if flat else None
+            if found is None:
                 self._ask(turn, work, search, cell)
+            else:
+                search.found[cell] = found
         if search.waiting:
             at_s = turn.now + self._settings.alternates_timeout_s
             self._timers.set(("alternates", str(work.key)), at_s)

@@ -149,8 +149,10 @@ class Planner:
 
     # -- alternates
 
-    def alternates(self, work: Work, cell: str) -> list[Choice]:
-        """Approved hosts of ``cell`` besides the chosen ones, for a request that asks nothing."""
+    def alternates(self, work: Work, cell: str) -> list[Choice] | None:
+        """Approved hosts of ``cell`` besides the chosen ones, for a flat request.
+
+        None: among the best is a tree of which only Placement can tell."""
         found: list[Choice] = []
         seat = work.seats[-1]
         request = work.request_for(None)
@@ -161,9 +163,9 @@ class Planner:
         for node in self._others(work, decision, cell):
             if len(found) == request.num_alternates:
                 break
+            if request.forms and decision.asks_placement(node):
+                return None
             candidates = candidates_on(decision, node)
-            if request.forms and not candidates:
-                continue  # a tree of which only Placement can tell
             verdict = self._verify(work, request, seat, node, candidates)
             if isinstance(verdict, Selected):
                 found.append(verdict.choice)

@@ -56,8 +56,10 @@ def test_hosts_with_shared_storage_have_alternates() -> None:
     desk = desk_with_pool("node-1", "node-2")
     ask = only(ef.AskCandidates, desk.ask(request(num_alternates=1)))
     effects = desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate(ask.node),)))
-    write = only(ef.WriteAllocation, desk.accept(only_claim(effects)))
-    (for_other,) = of_kind(ef.AskCandidates, desk.wait(0.0) + desk.written(write))
+    effects = desk.accept(only_claim(effects))
+    (write,) = of_kind(ef.WriteAllocation, effects)
+    (for_other,) = of_kind(ef.AskCandidates, effects)
+    assert desk.written(write) == [], "the answer waits for its alternates"
     assert (for_other.sharing, for_other.node != ask.node) == ((POOL,), True)
     found = candidate(for_other.node)
     answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(for_other.ask_id, (found,))))
