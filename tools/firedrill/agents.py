@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of many compute-agents: `python -m tools.firedrill.agents JSON`.
 
-Each has the real core, the real channel and a real queue on the broker; all share one link (two connections) unless
-told otherwise. One thread drives the cores. The fields of JSON are those of `Orders`.
+Each has the real core, the real channel and a real queue on the broker; so many share one link (two connections). One
+thread drives the cores. The fields of JSON are those of `Orders`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from .pace import Pace
 
 CHATTER_INTERVAL_S = 0.1
 IDLE_S = 1.0
+AGENTS_PER_LINK = 100
+"""A real agent has a link of its own; 10,000 times two connections and threads are too much for one machine."""
 Work = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Orders:
-    """`first` to `last` are the numbers of the hosts; `shared`: one link for all."""
+    """`first` to `last` are the numbers of the hosts."""
 
     url: str
     first: int
     last: int
-    shared: bool
     control: str
     placement: str
     pace: dict[str, Any]
@@ -57,18 +58,22 @@ class Fleet:
     """The nodes of this process and the thread that drives them."""
 
     def __init__(self, orders: Orders, pace: Pace) -> None:
-        bus = KombuBus(parse_transport_url(orders.url), CHANNEL_NAME, shared=orders.shared)
+        url = parse_transport_url(orders.url)
+        links = -(-(orders.last - orders.first + 1) // AGENTS_PER_LINK)
+        buses = [KombuBus(url, CHANNEL_NAME, shared=True) for _ in range(links)]
         self._line = Line(Path(orders.placement))
         self._inbox: SimpleQueue[Work] = SimpleQueue()
         self._heap: list[tuple[float, int, DrillNode]] = []
         self._planned: dict[str, float] = {}
         self._chatter_until_s = self._chatter_at_s = 0.0
+        self._lock = threading.Lock()  # of what the links' threads count
         self.counts: Counter[str] = Counter()
         settings = Settings(beat_interval_s=pace.beat_s)
         epoch, now = int(time.time() * 1000), time.monotonic()
         self.nodes = {
             host_name(number): DrillNode(
-                number, epoch, Channel(bus.agent_endpoint(host_name(number))), self._read, settings, now, self.counts
+                number, epoch, Channel(buses[number % links].agent_endpoint(host_name(number))), self._read, settings,
+                now, self.counts,
             )
             for number in range(orders.first, orders.last + 1)
         }
@@ -101,11 +106,15 @@ class Fleet:
         return done.result()
 
     def _received(self, node: DrillNode, messages: Sequence[Message]) -> None:
-        self.counts["received"] += sum(not isinstance(message, Hello) for message in messages)
+        self._count("received", sum(not isinstance(message, Hello) for message in messages))
         self.put(node, ev.MessagesArrived(tuple(messages), time.monotonic()))
 
+    def _count(self, name: str, more: int) -> None:
+        with self._lock:
+            self.counts[name] += more
+
     def _changed(self, node: DrillNode, connected: bool) -> None:
-        self.counts["connected"] += 1 if connected else -1
+        self._count("connected", 1 if connected else -1)
         self.put(node, ev.ChannelChanged(connected))
 
     # -- the driving thread

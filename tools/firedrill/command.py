@@ -8,7 +8,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .drill import Drill, Finding
@@ -53,8 +53,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DrillError as error:
         print(f"tools/fire: {error}", file=sys.stderr)
         return 1
-    if asked.save:
-        asked.save.write_text(json.dumps(reports[0].as_dict(), indent=1) + "\n")
     print("\n".join(report.text() for report in reports))
     if asked.page:
         asked.page.write_text(page_of(asked.page.read_text(), reports))
@@ -66,8 +64,13 @@ def _run(asked: argparse.Namespace, pace: Pace) -> Report:
     with Ground(sizes, pace, _say) as ground:
         drill = Drill(ground, _say)
         try:
-            findings = list(carry_out(drill, _chosen(asked.faults, pace), _say))
-            return Report.of(ground, findings)
+            findings: list[Finding] = []
+            for found in carry_out(drill, _chosen(asked.faults, pace)):
+                findings.append(found)
+                _say(f"  {found.healed_s:.1f} s; {found.requests}; wrong: {found.wrong or 'nothing'}")
+                report = Report.of(ground, findings)
+                _save(asked.save, report)
+            return report
         finally:
             drill.end()
 
@@ -80,15 +83,16 @@ def _chosen(names: str, pace: Pace) -> list[Fault]:
     return [known[name] for name in wanted]
 
 
-def carry_out(drill: Drill, chosen: Sequence[Fault], say: Callable[[str], None]) -> list[Finding]:
+def carry_out(drill: Drill, chosen: Sequence[Fault]) -> Iterator[Finding]:
     """Join, then one fault after the other."""
-    findings = [drill.join()]
-    say(f"joined: {findings[0].healed_s:.1f} s")
-    for fault in chosen:
-        found = drill.suffer(fault)
-        say(f"  healed {found.healed_s:.1f} s after its end; {found.requests}; wrong: {found.wrong or 'nothing'}")
-        findings.append(found)
-    return findings
+    yield drill.join()
+    yield from map(drill.suffer, chosen)
+
+
+def _save(path: Path | None, report: Report) -> None:
+    """After each fault: a run takes long, and may be interrupted."""
+    if path:
+        path.write_text(json.dumps(report.as_dict(), indent=1) + "\n")
 
 
 def _say(line: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .faults import Fault
-from .ground import DrillError, Ground
+from .ground import Ground
 from .observer import Observer
 from .stream import Call, Stream
 
@@ -82,7 +82,7 @@ class Drill:
         finding = Finding("join", f"{self._ground.sizes.agents} agents join at once")
         begun_s = time.monotonic()
         self._ground.let_agents_join()
-        self._wait_whole(begun_s)
+        self._wait_whole(begun_s, finding)
         finding.healed_s = time.monotonic() - begun_s
         tally = self._settled(finding)
         _add(finding, Tally(), tally)
@@ -104,7 +104,7 @@ class Drill:
         fault.heal(self._ground)
         over_s = time.monotonic()
         finding.lasted_s = over_s - struck_s
-        self._wait_whole(over_s)
+        self._wait_whole(over_s, finding)
         finding.healed_s = time.monotonic() - over_s
         if (sign_s := self._observer.first_sign_s) is not None:
             finding.detected_s = max(0.0, sign_s - struck_s)
@@ -115,11 +115,12 @@ class Drill:
         self._judge_calls(finding, self._stream.calls[calls_before:])
         return finding
 
-    def _wait_whole(self, since_s: float) -> None:
+    def _wait_whole(self, since_s: float, finding: Finding) -> None:
         end_s = time.monotonic() + HEAL_TIMEOUT_S
         while not self._observer.whole_since(since_s):
             if time.monotonic() > end_s:
-                raise DrillError(f"not healed within {HEAL_TIMEOUT_S:.0f} s: {self._state()}")
+                finding.wrong.append(f"not healed within {HEAL_TIMEOUT_S:.0f} s: {self._state()}")
+                return
             time.sleep(POLL_S)
 
     def _state(self) -> str:

@@ -196,7 +196,7 @@ class Ground:
         name = f"agents-{number}"
         port = self.proxies["victims"].port if number == 1 else self.rabbit.port
         return self._process(name, "agents", [json.dumps({
-            "url": self._url(port), "first": hosts.start, "last": hosts.stop - 1, "shared": True, **self._common(name),
+            "url": self._url(port), "first": hosts.start, "last": hosts.stop - 1, **self._common(name),
         })], hosts)  # fmt: skip
 
     def _common(self, name: str) -> dict[str, Any]:
