@@ -17,7 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from compute_agent.claims import Ending
+from compute_agent.claims import Ending, How
 from compute_agent.events import Member
 from compute_agent.ledger import Ledger
 from shared_scheduler.protocol.messages import Claim, RefusalCode
@@ -54,6 +54,8 @@ class OneNode(RuleBasedStateMachine):
         self.placement: dict[str, Claim] = {}
         self.tracker: dict[str, Claim] = {}
         self.accepted: dict[str, Claim] = {}
+        self.accepted_at_s: dict[str, float] = {}
+        self.written: set[str] = set()
         self.ended: list[str] = []
         self.begin()
         self.tell()
@@ -82,7 +84,16 @@ class OneNode(RuleBasedStateMachine):
         return found
 
     def note(self, endings: Iterable[Ending]) -> None:
-        self.ended += [ending.claim.claim_id for ending in endings]
+        for ending in endings:
+            self.ended.append(ending.claim.claim_id)
+            if ending.how is How.VANISHED:
+                self.check_evidence(ending.claim)
+
+    def check_evidence(self, one: Claim) -> None:
+        """Placement has deleted it, or nobody wrote it for so long that nobody will."""
+        assert one.consumer not in self.placement, "let go although it stands in Placement"
+        age_s = self.now - self.accepted_at_s[one.claim_id]
+        assert one.claim_id in self.written or age_s >= CHECK_AFTER_S, "let go too early"
 
     @rule()
     def look(self) -> None:
@@ -90,6 +101,8 @@ class OneNode(RuleBasedStateMachine):
         self.now += 0.5
         seen = {consumer: one.allocations for consumer, one in self.placement.items()}
         self.note(self.book.allocations_read(seen, self.now, CHECK_AFTER_S))
+        held = {**self.placement, **self.unended()}
+        assert self.book.used().get(NODE, {}).get("VCPU", 0) == cpus(held.values())
 
     @rule()
     def wait(self) -> None:
@@ -103,6 +116,7 @@ class OneNode(RuleBasedStateMachine):
         reason = self.book.judge(one, self.now)
         if reason is None:
             self.accepted[one.claim_id] = one
+            self.accepted_at_s[one.claim_id] = self.now
             return one
         held = {**self.placement, **self.unended()}.values()
         if reason.code == RefusalCode.TOPOLOGY:
@@ -141,6 +155,7 @@ class OneNode(RuleBasedStateMachine):
         if self.is_open(one) and one.consumer not in self.placement:
             if cpus(self.placement.values()) + one.usage.vcpus <= CPUS:
                 self.placement[one.consumer] = one
+                self.written.add(one.claim_id)
             else:
                 self.release(one)
 
@@ -202,6 +217,12 @@ class OneNode(RuleBasedStateMachine):
         built_or_promised = {**self.tracker, **self.unended()}.values()
         assert total(built_or_promised, "pin") <= PINS
         assert total(built_or_promised, "nic") <= DEVICES
+
+    @invariant()
+    def what_was_accepted_fits(self) -> None:
+        """However many intruders Placement lets in beside it."""
+        standing = {key: one for key, one in self.placement.items() if one.claim_id in self.accepted}
+        assert cpus({**standing, **self.unended()}.values()) <= CPUS
 
     @invariant()
     def each_claim_ends_at_most_once(self) -> None:

@@ -103,6 +103,12 @@ class ChannelMachine(RuleBasedStateMachine):
     def one_is_lost(self, data: st.DataObject) -> None:
         self.wire.pop(data.draw(st.integers(0, len(self.wire) - 1)))
 
+    @precondition(lambda self: len(self.wire) > 1)
+    @rule()
+    def the_newest_overtakes(self) -> None:
+        self.arrive(self.wire.pop())
+        self.all_arrive()
+
     @rule()
     def all_arrive(self) -> None:
         while self.wire:
