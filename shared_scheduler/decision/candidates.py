@@ -14,7 +14,8 @@ code                      the host fell because
 ``traits``                the same, of the provider that gives the resources
 ``aggregates``            the root is in none of the aggregates of one ``member_of``, or in a forbidden one
 ``in_tree``               another tree is asked for
-``no_room:<class>``       too little of the class, or the amount breaks min_unit, max_unit or step_size
+``no_room:<class>``       too little of the class, or the amount breaks min_unit, max_unit or step_size;
+                          for a numbered group: no provider of the tree has as much
 ``placement``             none of several forms fits
 ========================  =============================================================================
 """
@@ -91,6 +92,8 @@ def form_masks(look: Look, form: PlacementForm) -> Iterator[tuple[str, BoolArray
         yield TRAITS, _giver_traits(look, form)
     for resource_class, amount in form.resources.items():
         yield NO_ROOM + resource_class, _room(look, resource_class, amount)
+    for resource_class, amount in form.most_numbered().items():
+        yield NO_ROOM + resource_class, _room(look, resource_class, amount, exact=False)
 
 
 def _traits(
@@ -150,12 +153,13 @@ def _in_tree(look: Look, provider: str) -> BoolArray:
     )
 
 
-def _room(look: Look, resource_class: str, amount: int) -> BoolArray:
+def _room(look: Look, resource_class: str, amount: int, exact: bool = True) -> BoolArray:
+    """``exact``: the root's units count as well; without, its amount alone, as a screen."""
     rooms, high = look.columns.rooms.get(resource_class), look.high
     if rooms is None:
         return mask_of_slots(high, ())
     passes: BoolArray = rooms.room.array[:high] >= amount
-    if rooms.odd_rows:
+    if exact and rooms.odd_rows:
         passes &= rooms.min_unit.array[:high] <= amount
         passes &= amount % rooms.step_size.array[:high] == 0
     if rooms.elsewhere_rows:
@@ -243,7 +247,7 @@ def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Lea
 
 
 def _room_detail(form: PlacementForm, resource_class: str, view: HostView) -> dict[str, Leaf]:
-    amount = form.resources.get(resource_class, 0)
+    amount = form.resources.get(resource_class) or form.most_numbered().get(resource_class, 0)
     inventory = view.root.inventories.get(resource_class)
     used = used_of(view.used, view.node, resource_class)
     shortage = fits(inventory, used, amount)

@@ -51,7 +51,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class PlacementForm:
-    """The part of a request that Placement would judge for its unnumbered group.
+    """What Placement would judge of a request: its unnumbered group, and amounts of the others.
 
     ``required``/``forbidden`` apply to the providers that give the resources, ``root_*`` to the root
     provider; ``member_of`` is an AND of ORs of aggregate uuids (reference/placement.md 1.2).
@@ -67,6 +67,17 @@ class PlacementForm:
     member_of: tuple[frozenset[str], ...] = ()
     forbidden_aggregates: frozenset[str] = frozenset()
     in_tree: str | None = None
+    #: what each numbered group asks of one provider of the tree; hosts without such are left out,
+    #: and Placement is asked which provider it is
+    numbered: tuple[Mapping[str, int], ...] = ()
+
+    def most_numbered(self) -> dict[str, int]:
+        """The largest amount of each class that a numbered group asks for."""
+        found: dict[str, int] = {}
+        for group in self.numbered:
+            for resource_class, amount in group.items():
+                found[resource_class] = max(amount, found.get(resource_class, 0))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

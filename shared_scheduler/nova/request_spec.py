@@ -183,8 +183,14 @@ def _form(resource_request: Any) -> PlacementForm:
     unnumbered = resource_request._rg_by_id.get(None)
     root_required = frozenset(resource_request._root_required)
     root_forbidden = frozenset(resource_request._root_forbidden)
+    numbered = tuple(
+        dict(group.resources)
+        for name, group in resource_request._rg_by_id.items() if name is not None
+    )  # fmt: skip
     if unnumbered is None:
-        return PlacementForm(root_required=root_required, root_forbidden=root_forbidden)
+        return PlacementForm(
+            root_required=root_required, root_forbidden=root_forbidden, numbered=numbered
+        )
     return PlacementForm(
         resources=dict(unnumbered.resources),
         required=frozenset(unnumbered.required_traits),
@@ -194,6 +200,7 @@ def _form(resource_request: Any) -> PlacementForm:
         member_of=tuple(frozenset(ored) for ored in unnumbered.aggregates),
         forbidden_aggregates=frozenset(unnumbered.forbidden_aggregates),
         in_tree=unnumbered.in_tree,
+        numbered=numbered,
     )
 
 
