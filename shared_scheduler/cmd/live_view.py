@@ -9,7 +9,7 @@ from typing import TextIO
 
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.sim.exhibition import Exhibition
-from shared_scheduler.sim.report import endings_of, lags_of, percentile, window_counters
+from shared_scheduler.sim.report import endings_of, percentile, window_counters
 from shared_scheduler.sim.world import World
 from shared_scheduler.state.row import Freshness
 
@@ -80,7 +80,7 @@ class LiveView:
         rows: Counter[Freshness] = Counter()
         for counts in self._exhibition.rows().values():
             rows.update(counts)
-        lags = lags_of(world)
+        lags = world.lags()
         refused = endings[ClaimState.REFUSED.value]
         return (
             f"{world.now:5.1f} s  {self._rate():6.1f} decisions/s  {self._times()}  "
@@ -157,7 +157,7 @@ class LiveView:
 
     def _lags(self) -> Iterator[str]:
         """Messages that schedulers have not applied, summed over the schedulers."""
-        lags = lags_of(self._world)
+        lags = self._world.lags()
         yield f"{BOLD}lag of nodes{PLAIN} (messages not applied yet, all schedulers together)"
         below = -1
         for most in (*LAG_CLASSES, None):

@@ -7,7 +7,7 @@ Exit code 1 when an invariant was broken; the last lines then say how to see it 
 examples:
   shared-scheduler-manage simulate --seed 7 --nodes 50 --schedulers 3 --loss 5% --fault-every 3
   shared-scheduler-manage simulate --seeds 20000 --seed 1   many short worlds, parameters drawn
-  shared-scheduler-manage simulate --nodes 10000 --schedulers 8 --duration 30 --rate 50
+  shared-scheduler-manage simulate --nodes 10000 --schedulers 8 --duration 20 --beat 15
 """
 
 from __future__ import annotations
@@ -72,6 +72,13 @@ def _add_more_habits(parser: argparse.ArgumentParser) -> None:
         metavar="PER_S",
         help="live migrations a second, of which no scheduler hears",
     )
+    parser.add_argument(
+        "--beat",
+        type=number(0.5, 60),
+        default=5.0,
+        metavar="S",
+        help="agents beat so often (default: %(default)s)",
+    )
     part = number(0, 1)
     parser.add_argument("--agentless", type=part, default=0.0, metavar="PART", help="nodes without an agent")
     parser.add_argument("--newer", type=part, default=0.0, metavar="PART", help="peers of a later release")
@@ -126,6 +133,7 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
             agentless=args.agentless,
             newer=args.newer,
             size=Size(board=board),
+            beat_interval_s=args.beat,
         ),
         habits=Habits(
             rate_per_s=args.rate,

@@ -27,20 +27,6 @@ def endings_of(world: World) -> Counter[str]:
     return total
 
 
-def lags_of(world: World) -> dict[str, int]:
-    """For each node: sequences that exist and that the schedulers together have not applied."""
-    lags = {node: 0 for node in world.nodes}
-    for scheduler in world.schedulers.values():
-        for known in scheduler.core.nodes:
-            newest = world.checkers.newest_of(known.node)
-            if newest is None or newest.epoch == 0:
-                continue
-            same_life = known.window.epoch == newest.epoch
-            applied = known.window.sequence if same_life else 0
-            lags[known.node] += max(0, newest.sequence - (applied or 0))
-    return lags
-
-
 def packing(world: World) -> dict[str, float]:
     """Nodes in use, and how full those are in memory."""
     used, busy = 0.0, 0
@@ -58,6 +44,7 @@ def report(world: World) -> dict[str, Any]:
     claims = sum(endings.values())
     refused = endings[ClaimState.REFUSED.value]
     lost = world.counters["requests_lost_with_scheduler"]
+    decisions = sum(len(a.outcome.record.decisions) for a in world.users.asked.values() if a.outcome)
     steps_s = world.all_step_s()
     return {
         "seed": world.seed,
@@ -65,15 +52,20 @@ def report(world: World) -> dict[str, Any]:
         "schedulers": world.sizes.schedulers,
         "virtual_s": round(world.now, 3),
         "requests": world.counters["requests"],
+        "decisions": decisions,
         "answered": world.counters["answered"],
-        "failed": {k[7:]: n for k, n in sorted(world.counters.items()) if k.startswith("failed_")},
+        "failed": named(world.counters, "failed_"),
         "lost_with_a_scheduler": lost,
         "instances": world.counters["instances"],
         "claims": claims,
         "claim_endings": dict(sorted(endings.items())),
         "refused_percent": round(100 * refused / claims, 3) if claims else 0.0,
+        "conflicts": refused + endings[ClaimState.NOT_WRITTEN.value],
+        "migrations": world.counters["migrations"],
+        "faults": named(world.counters, "fault_"),
         "latency_ms": _milliseconds(world.latencies_s),
         "decision_wall_ms": _milliseconds(steps_s),
+        "lag_sequences": _lag(world),
         "windows": window_counters(world),
         "messages": dict(sorted(world.network.counters.items())),
         "packing": packing(world),
@@ -81,6 +73,22 @@ def report(world: World) -> dict[str, Any]:
         "checks": dict(sorted(world.checkers.checked.items())),
         "violations": [violation.line() for violation in world.checkers.violations],
         "trace": world.trace.digest(),
+    }
+
+
+def named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """The counters whose names begin so, without that beginning."""
+    names = sorted(name for name in counts if name.startswith(prefix))
+    return {name.removeprefix(prefix): counts[name] for name in names}
+
+
+def _lag(world: World) -> dict[str, int]:
+    """How far the schedulers were behind the nodes: when the faults ended, and at the end."""
+    now = world.lags()
+    return {
+        "nodes_behind_at_healing": world.behind_at_healing,
+        "nodes_behind_now": sum(lag > 0 for lag in now.values()),
+        "most_now": max(now.values(), default=0),
     }
 
 

@@ -50,6 +50,7 @@ REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT)
 def heal(world: World) -> None:
     """No more requests, good weather, everybody lives; then time to settle, and the last checks."""
     world.close()
+    world.behind_at_healing = sum(lag > 0 for lag in world.lags().values())
     weather = world.network.weather
     world.network.weather = Weather(delay_s=weather.delay_s, jitter_s=weather.jitter_s)
     for node in world.nodes.values():

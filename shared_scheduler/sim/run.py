@@ -49,7 +49,7 @@ class RunPlan:
             f" --duration {self.duration_s:g} --loss {weather.loss:g}"
             f" --duplicates {weather.duplicates:g} --garbled {weather.garbled:g}"
             f" --late {weather.late:g} --agentless {sizes.agentless:g} --newer {sizes.newer:g}"
-            f" --fault-every {self.fault_every_s:g}"
+            f" --beat {sizes.beat_interval_s:g} --fault-every {self.fault_every_s:g}"
         )
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared_scheduler.sim.report import endings_of, window_counters
+from shared_scheduler.sim.report import endings_of, named, window_counters
 from shared_scheduler.sim.run import drawn, run
 from shared_scheduler.sim.world import World
 
@@ -91,18 +91,14 @@ class Total:
             "times_real_time": round(counts["virtual_s"] / wall_s, 1) if wall_s else 0.0,
             "requests": counts["requests"],
             "answered": counts["answered"],
-            "failed": _named(counts, "failed_"),
-            "claims": _named(counts, "claims_"),
+            "failed": named(counts, "failed_"),
+            "claims": named(counts, "claims_"),
             "instances": counts["instances"],
             "migrations": counts["migrations"],
             "messages": counts["messages"],
-            "windows": _named(counts, "windows_"),
-            "faults": _named(counts, "fault_"),
+            "windows": named(counts, "windows_"),
+            "faults": named(counts, "fault_"),
             "checks": sum(self.checks.values()),
             "checks_by_invariant": dict(sorted(self.checks.items())),
         }
 
-
-def _named(counts: Counter[str], prefix: str) -> dict[str, int]:
-    names = sorted(name for name in counts if name.startswith(prefix))
-    return {name.removeprefix(prefix): counts[name] for name in names}

@@ -86,6 +86,8 @@ class World:
         #: instances that are built and stay where they are, by uuid
         self.living: dict[str, Server] = {}
         self.is_open = True
+        #: nodes of which some scheduler had not the newest when the faults ended
+        self.behind_at_healing = 0
         self._stopwatch = stopwatch
         self._edge_rng = self.rng("edge")
         self._placement_down_s = float("-inf")
@@ -339,6 +341,18 @@ class World:
     def was_down_since(self, since_s: float) -> bool:
         """Whether Placement went down or came back after ``since_s``."""
         return self._placement_down_s >= since_s
+
+    def lags(self) -> dict[str, int]:
+        """For each node: sequences that exist and that the schedulers together have not applied."""
+        lags = dict.fromkeys(self.nodes, 0)
+        for scheduler in self.schedulers.values():
+            for known in scheduler.core.nodes:
+                newest = self.checkers.newest_of(known.node)
+                if newest is not None:
+                    same_life = known.window.epoch == newest.epoch
+                    applied = known.window.sequence if same_life else 0
+                    lags[known.node] += max(0, newest.sequence - (applied or 0))
+        return lags
 
     # -- time
 

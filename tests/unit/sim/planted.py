@@ -25,6 +25,7 @@ from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow, Outcome
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.state.overlay import Overlay
 from shared_scheduler.state.table import HostTable
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -51,7 +52,7 @@ def bug(*breaks: str) -> Callable[[Patch], Planted]:
 # -- the window
 
 
-@bug("row_is_truth", "converged")
+@bug("no_gap")
 def skip_a_gap(patch: pytest.MonkeyPatch) -> None:
     """An early increment is applied as if nothing were missing."""
 
@@ -67,7 +68,7 @@ def skip_a_gap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessageWindow, "_take_increment", take)
 
 
-@bug("sequence_grows", "row_is_truth")
+@bug("sequence_grows", "row_is_truth", "no_gap")
 def apply_late_duplicates(patch: pytest.MonkeyPatch) -> None:
     """An increment that was applied already is applied again, after newer ones."""
 
@@ -107,7 +108,7 @@ def ignore_beats(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessageWindow, "_take_beat", take)
 
 
-@bug("converged")
+@bug("converged", "caught_up")
 def never_ask(patch: pytest.MonkeyPatch) -> None:
     """A gap is noticed, and nobody asks for what is missing."""
     patch.setattr(Nodes, "_ask", lambda self, turn, known, wish: None)
@@ -169,6 +170,20 @@ def let_a_claim_vanish_at_once(patch: pytest.MonkeyPatch) -> None:
         Ledger, "_is_disproved", lambda self, held, started_s, after_s: not self._is_in_placement(held)
     )
     patch.setattr(AgentCore, "_check_at_s", lambda self, oldest_s: oldest_s)
+
+
+@bug("no_overpinning")
+def pin_on_what_the_tracker_says(patch: pytest.MonkeyPatch) -> None:
+    """NUMA cells and devices of claims that are not built yet are forgotten at each new count."""
+
+    def count(self: Ledger) -> None:
+        real(self)
+        for name, value in self._tracker_leaves.items():
+            if name.startswith(("numa.", "pci.")):
+                self.leaves[name] = value
+
+    real = Ledger._count_again
+    patch.setattr(Ledger, "_count_again", count)
 
 
 @bug("no_orphans")
@@ -241,7 +256,7 @@ def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Claims, "_write", write)
 
 
-@bug("no_orphans")
+@bug("no_orphans", "nothing_left_behind")
 def leave_behind_what_was_written(patch: pytest.MonkeyPatch) -> None:
     """What a failed request wrote is not deleted."""
 
@@ -283,6 +298,25 @@ def answer_twice(patch: pytest.MonkeyPatch) -> None:
 
     real = Requests._answer
     patch.setattr(Requests, "_answer", answer)
+
+
+@bug("few_snapshots", "quiet")
+def never_verify(patch: pytest.MonkeyPatch) -> None:
+    """Each beat seems to differ, so that snapshots are asked for again and again."""
+    patch.setattr(MessageWindow, "_compare", lambda self, beat, now, own: Cause.MISMATCH)
+
+
+@bug("visible_once")
+def count_on_what_the_base_shows(patch: pytest.MonkeyPatch) -> None:
+    """The overlay goes on counting the allocations of a claim that the base shows."""
+
+    def count(self: Overlay, row: Any, claim: Any, sign: int) -> None:
+        if sign > 0:
+            real(self, row, claim, sign)
+        claim.counts_allocations = sign > 0
+
+    real = Overlay._count_allocations
+    patch.setattr(Overlay, "_count_allocations", count)
 
 
 @bug("alternates")

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.run import RunPlan, run
+from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes
 from tests.unit.sim.planted import PLANTED, Planted
@@ -17,18 +19,24 @@ SEEDS = 16
 
 
 def plans() -> Iterator[RunPlan]:
-    """Small worlds with everything that can go wrong, by turns busy and quiet."""
+    """Small worlds with everything that can go wrong, by turns busy and quiet.
+
+    In every fourth only messages are lost: where faults end, everybody begins anew, and what a lost
+    last message has left behind is gone.
+    """
     for seed in range(SEEDS):
         busy = seed % 2 == 0
         yield RunPlan(
             seed=seed,
             duration_s=20.0,
-            sizes=Sizes(nodes=3, schedulers=2, beat_interval_s=2.0),
-            habits=Habits(rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2),
+            sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), beat_interval_s=2.0),
+            habits=Habits(
+                rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2, topologies=0.4
+            ),
             weather=Weather(
                 loss=0.05 if busy else 0.3, duplicates=0.1, late=0.3, late_max_s=3.0
             ),
-            fault_every_s=1.0,
+            fault_every_s=0.0 if seed % 4 == 3 else 1.0,
             rows_every=1,
         )
 
