@@ -44,6 +44,9 @@ ASKER_CHOOSES = frozenset({"in_tree", "limit"})
 
 CHECK_TYPE_HINT = "_nova_check_type"
 
+#: oslo.versionedobjects keeps a field's value in an attribute of this prefix (``_get_attrname``)
+ATTRIBUTE_PREFIX = "_obj_"
+
 
 def make_request(
     context: Any,
@@ -278,5 +281,15 @@ def _image_properties(spec: Any) -> dict[str, Any]:
     image = spec.image if "image" in spec else None
     if image is None or "properties" not in image:
         return {}
-    properties = image.properties
-    return {name: getattr(properties, name) for name in properties.fields if name in properties}
+    return set_fields(image.properties)
+
+
+def set_fields(thing: Any) -> dict[str, Any]:
+    """Fields of a Nova object that are set.  Asking it about each of a hundred fields costs more than
+    all else of reading a request, so this looks where oslo.versionedobjects keeps them."""
+    start = len(ATTRIBUTE_PREFIX)
+    return {
+        name[start:]: value
+        for name, value in vars(thing).items()
+        if name.startswith(ATTRIBUTE_PREFIX) and name[start:] in thing.fields
+    }

@@ -278,3 +278,13 @@ def test_hints_and_image_properties_are_plain() -> None:
     assert made.hints["same_host"] == (UUID_B,)
     assert made.image_id == NODE
     assert made.image_properties["hw_architecture"] == "x86_64"
+
+
+def test_fields_are_found_where_asking_the_object_finds_them() -> None:
+    properties = objects.ImageMetaProps(hw_architecture="x86_64", hw_vif_multiqueue_enabled=True)
+    properties.img_hv_type = "kvm"
+
+    asked = {name: getattr(properties, name) for name in properties.fields if name in properties}
+
+    assert len(asked) == 3
+    assert conversion.set_fields(properties) == asked
