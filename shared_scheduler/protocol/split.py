@@ -10,6 +10,7 @@ from typing import Any
 import msgpack
 
 from shared_scheduler.protocol import codec, limits
+from shared_scheduler.protocol.errors import UnsendableMessage
 from shared_scheduler.protocol.messages import Consumer, Increment, Leaf
 
 #: The envelope of an increment: header, node, epoch, sequence and three map headers.
@@ -45,9 +46,10 @@ def split(
     that the first increment tells what schedulers wait for.  No entry alone may be too large; the
     pipe has refused those.
     """
-    pieces = [changes]
-    if _may_be_too_large(changes, body_max_bytes):
-        pieces = list(_pieces(changes, body_max_bytes - ENVELOPE_MAX_BYTES))
+    whole = _whole(changes, node, epoch, sequence, body_max_bytes)
+    if whole is not None:
+        return [whole]
+    pieces = _pieces(changes, body_max_bytes - ENVELOPE_MAX_BYTES)
     numbered = [
         Increment(node, epoch, number, piece.leaves, piece.consumers, piece.claims)
         for number, piece in enumerate(pieces, sequence)
@@ -55,11 +57,18 @@ def split(
     return [(increment, len(codec.encode(increment))) for increment in numbered]
 
 
-def _may_be_too_large(changes: Changes, body_max_bytes: int) -> bool:
+def _whole(
+    changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int
+) -> tuple[Increment, int] | None:
+    """All changes in one increment, if that is not too large."""
     if len(changes) > ENTRIES_MAX:
-        return True
-    size = sum(size for _, _, _, size in _entries(changes))
-    return size + ENVELOPE_MAX_BYTES > body_max_bytes
+        return None
+    increment = Increment(node, epoch, sequence, changes.leaves, changes.consumers, changes.claims)
+    try:
+        size = len(codec.encode(increment))
+    except UnsendableMessage:
+        return None
+    return (increment, size) if size <= body_max_bytes else None
 
 
 def _entries(changes: Changes) -> Iterator[tuple[str, str, Any, int]]:
