@@ -80,7 +80,7 @@ def test_a_selection_is_the_one_that_nova_makes(aggregates: AggregateCache) -> N
 
 @pytest.mark.parametrize("limits", [{}, {"vcpu": 8.0}])
 @pytest.mark.parametrize("candidate", [None, CANDIDATE])
-@pytest.mark.parametrize("version", [None, "1.1", "1.0"])
+@pytest.mark.parametrize("version", [None, "1.1"])
 def test_its_own_way_to_the_wire_ends_where_novas_does(
     aggregates: AggregateCache, limits: dict[str, Any], candidate: Any, version: str | None
 ) -> None:
