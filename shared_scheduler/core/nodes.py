@@ -34,8 +34,13 @@ from shared_scheduler.core.readable import misread
 from shared_scheduler.core.settings import Identity, Settings
 from shared_scheduler.core.turn import Timers, Turn
 from shared_scheduler.protocol.addresses import agent_address
-from shared_scheduler.protocol.bucket import TokenBucket
-from shared_scheduler.protocol.limits import SCHEDULER_RESYNCS_BURST, SCHEDULER_RESYNCS_PER_S
+from shared_scheduler.protocol.bucket import InFlight, TokenBucket
+from shared_scheduler.protocol.limits import (
+    RESYNC_PATIENCE_S,
+    RESYNCS_IN_FLIGHT_MAX,
+    SCHEDULER_RESYNCS_BURST,
+    SCHEDULER_RESYNCS_PER_S,
+)
 from shared_scheduler.protocol.messages import (
     Beat,
     Consumer,
@@ -127,6 +132,7 @@ class Nodes:
         self._rng = rng
         self._row_read = row_read
         self._bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
+        self._in_flight = InFlight(RESYNCS_IN_FLIGHT_MAX, RESYNC_PATIENCE_S)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
         self._nodes: dict[str, Node] = {}
         self._patient_until_s: dict[str, float] = {}
@@ -201,6 +207,7 @@ class Nodes:
             self._times,
             self.window_counters,
             self._patient_until_s.get(cell, float("-inf")),
+            self._in_flight,
         )
         self._nodes[node] = known = Node(cell, node, window)
         return known

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token bucket: how storms are kept small, at the scheduler (resyncs) and the agent (snapshots)."""
+"""How storms are kept small: a token bucket, at the scheduler (resyncs) and the agent (snapshots), and
+a bound on asks that wait for their answers."""
 
 from __future__ import annotations
+
+from collections import deque
 
 #: Waiting for exactly ``wait_s`` must be enough, whatever floating point makes of it.
 ROUNDING = 1e-6
@@ -45,6 +48,39 @@ class TokenBucket:
             self._tokens = min(self._burst, self._tokens + gained)
         if self._filled_at_s is None or now != self._filled_at_s:
             self._filled_at_s = now
+
+
+class InFlight:
+    """At most ``places`` asks that wait for an answer: what is answered quickly goes on quickly, and asks
+    that nobody answers (their agents are not there yet, or the broker is slow) become few by themselves.
+
+    An ask that is not answered gives its place back after ``patience_s``.
+    """
+
+    __slots__ = ("_end_s", "_patience_s", "_places")
+
+    def __init__(self, places: int, patience_s: float) -> None:
+        self._places = places
+        self._patience_s = patience_s
+        self._end_s: deque[float] = deque()
+
+    def has_room(self, now: float) -> bool:
+        """May one more begin?"""
+        while self._end_s and self._end_s[0] <= now:
+            self._end_s.popleft()
+        return len(self._end_s) < self._places
+
+    def begin(self, now: float) -> bool:
+        """Take a place; False when there is none."""
+        if not self.has_room(now):
+            return False
+        self._end_s.append(now + self._patience_s)
+        return True
+
+    def end(self) -> None:
+        """One was answered; which one does not matter."""
+        if self._end_s:
+            self._end_s.popleft()
 
 
 def full_jitter_s(chance: float, attempts: int, base_s: float, max_s: float) -> float:

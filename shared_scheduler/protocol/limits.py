@@ -90,6 +90,10 @@ SILENT_AFTER_S = 3 * BEAT_INTERVAL_S * (1 + BEAT_JITTER)
 #: Asks for a resync, all nodes of one scheduler together.
 SCHEDULER_RESYNCS_PER_S = 200.0
 SCHEDULER_RESYNCS_BURST = 50.0
+#: Asks of windows that wait for an answer, all nodes of one scheduler together; one that is not answered counts
+#: for so long.  An answer takes milliseconds, so this bounds the rate only where answers fail to come.
+RESYNCS_IN_FLIGHT_MAX = 100
+RESYNC_PATIENCE_S = 10.0
 #: Snapshots that one agent casts or broadcasts.
 AGENT_SNAPSHOTS_PER_S = 10.0
 AGENT_SNAPSHOTS_BURST = 20.0

@@ -19,7 +19,8 @@ resync.  It never applies out of order and never steps over a gap.
   older epoch change nothing.
 * A snapshot covers all up to its sequence.  One that is older than what we hold is dropped.
 * Asks: one in flight a node, repeated after ``resync_timeout_s`` plus exponential back-off with full
-  jitter, and only with a token of the bucket that all windows of a scheduler share.
+  jitter, and only with a token of the bucket that all windows of a scheduler share, and a place among
+  the asks in flight that they share too.
 * Silence: an agent of which nothing is heard for ``silent_after_s`` is asked nothing; its next
   message, beat or not, shows whether our copy still stands.  If what speaks after such a silence is
   an *older* epoch (a clock set back, its memory lost), the agent is told the epoch to surpass.
@@ -37,7 +38,7 @@ from random import Random
 from typing import Final
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import TokenBucket, full_jitter_s
+from shared_scheduler.protocol.bucket import InFlight, TokenBucket, full_jitter_s
 from shared_scheduler.protocol.early import EarlyMessages
 from shared_scheduler.protocol.errors import MisroutedMessage
 from shared_scheduler.protocol.messages import Beat, Goodbye, Hello, Increment, Snapshot
@@ -144,6 +145,7 @@ class MessageWindow:
         "_early",
         "_gap_ends_s",
         "_heard_at_s",
+        "_in_flight",
         "_mismatches",
         "_newest",
         "_patient_until_s",
@@ -166,6 +168,7 @@ class MessageWindow:
         times: WindowTimes | None = None,
         counters: WindowCounters | None = None,
         patient_until_s: float = float("-inf"),
+        in_flight: InFlight | None = None,
     ) -> None:
         """``patient_until_s``: ask nothing before, for all agents were asked for a snapshot by a
         Hello just now."""
@@ -178,6 +181,7 @@ class MessageWindow:
         self.counters = counters if counters is not None else WindowCounters()
         self._rng = rng
         self._bucket = bucket
+        self._in_flight = in_flight
         self._times = times if times is not None else WindowTimes()
         self._patient_until_s = patient_until_s
         self._early = EarlyMessages()
@@ -418,6 +422,8 @@ class MessageWindow:
 
     def _enter(self, phase: Phase, now: float) -> None:
         self._gap_ends_s = None
+        if phase is Phase.IN_ORDER and self._asks and self._in_flight is not None:
+            self._in_flight.end()
         if phase not in ASKING:
             self._ask_at_s = None
             self._asks = self._delays = 0
@@ -449,7 +455,7 @@ class MessageWindow:
         return Outcome(applied, resync)
 
     def _ask(self, now: float) -> ResyncWish | None:
-        if not self._bucket.take(now):
+        if not self._may_ask(now):
             self._delays += 1
             self.counters.resyncs_delayed += 1
             wait_s = self._bucket.wait_s(now) + self._times.hold_s
@@ -465,6 +471,14 @@ class MessageWindow:
             assert self.sequence is not None, "a gap is behind something"
             return ResyncWish(self.epoch, self.sequence)
         return ResyncWish(0, 0)
+
+    def _may_ask(self, now: float) -> bool:
+        """A token and a place: neither is taken without the other."""
+        if self._in_flight is None:
+            return self._bucket.take(now)
+        if not self._in_flight.has_room(now) or not self._bucket.take(now):
+            return False
+        return self._in_flight.begin(now)
 
     def validate(self) -> None:
         """Raise AssertionError where an invariant is broken: for tests and the simulator."""
