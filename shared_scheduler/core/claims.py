@@ -270,7 +270,7 @@ class Claims:
                 project_id=intent.project_id,
                 user_id=intent.user_id,
                 policy=intent.policy,
-                serialise=not self._is_judged(intent),
+                serialise=not (self._is_judged(intent) or self._has_plenty(intent)),
                 request_id=intent.request_id,
                 deadline_s=deadline_s,
             )
@@ -279,6 +279,9 @@ class Claims:
     def _is_judged(self, intent: Intent) -> bool:
         """An agent judges its own tree; of shared storage only Placement can tell."""
         return intent.by_agent and self._table.owns(intent.node, intent.allocations)
+
+    def _has_plenty(self, intent: Intent) -> bool:
+        return self._table.has_plenty(intent.node, intent.allocations)
 
     # -- the agent's word
 

@@ -43,8 +43,8 @@ class WriteAllocation:
     """Write one consumer's allocations.  Answered by ``AllocationWritten``.
 
     ``serialise`` asks for at most one write in flight for these providers, and for a look at the
-    provider afterwards where room is tight: nobody but Placement has judged this claim, or that part
-    of it which is of shared storage.
+    provider afterwards: room is tight, and nobody but Placement has judged this claim, or that part of
+    it which is of shared storage.
     """
 
     claim_id: str

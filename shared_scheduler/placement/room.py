@@ -6,13 +6,15 @@ the transaction of the refused attempt.  Within one process at most one write a 
 another scheduler may still race.  Whoever has written looks at the usages afterwards and takes its
 own back if there is too much: the last one to look sees every write, so none stays too many.
 
-The look is left out where a recent one found plenty: many times what is asked.
+The look is left out where a recent one found plenty: many times what is asked.  (Where the table knows
+of plenty, nothing is serialised, and this is not asked at all: ``state/plenty.py``.)  Inventories change
+rarely, and not by writes that race, so they are remembered for longer than usages.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from shared_scheduler.placement.client import PlacementClient
@@ -22,6 +24,8 @@ from shared_scheduler.protocol.messages import Allocations
 FRESH_S = 5.0
 #: ... and where it left this many times of what is asked.
 PLENTY = 16
+#: A provider's inventories are good for this long.
+INVENTORY_FRESH_S = 60.0
 #: Providers remembered; then all are forgotten, which costs looks and nothing else.
 MAX_PROVIDERS = 20_000
 
@@ -56,6 +60,7 @@ class Room:
         self._clock = clock
         self._lock = threading.Lock()
         self._seen: dict[str, _Seen] = {}
+        self._known: dict[str, tuple[float, Mapping[str, int]]] = {}
 
     def look(self, allocations: Allocations) -> Overfull | None:
         """The first provider that is overfull after ``allocations`` were written, if any.
@@ -79,14 +84,39 @@ class Room:
             return all(seen.free[name] >= PLENTY * amount for name, amount in asked.items())
 
     def _read(self, provider: str, asked: Mapping[str, int]) -> Overfull | None:
-        inventories = self._client.inventories(provider)
         at_s, used = self._clock(), self._client.usages(provider)
-        free = {name: one.capacity - used.get(name, 0) for name, one in inventories.items()}
+        known = self._remembered(provider)
+        capacities = known or self._capacities(provider)
+        found = _overfull(provider, asked, used, capacities)
+        if found is not None and known is not None:  # it may have grown
+            capacities = self._capacities(provider)
+            found = _overfull(provider, asked, used, capacities)
+        free = {name: capacity - used.get(name, 0) for name, capacity in capacities.items()}
         with self._lock:
             if len(self._seen) >= MAX_PROVIDERS:
                 self._seen.clear()
-            self._seen[provider] = _Seen(at_s, dict(free))
-        for name in asked:
-            if free.get(name, 0) < 0:
-                return Overfull(provider, name, used[name], inventories[name].capacity)
-        return None
+            self._seen[provider] = _Seen(at_s, free)
+        return found
+
+    def _remembered(self, provider: str) -> Mapping[str, int] | None:
+        with self._lock:
+            read_at_s, known = self._known.get(provider, (float("-inf"), {}))
+        return known if self._clock() - read_at_s < INVENTORY_FRESH_S else None
+
+    def _capacities(self, provider: str) -> Mapping[str, int]:
+        now, inventories = self._clock(), self._client.inventories(provider)
+        found = {name: one.capacity for name, one in inventories.items()}
+        with self._lock:
+            if len(self._known) >= MAX_PROVIDERS:
+                self._known.clear()
+            self._known[provider] = now, found
+        return found
+
+
+def _overfull(
+    provider: str, asked: Iterable[str], used: Mapping[str, int], capacities: Mapping[str, int]
+) -> Overfull | None:
+    for name in asked:
+        if used.get(name, 0) > capacities.get(name, 0):
+            return Overfull(provider, name, used[name], capacities.get(name, 0))
+    return None

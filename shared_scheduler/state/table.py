@@ -17,7 +17,7 @@ Who calls what
     services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
                                   delete_aggregates, set_sharing, set_disabled_cells
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
-                                  sharing_with, owns
+                                  sharing_with, owns, has_plenty
 
 All calls must come from one thread at a time.  Nodes are named by uuid everywhere outside; slots are
 for columns.
@@ -39,6 +39,7 @@ from shared_scheduler.state.host_columns import HostColumns
 from shared_scheduler.state.members import Members
 from shared_scheduler.state.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
 from shared_scheduler.state.overlay import Overlay
+from shared_scheduler.state.plenty import has_plenty
 from shared_scheduler.state.pool import Pool
 from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.row import CODE_OF_CLOSED, Closed, Freshness, Row, Version, restore
@@ -344,6 +345,10 @@ class HostTable:
     def owns(self, node: str, providers: Iterable[str]) -> bool:
         """Whether all of these are of the node's own tree, as far as it is known."""
         return node in self._slots and self._row(node).providers.keys() >= set(providers)
+
+    def has_plenty(self, node: str, allocations: Allocations) -> bool:
+        """Whether so much is left of these that no write can be one too many (``state/plenty.py``)."""
+        return node in self._slots and has_plenty(self._row(node), allocations)
 
     def _host_changed(self, hosts: Iterable[str]) -> None:
         for host in hosts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.core import effects as ef
@@ -88,6 +88,8 @@ class PlacementDesk(Desk):
     def __init__(self, transport: Transport) -> None:
         super().__init__()
         self.http = Interfering(transport)
+        self.outcomes: list[ef.Answer | ef.Fail] = []
+        self.written_unlooked = 0
         self._events: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(self.http)
         self._commit = GroupCommit(client, self._events.put)
@@ -100,15 +102,15 @@ class PlacementDesk(Desk):
         self._questions.stop()
         self._commit.stop()
 
-    def knows(self, *nodes: str, free_mb: int = 8192) -> None:
+    def knows(self, *nodes: str, vcpus: int = 8, free_mb: int = 8192) -> None:
         """These hosts, the first one best."""
         self._services(nodes, CELL)
         for place, node in enumerate(nodes):
-            leaves = node_leaves(node, 8, free_mb - place * 1024)
+            leaves = node_leaves(node, vcpus, free_mb - place * 1024)
             del leaves["agent.mode"], leaves["agent.ready"]
             root = leaves[f"rp.{node}"]
             assert isinstance(root, dict)
-            root["inventories"] = {"VCPU": [8, 0, 1, 8, 1, 1.0]}
+            root["inventories"] = {"VCPU": [vcpus, 0, 1, vcpus, 1, 1.0]}
             host = host_of(node)
             self.give(ev.NodeRead(CELL, node, host, host, leaves, {}, frozenset(), 0.0))
 
@@ -118,6 +120,16 @@ class PlacementDesk(Desk):
         while found is None:
             found = self._next()
         return found
+
+    def select_all(self, requests: Sequence[Request], at_once: int = 8) -> None:
+        """Carry all to their ends, so many at the same time; see ``outcomes``."""
+        waiting = list(requests)
+        while len(self.outcomes) < len(requests):
+            under_way = len(requests) - len(waiting) - len(self.outcomes)
+            if waiting and under_way < at_once:
+                self._step(ev.RequestArrived(waiting.pop(), time.monotonic() + WAIT_S))
+            else:
+                self._next()
 
     def settled(self) -> None:
         """Carry on until no claim is under way."""
@@ -138,17 +150,21 @@ class PlacementDesk(Desk):
         for effect in self.give(event):
             if isinstance(effect, ef.WriteAllocation | ef.DeleteAllocation):
                 self._commit.submit(effect)
+                unlooked = isinstance(effect, ef.WriteAllocation) and not effect.serialise
+                self.written_unlooked += unlooked
             elif isinstance(effect, ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer):
                 self._questions.submit(effect)
             elif isinstance(effect, ef.Answer | ef.Fail):
                 outcome = effect
+                self.outcomes.append(effect)
         return outcome
 
 
-def two_vcpus(*servers: str, **changes: Any) -> Request:
-    """What the conductor asks for servers of two VCPUs."""
+def vcpus_for(*servers: str, vcpus: int = 2, **changes: Any) -> Request:
+    """What the conductor asks for servers of two VCPUs (or of so many)."""
     return Request(
-        request_id="req-1", project_id="project", user_id="user", flavor=Flavor("two", vcpus=2),
-        forms=(PlacementForm({"VCPU": 2}),), usage=Usage(2, 0, 0, 1, 1), instance_uuids=servers,
-        queries=("resources=VCPU:2",), **changes,
+        request_id="req-1", project_id="project", user_id="user",
+        flavor=Flavor("small", vcpus=vcpus), forms=(PlacementForm({"VCPU": vcpus}),),
+        usage=Usage(vcpus, 0, 0, 1, 1), instance_uuids=servers,
+        queries=(f"resources=VCPU:{vcpus}",), **changes,
     )  # fmt: skip

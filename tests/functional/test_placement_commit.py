@@ -13,16 +13,18 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import transport_to
 from shared_scheduler.placement.group_commit import GroupCommit
+from tests.functional.placement_desk import PlacementDesk, vcpus_for
 from tests.functional.private_placement import PrivatePlacement
 
 WAIT_S = 120.0
 ROUNDS = 15
 SCHEDULERS = 4
+HOSTS, VCPUS = 2, 24
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,32 @@ def test_what_is_reported_is_what_stands_there_when_schedulers_share_a_pool(
             written += code is WriteCode.WRITTEN
     assert placement.used(pool, "DISK_GB") == written
     assert written > 0
+
+
+def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_than_there_is(
+    placement: PrivatePlacement,
+) -> None:
+    """They begin where there is plenty, write unlooked and in batches, never read a row again, and
+    never go beyond what there is."""
+    hosts = [placement.provider(vcpus=VCPUS) for _ in range(HOSTS)]
+    desks = [PlacementDesk(placement.transport) for _ in range(SCHEDULERS)]
+    share = HOSTS * VCPUS // SCHEDULERS + VCPUS // 4
+    asked = [[vcpus_for(str(uuid.uuid4()), vcpus=1) for _ in range(share)] for _ in desks]
+    for desk in desks:
+        desk.knows(*hosts, vcpus=VCPUS)
+    together([
+        lambda desk=desk, own=own: desk.select_all(own)  # type: ignore[misc]
+        for desk, own in zip(desks, asked, strict=True)
+    ])  # fmt: skip
+    answered = sum(isinstance(one, Answer) for desk in desks for one in desk.outcomes)
+    unlooked = sum(desk.written_unlooked for desk in desks)
+    for desk in desks:
+        desk.settled()
+        desk.stop()
+    used = [placement.used(host) for host in hosts]
+    assert max(used) <= VCPUS and sum(used) == answered
+    assert answered >= HOSTS * VCPUS * 3 // 4, "racers for the last ones may all have given way"
+    assert unlooked > 0, "nobody found plenty"
 
 
 # -- who is to blame -----------------------------------------------------------------------------

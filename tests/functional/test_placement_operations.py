@@ -24,7 +24,7 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.placement.operations import OPERATIONS, Operation, Then, Writer, operation
 from shared_scheduler.placement.reply import CONCURRENT_UPDATE
-from tests.functional.placement_desk import PlacementDesk, after, before, lose_reply, two_vcpus
+from tests.functional.placement_desk import PlacementDesk, after, before, lose_reply, vcpus_for
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
 
 OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
@@ -86,7 +86,7 @@ def begin(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> S
         placement.take(servers[0], {source: {"VCPU": 2}})
         changes |= {"ignore_hosts": frozenset([source]), "merge_with_existing": True}
     desk.knows(best, other)
-    return Scene(placement, one, two_vcpus(*servers, **changes), source, best, other, servers)
+    return Scene(placement, one, vcpus_for(*servers, **changes), source, best, other, servers)
 
 
 def chosen(outcome: Answer | Fail) -> list[str]:
@@ -246,7 +246,7 @@ def claim_alternate(novas: NovasClient, scene: Scene, outcome: Answer) -> Any:
 def build_failed(placement: PrivatePlacement, desk: PlacementDesk) -> tuple[Scene, Answer]:
     """A server was built on the best host, and nova-compute gave it up."""
     scene = begin(placement, desk, operation("build"))
-    outcome = desk.select(two_vcpus(*scene.servers, num_alternates=1))
+    outcome = desk.select(vcpus_for(*scene.servers, num_alternates=1))
     assert isinstance(outcome, Answer)
     placement.ok("DELETE", f"/allocations/{scene.servers[0]}")
     return scene, outcome

@@ -458,7 +458,7 @@ def test_racers_that_all_take_back_try_again(world: World, settler: Settler) -> 
         return go()  # type: ignore[operator]
 
     world.take(rival, {node: {"VCPU": 1}})
-    # the write, then two looks, the read and the taking back, and the second write
+    # the write, then usages and inventories, the read and the taking back, and the second write
     world.http.faults = [race, *[carried_out] * 4, rival_gives_way]  # type: ignore[list-item]
     assert settler.write(effect).code is WriteCode.WRITTEN
     assert world.used(node) == 6
@@ -475,3 +475,24 @@ def test_where_there_is_plenty_one_look_serves_for_a_while(
     clock.now += 60.0
     settler.write(intent(node, serialise=True, deadline_s=clock.now + PATIENCE_S))
     assert [method for method, _ in world.http.calls[1:]] == ["PUT", "GET", "GET"]
+
+
+def test_of_a_provider_that_is_known_only_usages_are_read(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    node = world.provider(vcpus=8)
+    settler.write(intent(node, serialise=True))
+    world.http.calls.clear()
+    settler.write(intent(node, serialise=True))
+    assert [path.rsplit("/", 1)[-1] for method, path in world.http.calls if method == "GET"] == [
+        "usages"
+    ]
+
+
+def test_a_provider_that_has_grown_is_not_taken_for_overfull(
+    world: World, settler: Settler
+) -> None:
+    node = world.provider(vcpus=1)
+    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    world.set(node, "inventories", {"VCPU": {"total": 2}})
+    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
