@@ -12,9 +12,10 @@ import msgpack
 
 from shared_scheduler.protocol.messages import Consumer
 from tools.decisionbench import fleet
-from tools.decisionbench.fleet import Workload
+from tools.decisionbench.burst import PLAIN, boot
 
-PLAIN = Workload("plain", [], {"resources": {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}})
+#: increments that are timed together
+BATCH = 1_000
 
 
 def increments(hosts: int, count: int) -> dict[str, Any]:
@@ -22,28 +23,22 @@ def increments(hosts: int, count: int) -> dict[str, Any]:
     rng = Random(1)
     rows = [fleet.compute_node_row(n, {}, rng) for n in range(hosts)]
     table = fleet.make_table(PLAIN, rows)
-    batch = [_boot(rng.randrange(hosts), number, rng) for number in range(count)]
-    before = time.thread_time()
-    for sequence, (node, leaves, consumers) in enumerate(batch):
-        table.apply(node, leaves, consumers, {}, epoch=1, sequence=sequence + 2)
-    took = time.thread_time() - before
-    return {"hosts": hosts, "increments": count, "per_second": count / took}
-
-
-def _boot(number: int, which: int, rng: Random) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    node = fleet.uuid_of(number)
-    used = rng.randrange(40)
-    leaves = {
-        "cn.vcpus_used": used,
-        "cn.memory_mb_used": used * 512,
-        "cn.free_ram_mb": fleet.MEMORY_MB - used * 512,
-        "cn.local_gb_used": used,
-        "cn.free_disk_gb": fleet.DISK_GB - used,
-        "stats.num_instances": used,
-        "stats.io_workload": used % 3,
+    numbers = [rng.randrange(hosts) for _ in range(count)]
+    changes = [(fleet.uuid_of(n), *boot(n, which, rng)) for which, n in enumerate(numbers)]
+    took_s = []
+    for start in range(0, count, BATCH):
+        before = time.thread_time()
+        for sequence, (node, leaves, consumers) in enumerate(changes[start : start + BATCH], start):
+            table.apply(node, leaves, consumers, {}, epoch=1, sequence=sequence + 2)
+        took_s.append(time.thread_time() - before)
+    took_s.sort()
+    return {
+        "hosts": hosts,
+        "increments": count,
+        "per_second": BATCH / took_s[len(took_s) // 2],
+        "per_second_slowest": BATCH / took_s[-1],
+        "per_second_fastest": BATCH / took_s[0],
     }
-    taken = {node: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}}
-    return node, leaves, {f"00000000-0000-0000-0001-{which:012d}": Consumer(taken, True)}
 
 
 def memory(hosts: int, instances: int) -> dict[str, Any]:
