@@ -2,8 +2,9 @@
 """The agent's end of the state channel: messages instead of bytes.
 
 A body that is oversized, malformed or not signed as configured is dropped before anything of it is
-used, counted by kind, and logged once per kind and interval.  The scheduler's end
-(``shared_scheduler/service/channel.py``) does the same.
+used, counted by kind, and logged once per kind and interval; what is taken although it is not well
+signed is logged once per sender.  The scheduler's end (``shared_scheduler/service/channel.py``) does
+the same.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from shared_scheduler.protocol.errors import RemoteProtocolError, UnsendableMess
 from shared_scheduler.protocol.messages import Message
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import ConnectionChanged, Endpoint
+from shared_scheduler.transport.complaints import Complaints, sender_of
 
 LOG = logging.getLogger(__name__)
-
-#: One line in the log for each kind of trouble within this time.
-LOG_INTERVAL_S = 60.0
 
 #: Called with what arrived, oldest first, never empty, by one thread at a time.
 Received = Callable[[Sequence[Message]], None]
@@ -45,9 +44,8 @@ class Channel:
         self.signer = signer or Signer()
         self.counters: Counter[str] = Counter()
         self._endpoint = endpoint
-        self._clock = clock
+        self._complaints = Complaints(LOG, clock=clock)
         self._received: Received = lambda messages: None
-        self._logged_at_s: dict[str, float] = {}
 
     @property
     def address(self) -> str:
@@ -75,7 +73,7 @@ class Channel:
         try:
             body = self.signer.seal(encode(message))
         except UnsendableMessage as error:
-            self._note(f"unsendable {type(message).__name__}", "unsendable", f"not sent: {error}")
+            self._note(f"unsendable {type(message).__name__}", "unsendable", "", f"not sent: {error}")
             return
         if not put(body):
             self.counters["outbox_full"] += 1
@@ -88,19 +86,16 @@ class Channel:
     def _decoded(self, data: bytes) -> Message | None:
         before = self.signer.tolerated
         try:
-            body = self.signer.open(data)
-            if self.signer.tolerated > before:
-                self._note("tolerated", "tolerated", "not well signed, taken because of signing = warn")
-            return decode(body)
+            message = decode(self.signer.open(data))
         except RemoteProtocolError as error:
-            kind = type(error).__name__
             self.counters["rejected"] += 1
-            self._note(kind, kind, str(error))
+            self._note(type(error).__name__, type(error).__name__, "", str(error))
             return None
+        if self.signer.tolerated > before:
+            what = "not well signed, taken because of signing = warn"
+            self._note("tolerated", "tolerated", sender_of(message), what)
+        return message
 
-    def _note(self, about: str, counter: str, what: str) -> None:
+    def _note(self, about: str, counter: str, sender: str, what: str) -> None:
         self.counters[counter] += 1
-        now = self._clock()
-        if now - self._logged_at_s.get(about, float("-inf")) >= LOG_INTERVAL_S:
-            self._logged_at_s[about] = now
-            LOG.warning("message (%d of this kind so far): %s", self.counters[counter], what)
+        self._complaints.say(about, sender, self.counters[counter], what)

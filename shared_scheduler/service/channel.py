@@ -6,7 +6,8 @@ where several cells share it, a node's cell is that of its row, and who has none
 the databases told of it.
 
 A body that is malformed, oversized or not signed as configured is dropped before anything of it is
-used, counted by kind, and logged once per kind and interval.
+used, counted by kind, and logged once per kind and interval.  What is taken although it is not well
+signed is counted too, and logged once per sender and interval.
 """
 
 from __future__ import annotations
@@ -35,13 +36,12 @@ from shared_scheduler.protocol.messages import (
 )
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import Endpoint
+from shared_scheduler.transport.complaints import Complaints, sender_of
 
 LOG = logging.getLogger(__name__)
 
 #: Messages given to the core at once: bounds how long it is busy with one event.
 MESSAGES_PER_EVENT_MAX = 64
-#: One line in the log for each kind of bad message within this time.
-LOG_INTERVAL_S = 60.0
 
 #: names of the counters of what arrives
 RECEIVED: Mapping[type[Message], str] = {
@@ -72,8 +72,7 @@ class Channel:
         self._endpoint = endpoint
         self._handle = handle
         self._signer = signer or Signer()
-        self._clock = clock
-        self._logged_at_s: dict[str, float] = {}
+        self._complaints = Complaints(LOG, f"Cell {cell}: ", clock)
 
     @property
     def address(self) -> str:
@@ -124,7 +123,7 @@ class Channel:
         try:
             return self._signer.seal(codec.encode(message))
         except UnsendableMessage as error:
-            self._note("unsendable", error)
+            self._note("unsendable", f"not sent: {error}")
             return None
 
     def _receive(self, bodies: Sequence[bytes]) -> None:
@@ -157,12 +156,16 @@ class Channel:
         return (cell,)
 
     def _decoded(self, body: bytes) -> Message | None:
+        tolerated = self._signer.tolerated
         try:
-            return codec.decode(self._signer.open(body))
+            message = codec.decode(self._signer.open(body))
         except RemoteProtocolError as error:
             self.counters["messages_rejected"] += 1
-            self._note(type(error).__name__, error)
+            self._note(type(error).__name__, f"dropped: {error}")
             return None
+        if self._signer.tolerated > tolerated:
+            self._note("tolerated", "not well signed, taken because of signing = warn", sender_of(message))
+        return message
 
     def _changed(self, connected: bool) -> None:
         self.connected = connected
@@ -170,12 +173,6 @@ class Channel:
         for cell in self.cells:
             self._handle(ChannelChanged(cell, connected))
 
-    def _note(self, kind: str, error: Exception) -> None:
+    def _note(self, kind: str, what: str, sender: str = "") -> None:
         self.counters[kind] += 1
-        now_s = self._clock()
-        if now_s - self._logged_at_s.get(kind, float("-inf")) >= LOG_INTERVAL_S:
-            self._logged_at_s[kind] = now_s
-            LOG.warning(
-                "Cell %s: message dropped (%d of this kind so far): %s",
-                self.cell, self.counters[kind], error,
-            )
+        self._complaints.say(kind, sender, self.counters[kind], what)

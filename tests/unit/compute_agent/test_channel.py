@@ -16,7 +16,7 @@ from compute_agent.service.keys import load_keys
 from shared_scheduler.core import events as scheduler_events
 from shared_scheduler.protocol.codec import encode
 from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.protocol.messages import Beat, Hello, Message, Release, Role
+from shared_scheduler.protocol.messages import Beat, Hello, Message, Release, Role, Want
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.service.channel import Channel as SchedulerChannel
 from shared_scheduler.transport.memory_bus import MemoryBus
@@ -55,7 +55,7 @@ class Cell:
         self.agent.broadcast(BEAT)
         self.agent.cast(self.scheduler.address, BEAT)
         self.scheduler.cast(self.agent.address, RELEASE)
-        self.scheduler.broadcast(Hello(Role.SCHEDULER, self.scheduler.address, 1))
+        self.scheduler.broadcast(Hello(Role.SCHEDULER, self.scheduler.address, 1, want=Want.BEAT))
         self.bus.deliver(1.0)
 
     @property
@@ -150,8 +150,9 @@ class TestBadMessages:
 
         assert cell.heard == (2, 2)
         assert cell.agent.counters == {"tolerated": 2}
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]  # one a sender
         assert "signing" in caplog.text
+        assert "from ssched.scheduler.a " in caplog.text
 
     def test_what_cannot_be_sent_is_counted_and_harms_nobody(self, cell: Cell) -> None:
         cell.agent.broadcast(Beat("x" * 1000, 7, 3, HOST, 99))

@@ -104,7 +104,7 @@ def test_bad_bodies_are_counted_and_said_once(
 
     assert events == [ev.MessagesArrived("cell1", (beat(1),))]
     assert made.counters["messages_rejected"] == 2
-    assert len([r for r in caplog.records if "message dropped" in r.message]) == 1
+    assert len([r for r in caplog.records if "dropped: " in r.message]) == 1
 
 
 def test_unsigned_messages_are_dropped_where_signing_is_enforced(
@@ -117,6 +117,23 @@ def test_unsigned_messages_are_dropped_where_signing_is_enforced(
 
     assert events == [ev.MessagesArrived("cell1", (beat(2),))]
     assert made.counters["BadSignature"] == 1
+
+
+def test_what_is_tolerated_is_taken_counted_and_said_once_a_sender(
+    wire: Wire, events: list[ev.Event], open_channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = open_channel(signer=Signer(Signing.WARN, KEYS))
+
+    with caplog.at_level(logging.WARNING):
+        wire.receive([codec.encode(beat(1)), codec.encode(beat(2))])
+
+    assert events == [ev.MessagesArrived("cell1", (beat(1), beat(2)))]
+    assert made.counters["tolerated"] == 2
+    lines = [record.getMessage() for record in caplog.records if "signing = warn" in record.getMessage()]
+    assert lines == [
+        "Cell cell1: message from node-1 (1 of this kind so far): "
+        "not well signed, taken because of signing = warn"
+    ]
 
 
 def test_what_is_sent_can_be_read_by_the_other_side(wire: Wire, open_channel: Any) -> None:
