@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .faults import Fault
-from .ground import Ground
+from .ground import DrillError, Ground
 from .observer import Observer
 from .stream import Call, Stream
 
@@ -99,8 +99,11 @@ class Drill:
         time.sleep(CALM_S)
         self._observer.expect_trouble()
         struck_s = time.monotonic()
-        fault.strike(self._ground)
-        time.sleep(fault.lasts_s)
+        try:
+            fault.strike(self._ground)
+            time.sleep(fault.lasts_s)
+        except DrillError as error:
+            finding.wrong.append(f"the fault could not be made: {error}")
         fault.heal(self._ground)
         over_s = time.monotonic()
         finding.lasted_s = over_s - struck_s

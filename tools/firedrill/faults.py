@@ -98,9 +98,11 @@ def _hold_until_full(on: Ground) -> None:
 
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
-    _fill(on, queue)
-    held.set()
-    holder.join()
+    try:
+        _fill(on, queue)
+    finally:
+        held.set()
+        holder.join()
 
 
 def _freeze_until_full(on: Ground) -> None:
@@ -110,12 +112,14 @@ def _freeze_until_full(on: Ground) -> None:
 
 
 def _fill(on: Ground, queue: str) -> None:
-    """Have nova-computes report until the queue has as much as the broker keeps."""
+    """Have nova-computes report until the queue has as much as the broker keeps, and the oldest go."""
     on.all_agents("chatter", seconds=CHATTER_S)
     end_s = time.monotonic() + FULL_TIMEOUT_S
-    while int(on.rabbit.queues().get(queue, "0")) < on.pace.queue_max:
-        if time.monotonic() > end_s:
-            raise DrillError(f"the queue of a scheduler that does not read was not full after {FULL_TIMEOUT_S:.0f} s")
+    try:
+        while int(on.rabbit.queues().get(queue, "0")) < on.pace.queue_max:
+            if time.monotonic() > end_s:
+                raise DrillError(f"a queue that nobody reads was not full after {FULL_TIMEOUT_S:.0f} s")
+            time.sleep(POLL_S)
         time.sleep(POLL_S)
-    time.sleep(POLL_S)  # the oldest go now
-    on.all_agents("chatter", seconds=0.0)
+    finally:
+        on.all_agents("chatter", seconds=0.0)

@@ -20,7 +20,8 @@ class Pace:
     """A scheduler's own time for a request."""
     rpc_s: float = 30.0
     """What the caller waits."""
-    queue_max: int = settings.SCHEDULER_QUEUE_MAX_MESSAGES
+    queue_max: int = 2_000
+    """The product's is a hundred times this, which takes minutes to fill and heals in the same way."""
 
     @property
     def silent_after_s(self) -> float:
