@@ -162,9 +162,12 @@ class RunningScheduler:
         :raises EngineBrokenError: there will be none
         """
         self._catch_up.before_decision()
+        known = self._catch_up.news
         outcome = self._decide_once(request)
-        if _is_no(outcome) and self._catch_up.before_no():
-            outcome = self._decide_once(request)
+        if _is_no(outcome):
+            self._catch_up.before_no()
+            if self._catch_up.news != known:
+                outcome = self._decide_once(request)
         self._record(outcome)
         return outcome
 

@@ -48,7 +48,7 @@ LOOK_MAX_AGE_S = 0.02
 class SharedLook:
     """Runs ``look`` for everybody who waits, one at a time, in the thread of one of them."""
 
-    def __init__(self, look: Callable[[], bool], clock: Callable[[], float]) -> None:
+    def __init__(self, look: Callable[[], None], clock: Callable[[], float]) -> None:
         self._look = look
         self._clock = clock
         self._changed = threading.Condition()
@@ -57,32 +57,31 @@ class SharedLook:
         self.waiting = 0
         self._begun = 0
         self._ended = 0
-        self._told = False
-        self._told_at_s = float("-inf")  # when the newest that ended had begun
+        self._newest_s = float("-inf")  # when the newest that ended had begun
 
-    def take(self, max_age_s: float = 0.0) -> bool:
-        """What a look said that began after this call, or ``max_age_s`` before it at the most."""
+    def take(self, max_age_s: float = 0.0) -> None:
+        """Return after a look that began after this call, or ``max_age_s`` before it at the most."""
         with self._changed:
-            if self._clock() - self._told_at_s < max_age_s:
-                return self._told
+            if self._clock() - self._newest_s < max_age_s:
+                return
             mine = self._begun + 1
             self.waiting += 1
             while self._ended < mine and self._running:
                 self._changed.wait()
             self.waiting -= 1
             if self._ended >= mine:
-                return self._told
+                return
             self._running, self._begun = True, mine
-            begun_s = self._clock()
-        told = True  # where it fails nobody knows
+        self._run(mine)
+
+    def _run(self, mine: int) -> None:
+        begun_s = self._clock()
         try:
-            told = self._look()
+            self._look()
         finally:
             with self._changed:
-                self._running, self._ended = False, mine
-                self._told, self._told_at_s = told, begun_s
+                self._running, self._ended, self._newest_s = False, mine, begun_s
                 self._changed.notify_all()
-        return told
 
 
 class CatchUp:
@@ -105,12 +104,15 @@ class CatchUp:
         self._agent_speaks_for = agent_speaks_for
         self._clock = clock
         self._nodes_max = nodes_max
-        self._look = SharedLook(self._look_now, clock)
+        self._look = SharedLook(self._look_safely, clock)
         self._told: dict[str, _Seen] = {}
         self._moved: set[str] = set()  # roots of trees that changed and are still to be read
+        self._lock = threading.Lock()
         self._counted_s = float("-inf")
         self._are_few = False
-        self._thorough = False
+        self._thorough = 0  # how many wait for a look at everything
+        #: grows with whatever a look finds
+        self.news = 0
         self._left_alone_until_s: dict[str, float] = {}
         self._outages = Outages(LOG, clock)
 
@@ -118,10 +120,15 @@ class CatchUp:
         """Learn what nobody tells; of hosts without an agent, if they are few."""
         self._look.take(LOOK_MAX_AGE_S)
 
-    def before_no(self) -> bool:
-        """Learn it of all of them, or of new ones at least; False if hosts are as they were."""
-        self._thorough = True
-        return self._look.take()
+    def before_no(self) -> None:
+        """Learn what there is to learn, also where no host is without an agent: new computes."""
+        with self._lock:
+            self._thorough += 1
+        try:
+            self._look.take()
+        finally:
+            with self._lock:
+                self._thorough -= 1
 
     # -- how many have no agent?
 
@@ -141,42 +148,42 @@ class CatchUp:
 
     # -- one look; one at a time
 
-    def _look_now(self) -> bool:
-        thorough, self._thorough = self._thorough, False
-        polls = self._polls()
-        news = False
-        for cell, poll in polls.items():
-            news |= self._ask(cell, poll.exceptions)
-        if thorough or self._few(polls):
-            for cell, poll in polls.items():
-                news |= self._ask(cell, poll.node_list)
-            if 0 < self._count(polls) <= self._nodes_max:
-                news |= self._nodes(polls)
-        return news
+    def _look_safely(self) -> None:
+        """Nobody waits in vain, and no request fails, because of a mistake here."""
+        try:
+            self._look_now()
+        except Exception:
+            LOG.exception("looking for changes failed in an unforeseen way; decisions go on without")
 
-    def _nodes(self, polls: Mapping[str, CellPoll]) -> bool:
-        """Read the hosts without an agent; whether one was not as it was."""
+    def _look_now(self) -> None:
+        polls = self._polls()
+        for cell, poll in polls.items():
+            self._ask(cell, poll.exceptions)
+        if self._thorough or self._few(polls):
+            for cell, poll in polls.items():
+                self._ask(cell, poll.node_list)
+            if 0 < self._count(polls) <= self._nodes_max:
+                self._nodes(polls)
+
+    def _nodes(self, polls: Mapping[str, CellPoll]) -> None:
+        """Read the hosts without an agent that are not as they were."""
         self._ask(PLACEMENT, self._sweep)
         there = {node for poll in polls.values() for node in poll.nodes}
         self._told = {node: seen for node, seen in self._told.items() if node in there}
-        news = False
         for cell, poll in polls.items():
-            news |= self._ask(cell, partial(self._read_rows, poll))
-        return news
+            self._ask(cell, partial(self._read_rows, poll))
 
     def _sweep(self) -> bool:
-        moved = self._mirror.sweep()
-        self._moved |= moved
-        return bool(moved)
+        self._moved |= self._mirror.sweep()
+        return False  # that is news only of hosts that are read because of it
 
     def _read_rows(self, poll: CellPoll) -> bool:
         read_at_s = self._clock()
-        changed = False
         for seen in poll.look_at(poll.silent_nodes()):
             node = seen[0]["uuid"]
             if node in self._moved or self._told.get(node) != seen:
-                changed |= self._ask(PLACEMENT, partial(self._tell, poll.cell, seen, read_at_s))
-        return changed
+                self._ask(PLACEMENT, partial(self._tell, poll.cell, seen, read_at_s))
+        return False  # each row is told by itself
 
     def _tell(self, cell: str, seen: _Seen, read_at_s: float) -> bool:
         row, members = seen
@@ -187,15 +194,14 @@ class CatchUp:
             self._submit(event)
         return event is not None
 
-    def _ask(self, source: str, question: Callable[[], bool]) -> bool:
-        """What it says; False where it does not answer, or did not lately."""
+    def _ask(self, source: str, question: Callable[[], bool]) -> None:
+        """Ask what says whether it had news; sources that did not answer lately are not asked."""
         if self._clock() < self._left_alone_until_s.get(source, float("-inf")):
-            return False
+            return
         try:
-            said = question()
+            self.news += question()
         except (DatabaseError, PlacementError) as error:
             self._left_alone_until_s[source] = self._clock() + LEFT_ALONE_S
             self._outages.failed(source, f"decisions go on without a look at it: {error}")
-            return False
-        self._outages.recovered(source)
-        return said
+        else:
+            self._outages.recovered(source)

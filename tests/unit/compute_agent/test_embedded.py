@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import nova.conf
@@ -19,6 +20,7 @@ from compute_agent.embedded import METHODS, EmbeddedAgents, NothingKept
 from compute_agent.service.agent import Agent
 from compute_agent.service.channel import Channel
 from compute_agent.settings import Settings
+from compute_agent.sources import nova_conf
 from compute_agent.sources.placement import PlacementReader
 from compute_agent.tap import embedding
 from compute_agent.tap.monitor import ResourceTrackerTap
@@ -215,6 +217,20 @@ def test_nova_compute_embeds_it_when_told_to(
     assert settled.wait(WAIT_S)
     assert scheduler.leaf("cn.vcpus_used") == 1
     agent.stop()
+
+
+def test_it_is_made_from_the_configuration_of_nova_compute(tmp_path: Path) -> None:
+    file = tmp_path / "nova.conf"
+    file.write_text(
+        f"[DEFAULT]\ntransport_url = rabbit://nova:secret@127.0.0.1:9/\nstate_path = {tmp_path}\n"
+        "[compute_agent]\nembedded = true\n"
+    )
+    loaded = nova_conf.load(["--config-file", str(file)], "nova-compute", "1")
+
+    agent = embedding.agent_from(Tracker(), loaded)
+
+    assert agent.host == HOST
+    assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]
 
 
 def test_the_class_is_left_as_it_is(conf: Any) -> None:

@@ -53,9 +53,12 @@ class Site:
         return list(self.heard)
 
     def refuse(self) -> bool:
+        """A request has no host; whether there is reason to decide it again."""
         self.now_s += 1.5
         self.heard.clear()
-        return self.catch_up.before_no()
+        known = self.catch_up.news
+        self.catch_up.before_no()
+        return self.catch_up.news != known
 
 
 @pytest.fixture
@@ -168,15 +171,25 @@ def test_a_cell_that_does_not_answer_holds_up_one_request_and_not_the_next(
     assert [type(event) for event in site.decide()][:1] == [ServicesRead]
 
 
+def test_a_mistake_in_a_look_costs_no_request(
+    nova: NovaDatabases, site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> bool:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(site.poll, "exceptions", broken)
+    assert site.decide() == []
+    assert "a bug" in caplog.text
+
+
 def test_requests_that_come_together_share_a_look_that_began_after_all_of_them() -> None:
     begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
     looks: list[int] = []
 
-    def look() -> bool:
+    def look() -> None:
         looks.append(len(looks))
         begun.release()
         assert go_on.acquire(timeout=WAIT_S)
-        return True
 
     shared = SharedLook(look, lambda: float(len(looks)))
     first = threading.Thread(target=shared.take)
@@ -200,14 +213,16 @@ def test_requests_that_come_together_share_a_look_that_began_after_all_of_them()
 
 def test_a_look_that_fails_frees_those_who_wait() -> None:
     answers = iter([RuntimeError("a bug"), None])
+    done = []
 
-    def look() -> bool:
+    def look() -> None:
         answer = next(answers)
         if answer is not None:
             raise answer
-        return False
+        done.append(True)
 
     shared = SharedLook(look, lambda: 0.0)
     with pytest.raises(RuntimeError):
         shared.take()
-    assert shared.take() is False
+    shared.take()
+    assert done == [True]
