@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import nova.conf
@@ -18,6 +18,7 @@ from nova import objects
 from nova.db.api import api as api_database
 from nova.db.main import api as main_database
 from oslo_db import exception as db_exception
+from oslo_utils import timeutils
 
 from shared_scheduler.core.events import AggregateFacts
 from shared_scheduler.nova.aggregates import AggregateCache
@@ -108,4 +109,6 @@ class NovaCellDatabase(_NovaEngine, CellDatabase):
 
 
 def _utcnow() -> datetime:
-    return datetime.now(UTC)
+    """By Nova's own clock, with which its services write their heartbeats."""
+    now: datetime = timeutils.utcnow(with_timezone=True)
+    return now
