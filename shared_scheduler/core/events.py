@@ -172,6 +172,14 @@ class ConsumerAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDoubted:
+    """Placement shows other providers than the node's row: whoever speaks for it is to look there."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed.  The core says by ``next_deadline_s()`` when it wants one."""
 
@@ -203,6 +211,7 @@ Event = (
     | CandidatesAnswered
     | FittingAnswered
     | ConsumerAnswered
+    | NodeDoubted
     | Tick
     | Stopping
     | Draining

@@ -182,11 +182,18 @@ class SchedulerCore:
     def _facts(
         self,
         turn: Turn,
-        event: ev.ServicesRead | ev.AggregatesRead | ev.SharingRead | ev.NodeRead | ev.NodesGone,
+        event: ev.ServicesRead
+        | ev.AggregatesRead
+        | ev.SharingRead
+        | ev.NodeRead
+        | ev.NodesGone
+        | ev.NodeDoubted,
     ) -> None:
         match event:
             case ev.NodeRead():
                 self.nodes.read(turn, event)
+            case ev.NodeDoubted(node, why):
+                self.nodes.doubt_row(turn, node, why)
             case ev.NodesGone():
                 self.nodes.gone(event)
             case ev.SharingRead(providers):

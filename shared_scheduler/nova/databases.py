@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import nova.conf
@@ -110,5 +110,5 @@ class NovaCellDatabase(_NovaEngine, CellDatabase):
 
 def _utcnow() -> datetime:
     """By Nova's own clock, with which its services write their heartbeats."""
-    now: datetime = timeutils.utcnow(with_timezone=True)
-    return now
+    now: datetime = timeutils.utcnow()
+    return now.replace(tzinfo=UTC)

@@ -13,6 +13,7 @@ import os
 import random
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Questions
+from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import DecisionTable
 from shared_scheduler.records.json_lines import JsonLines
@@ -84,7 +86,7 @@ class RunningScheduler:
         client = PlacementClient(ReportClientTransport())
         self._reading = self._make_reading(client)
         self._catch_up = CatchUp(
-            PlacementMirror(client), self._reading.polls, self.engine.handle,
+            PlacementMirror(client), self._reading.polls, self.engine.handle, self._leaves_of,
             self.core.nodes.agent_speaks_for, time.monotonic,
             CONF.shared_scheduler.catch_up_nodes_max,
         )  # fmt: skip
@@ -237,6 +239,14 @@ class RunningScheduler:
             own = frozenset(node for its_cell, node in nodes if its_cell == cell)
             self.engine.handle(NodesGone(cell, own))
             LOG.info("Cell %s is gone, and %d compute nodes with it", cell, len(own))
+
+    def _leaves_of(self, node: str) -> Mapping[str, Leaf]:
+        def leaves(core: SchedulerCore) -> Mapping[str, Leaf]:
+            slot = core.table.slot_of(node)
+            row = None if slot is None else core.table.row(slot)
+            return {} if row is None else dict(row.leaves)
+
+        return self.engine.look(leaves)
 
     def _cell_of(self, node: str) -> str | None:
         known = self.core.nodes.get(node)

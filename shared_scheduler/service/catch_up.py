@@ -7,6 +7,9 @@ it.  Polling tells of hosts without an agent some seconds late.  While they are 
 three queries a cell and one call to Placement, which is less than stock asks for each request.  And
 before "no valid host" leaves, any cloud is worth that look: a compute may have come a moment ago.
 
+An agent's mirror of its providers is up to a minute old where others than its nova-compute write to
+Placement.  In a small cloud such a tree is seen to have moved, and its agent is asked to look.
+
 Looks are shared.  One is under way at a time; who comes meanwhile waits for the next one, which begins
 after he came, together with all others that wait.  A cell or Placement that does not answer is left to
 the poller for a while: an outage costs one request a time-out, not every request.
@@ -21,13 +24,15 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from shared_scheduler.core.events import NodeRead
+from shared_scheduler.core.events import NodeDoubted, NodeRead
 from shared_scheduler.placement.client import PlacementError
-from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.placement.mirror import PlacementMirror, Tree
+from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.service.databases import DatabaseError
 from shared_scheduler.service.node_reads import node_read
 from shared_scheduler.service.outages import Outages
 from shared_scheduler.service.poller import CellPoll
+from shared_scheduler.state.leaves import PROVIDER
 
 LOG = logging.getLogger(__name__)
 
@@ -43,6 +48,14 @@ RECOUNT_S = 1.0
 #: A look that began so long before a request is good for it: whoever changed something had no answer
 #: of Nova's API yet when it began.  Bounds what a busy scheduler asks a cell.
 LOOK_MAX_AGE_S = 0.02
+
+
+#: How often trees that have moved are compared with what their agents say: each allocation moves them.
+AGENTS_EVERY_S = 0.25
+#: How long an agent may take to look; the decision then goes on with what there is.
+AGENT_LOOKS_S = 2.0
+#: Between two looks at its row meanwhile.
+GLANCE_S = 0.01
 
 
 class SharedLook:
@@ -91,16 +104,18 @@ class CatchUp:
         self,
         mirror: PlacementMirror,
         polls: Callable[[], Mapping[str, CellPoll]],
-        submit: Callable[[NodeRead], None],
+        submit: Callable[[NodeRead | NodeDoubted], None],
+        leaves_of: Callable[[str], Mapping[str, Leaf]],
         agent_speaks_for: Callable[[str], bool],
         clock: Callable[[], float],
         nodes_max: int,
     ) -> None:
         """``mirror`` is for this use alone: what one sweep has seen, the next one does not tell.
-        ``polls``: the cells that the poller asks, by uuid."""
+        ``polls``: the cells that the poller asks, by uuid.  ``leaves_of``: the row of a node."""
         self._mirror = mirror
         self._polls = polls
         self._submit = submit
+        self._leaves_of = leaves_of
         self._agent_speaks_for = agent_speaks_for
         self._clock = clock
         self._nodes_max = nodes_max
@@ -110,6 +125,8 @@ class CatchUp:
         self._lock = threading.Lock()
         self._counted_s = float("-inf")
         self._are_few = False
+        self._compared_s = float("-inf")
+        self._glance = threading.Event()  # never set
         self._thorough = 0  # how many wait for a look at everything
         #: grows with whatever a look finds
         self.news = 0
@@ -133,11 +150,12 @@ class CatchUp:
     # -- how many have no agent?
 
     def _few(self, polls: Mapping[str, CellPoll]) -> bool:
-        """Whether there are some hosts without an agent, but not too many."""
+        """Whether the hosts to look at are few: those without an agent, in a small cloud all."""
         now_s = self._clock()
         if self._are_few or now_s - self._counted_s >= RECOUNT_S:
             self._counted_s = now_s
-            self._are_few = 0 < self._count(polls) <= self._nodes_max
+            small = sum(len(poll.nodes) for poll in polls.values()) <= self._nodes_max
+            self._are_few = small or 0 < self._count(polls) <= self._nodes_max
         return self._are_few
 
     def _count(self, polls: Mapping[str, CellPoll]) -> int:
@@ -162,16 +180,40 @@ class CatchUp:
         if self._thorough or self._few(polls):
             for cell, poll in polls.items():
                 self._ask(cell, poll.node_list)
-            if 0 < self._count(polls) <= self._nodes_max:
+            if self._few(polls):
                 self._nodes(polls)
 
     def _nodes(self, polls: Mapping[str, CellPoll]) -> None:
-        """Read the hosts without an agent that are not as they were."""
+        """Look at the hosts that are not as they were."""
         self._ask(PLACEMENT, self._sweep)
         there = {node for poll in polls.values() for node in poll.nodes}
         self._told = {node: seen for node, seen in self._told.items() if node in there}
         for cell, poll in polls.items():
             self._ask(cell, partial(self._read_rows, poll))
+        if self._clock() - self._compared_s >= AGENTS_EVERY_S:
+            self._compared_s = self._clock()
+            self._ask(PLACEMENT, partial(self._compare, there & self._moved))
+
+    def _compare(self, nodes: set[str]) -> bool:
+        """Have the agents of these look whose providers are not as they say; whether there were any."""
+        doubted = {}
+        for node in sorted(filter(self._agent_speaks_for, nodes)):
+            tree = doubted[node] = self._mirror.read(node)
+            self._moved.discard(node)
+            if self._says(node, tree):
+                del doubted[node]
+            else:
+                self._submit(NodeDoubted(node, "Placement shows other providers"))
+        until_s = self._clock() + AGENT_LOOKS_S
+        while not all(self._says(*one) for one in doubted.items()) and self._clock() < until_s:
+            self._glance.wait(GLANCE_S)
+        return bool(doubted)
+
+    def _says(self, node: str, tree: Tree) -> bool:
+        """Whether the node's row has the providers of this tree."""
+        row = self._leaves_of(node)
+        ours = {name: leaf for name, leaf in row.items() if name.startswith(PROVIDER)}
+        return _content(ours) == _content(tree.leaves)
 
     def _sweep(self) -> bool:
         self._moved |= self._mirror.sweep()
@@ -205,3 +247,11 @@ class CatchUp:
             self._outages.failed(source, f"decisions go on without a look at it: {error}")
         else:
             self._outages.recovered(source)
+
+
+def _content(providers: Mapping[str, Any]) -> dict[str, tuple[object, ...]]:
+    """What nova-compute or others write; generations move with each allocation."""
+    return {
+        name: (leaf["parent"], leaf["inventories"], set(leaf["traits"]), set(leaf["aggregates"]))
+        for name, leaf in providers.items()
+    }

@@ -14,13 +14,13 @@ from typing import Any
 import nova.conf
 import pytest
 from nova.compute.resource_tracker import ResourceTracker
+from oslo_messaging import opts as messaging_opts
 
 from compute_agent.conf import register_opts
 from compute_agent.embedded import METHODS, EmbeddedAgents, NothingKept
 from compute_agent.service.agent import Agent
 from compute_agent.service.channel import Channel
 from compute_agent.settings import Settings
-from compute_agent.sources import nova_conf
 from compute_agent.sources.placement import PlacementReader
 from compute_agent.tap import embedding
 from compute_agent.tap.monitor import ResourceTrackerTap
@@ -190,6 +190,9 @@ def conf() -> Iterator[Any]:
     register_opts(nova.conf.CONF)
     yield nova.conf.CONF
     nova.conf.CONF.clear_override("embedded", group="compute_agent")
+    for name in ("transport_url", "state_path"):
+        if name in nova.conf.CONF:
+            nova.conf.CONF.clear_override(name)
 
 
 def test_nova_compute_embeds_it_when_told_to(
@@ -219,15 +222,15 @@ def test_nova_compute_embeds_it_when_told_to(
     agent.stop()
 
 
-def test_it_is_made_from_the_configuration_of_nova_compute(tmp_path: Path) -> None:
-    file = tmp_path / "nova.conf"
-    file.write_text(
-        f"[DEFAULT]\ntransport_url = rabbit://nova:secret@127.0.0.1:9/\nstate_path = {tmp_path}\n"
-        "[compute_agent]\nembedded = true\n"
-    )
-    loaded = nova_conf.load(["--config-file", str(file)], "nova-compute", "1")
+def test_it_is_made_from_the_configuration_of_nova_compute(conf: Any, tmp_path: Path) -> None:
+    tracker = Tracker()
+    for group, options in messaging_opts.list_opts():  # as nova-compute has them by then
+        if group in (None, "oslo_messaging_rabbit"):
+            conf.register_opts(options, group=group)
+    conf.set_override("transport_url", "rabbit://nova:secret@127.0.0.1:9/")
+    conf.set_override("state_path", str(tmp_path))
 
-    agent = embedding.agent_from(Tracker(), loaded)
+    agent = embedding.agent_from(tracker, conf)
 
     assert agent.host == HOST
     assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]

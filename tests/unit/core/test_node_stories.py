@@ -15,6 +15,7 @@ from shared_scheduler.protocol.messages import (
     Hello,
     Increment,
     Reason,
+    Resync,
     Role,
     Usage,
     Verdict,
@@ -301,7 +302,7 @@ def test_a_verdict_that_nobody_waits_for_is_harmless() -> None:
 
 def test_a_read_that_a_newer_one_overtook_is_no_news() -> None:
     # given two reads of a node without an agent, by two threads
-    desk = Desk()
+    desk = Desk().without_agents("node-1")
     older = replace(node_read("node-1"), read_at_s=1.0)
     newer = replace(node_read("node-1", vcpus=0), read_at_s=2.0)
     # when the one that began first comes last
@@ -309,3 +310,9 @@ def test_a_read_that_a_newer_one_overtook_is_no_news() -> None:
     desk.give(older)
     # then what the newer one saw stands
     only(ef.AskFitting, desk.ask())
+
+
+def test_an_agent_that_placement_contradicts_is_asked_to_look() -> None:
+    desk = Desk().with_agents("node-1")
+    [send] = of_kind(ef.Send, desk.give(ev.NodeDoubted("node-1", "Placement shows other providers")))
+    assert isinstance(send.message, Resync) and send.message.doubted

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.events import NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import NodeDoubted, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.service.catch_up import LEFT_ALONE_S, CatchUp, SharedLook
 from shared_scheduler.service.databases import DatabaseError
@@ -30,6 +30,8 @@ class Site:
         self.nova = nova
         self.heard: list[Any] = []
         self.spoken_for: set[str] = set()
+        self.rows: dict[str, Any] = {}
+        self.mirror = PlacementMirror(world.client)
         self.now_s = 100.0
         self.poll = CellPoll(
             nova.cell(), self.heard.append, lambda _cell, _node: None, self.speaks_for
@@ -39,11 +41,22 @@ class Site:
     def of(self, world: World, nodes_max: int) -> CatchUp:  # noqa: F811
         return CatchUp(
             PlacementMirror(world.client), lambda: {self.nova.cell_uuid: self.poll},
-            self.heard.append, self.speaks_for, lambda: self.now_s, nodes_max,
+            self.hear, lambda node: self.rows[node], self.speaks_for, lambda: self.now_s, nodes_max,
         )  # fmt: skip
 
     def speaks_for(self, node: str) -> bool:
         return node in self.spoken_for
+
+    def agent(self, node: str) -> str:
+        """This node has an agent, which has looked into Placement."""
+        self.spoken_for.add(node)
+        self.rows[node] = self.mirror.read(node).leaves
+        return node
+
+    def hear(self, event: Any) -> None:
+        self.heard.append(event)
+        if isinstance(event, NodeDoubted):
+            self.agent(event.node)
 
     def decide(self) -> list[Any]:
         """A request comes some time later; what is heard before it is decided."""
@@ -78,7 +91,7 @@ def nodes_read(heard: list[Any]) -> list[str]:
 def test_a_compute_that_was_forced_down_is_known_down_at_the_next_decision(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
-    site.spoken_for.add(nova.compute("cmp-1", world.provider()))
+    site.agent(nova.compute("cmp-1", world.provider()))
     site.decide()
     assert site.decide() == []
 
@@ -120,12 +133,33 @@ def test_what_others_write_to_placement_is_known_at_the_next_decision(
 
 
 def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, site: Site) -> None:  # noqa: F811
-    site.spoken_for.add(nova.compute("cmp-1", world.provider()))
+    site.agent(nova.compute("cmp-1", world.provider()))
     other = nova.compute("cmp-2", world.provider())
     site.refuse()
     nova.change(models.ComputeNode, "cmp-1", vcpus_used=5)
     nova.change(models.ComputeNode, "cmp-2", vcpus_used=5)
     assert nodes_read(site.decide()) == [other]
+
+
+def test_an_agent_looks_when_others_have_written_to_its_providers(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    own = site.agent(nova.compute("cmp-1", world.provider()))
+    site.refuse()
+    site.decide()
+    world.set(own, "traits", ["HW_CPU_X86_AVX2"])
+    assert [type(event) for event in site.decide()] == [NodeDoubted]
+    assert site.rows[own][f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
+
+
+def test_an_agent_whose_providers_were_only_taken_from_is_left_alone(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    own = site.agent(nova.compute("cmp-1", world.provider()))
+    site.refuse()
+    site.decide()
+    world.take(nova.instance("cmp-1"), {own: {"VCPU": 1}})
+    assert site.decide() == []
 
 
 def test_where_many_have_no_agent_they_are_left_to_the_poller(
