@@ -319,7 +319,7 @@ class Nodes:
         for node in sorted(event.nodes):
             if self._nodes.pop(node, None) is not None:
                 self.quarantined = self.quarantined - {node}
-                for kind in ("window", "mute", "quarantine"):
+                for kind in ("window", "mute", "quarantine", "mirrored"):
                     self._timers.cancel((kind, node))
             self._table.remove(node)
 
@@ -395,6 +395,20 @@ class Nodes:
             return False
         self._ask(turn, known, ResyncWish(0, 0), doubted=True)
         return True
+
+    def aggregates_changed(self, turn: Turn, hosts: frozenset[str]) -> None:
+        """These joined a host aggregate or left one.  nova-api tells Placement after us, and an agent reads
+        that only now and then: have it look, for ``member_of`` is judged by what it says."""
+        for host in sorted(hosts):
+            for slot in self._table.slots_of_host(host):
+                node = self._table.view_at(slot).node
+                if self.agent_speaks_for(node):
+                    self._timers.set(("mirrored", node), turn.now + self._settings.mirrored_after_s)
+
+    def on_mirrored_timer(self, turn: Turn, node: str) -> None:
+        """nova-api had the time to tell Placement."""
+        if not self.doubt_row(turn, node, "its aggregates changed"):
+            self._timers.set(("mirrored", node), turn.now + self._settings.mirrored_after_s)
 
     def _refresh(self, turn: Turn, known: Node, why: str) -> bool:
         if turn.now - known.refreshed_s < self._settings.refresh_interval_s:

@@ -105,6 +105,7 @@ class SchedulerCore:
             "window": self.nodes.on_window_timer,
             "mute": self.nodes.on_mute_timer,
             "quarantine": self.nodes.on_quarantine_timer,
+            "mirrored": self.nodes.on_mirrored_timer,
             "hello": self.presence.on_timer,
         }
 
@@ -201,7 +202,7 @@ class SchedulerCore:
             case ev.ServicesRead():
                 self._services(event)
             case ev.AggregatesRead():
-                self._aggregates(event)
+                self._aggregates(turn, event)
 
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._hosts_with_service.setdefault(event.cell, set())
@@ -214,12 +215,20 @@ class SchedulerCore:
             known.intersection_update(read)
         known |= read
 
-    def _aggregates(self, event: ev.AggregatesRead) -> None:
+    def _aggregates(self, turn: Turn, event: ev.AggregatesRead) -> None:
+        before = self._hosts_of_aggregates()
         if event.complete:
             self.table.set_aggregates(event.aggregates)
         else:
             self.table.update_aggregates(event.aggregates)
         self.table.delete_aggregates(event.deleted)
+        after = self._hosts_of_aggregates()
+        none: frozenset[str] = frozenset()
+        for key in sorted(before.keys() | after.keys()):
+            self.nodes.aggregates_changed(turn, before.get(key, none) ^ after.get(key, none))
+
+    def _hosts_of_aggregates(self) -> dict[int, frozenset[str]]:
+        return {aggregate.id: aggregate.hosts for aggregate in self.table.aggregates.all()}
 
     def _message(self, turn: Turn, cell: str, message: Message) -> None:
         match message:

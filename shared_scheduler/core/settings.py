@@ -93,5 +93,9 @@ class Settings:
     #: as many kept ones, should nobody have heard their answer
     released_max: int = 4_096
 
+    #: after a host joined or left a host aggregate, its agent is told to look in Placement, where nova-api
+    #: mirrors it
+    mirrored_after_s: float = 5.0
+
     #: one node is read again (databases and Placement) at most this often
     refresh_interval_s: float = 1.0
