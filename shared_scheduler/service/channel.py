@@ -40,8 +40,9 @@ from shared_scheduler.transport.complaints import Complaints, sender_of
 
 LOG = logging.getLogger(__name__)
 
-#: Messages given to the core at once: bounds how long it is busy with one event.
-MESSAGES_PER_EVENT_MAX = 64
+#: Messages given to the core at once: bounds how long it is busy with one event, and so how long a
+#: decision waits in a burst (``tools/benchmark-decision`` measures a slice: some 25 us a message).
+MESSAGES_PER_EVENT_MAX = 32
 
 #: names of the counters of what arrives
 RECEIVED: Mapping[type[Message], str] = {
