@@ -17,6 +17,11 @@ TIMEOUT_S = 240.0
 POLL_S = 0.2
 REQUEST_ID = "x-openstack-request-id"
 
+AT_REST = (
+    "finished", "confirmed", "reverted", "error", "failed", "completed", "cancelled", "done",
+)  # fmt: skip
+"""States of a migration that nobody works on; a finished one waits to be confirmed."""
+
 GONE = "gone"
 REFUSED = "refused"
 """The API did not take the request: nothing was begun."""
@@ -97,7 +102,8 @@ def act(cloud: Cloud, server: str, what: Action, timeout_s: float = TIMEOUT_S) -
         return Ended(server, False, REFUSED, before.host if before else None, f"HTTP {answer.status}: {answer.body}")
     request_id = {key.lower(): value for key, value in answer.headers.items()}[REQUEST_ID]
     found = settle(cloud, server, what.ends, timeout_s)
-    cloud.wait(lambda: not open_events(cloud, found, request_id), f"the events of {request_id} to end", timeout_s)
+    cloud.wait(lambda: not (open_events(cloud, found, request_id) or open_migrations(cloud, found)),
+               f"what {request_id} began to end on every host", timeout_s)  # fmt: skip
     found = settle(cloud, server, what.ends, timeout_s)
     why = failure(cloud, found, request_id)
     return Ended(server, found.state == what.done and not why, found.state, found.host, why)
@@ -147,6 +153,12 @@ def open_events(cloud: Cloud, instance: Instance, request_id: str) -> list[str]:
         " WHERE a.instance_uuid = %s AND a.request_id = %s AND e.finish_time IS NULL"
     )
     return [event for (event,) in cloud.sql(f"nova_cell{instance.cell}", query, [instance.uuid, request_id])]
+
+
+def open_migrations(cloud: Cloud, instance: Instance) -> list[str]:
+    """Migrations of the instance that a compute still works on, such as the source of a live migration that is over."""
+    query = "SELECT uuid FROM migrations WHERE deleted = 0 AND instance_uuid = %s AND status NOT IN %s"
+    return [uuid for (uuid,) in cloud.sql(f"nova_cell{instance.cell}", query, [instance.uuid, AT_REST])]
 
 
 def failure(cloud: Cloud, instance: Instance, request_id: str) -> str:
