@@ -16,6 +16,9 @@ from tools.firedrill.faults import Fault, faults
 from tools.firedrill.ground import Ground, Sizes
 from tools.firedrill.pace import HURRIED
 
+#: a fault may take as long as the drill gives it to heal and to come to the truth
+pytestmark = pytest.mark.timeout(900)
+
 SIZES = Sizes(agents=24, schedulers=2, processes=1, rate_per_s=4.0)
 #: what may become of a request besides its answer: a failure that its caller is told, or, where its scheduler is
 #: dead or frozen, the end of the RPC's time

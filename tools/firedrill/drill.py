@@ -14,7 +14,7 @@ from .ground import DrillError, Ground
 from .observer import Observer
 from .stream import Call, Stream
 
-CALM_S = 3.0
+CALM_S = 2.0
 """The stream flows for so long before a fault and after it."""
 HEAL_TIMEOUT_S = 300.0
 TRUTH_TIMEOUT_S = 180.0
