@@ -192,7 +192,7 @@ def never_take_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_is_taken_over", lambda self, held: False)
 
 
-@bug("converged", "no_orphans")
+@bug("row_is_truth", "sequence_grows", "converged")
 def keep_the_epoch_over_a_restart(patch: pytest.MonkeyPatch) -> None:
     """A new life of an agent counts its messages from the beginning, in the old epoch."""
 
