@@ -76,6 +76,15 @@ class ChannelMachine(RuleBasedStateMachine):
     def the_agent_beats(self) -> None:
         self.send(self.pipe.beat())
 
+    @rule(overtaken=st.booleans())
+    def somebody_else_wanted_a_snapshot(self, overtaken: bool) -> None:
+        self.answer_snapshot()
+        if overtaken:
+            late = self.wire.pop()
+            self.a_claim_changes("u1", None if "u1" in self.copy.claims else "u9")
+            self.all_arrive()
+            self.arrive(late)
+
     @rule()
     def the_agent_restarts(self) -> None:
         self.restart()
@@ -113,6 +122,15 @@ class ChannelMachine(RuleBasedStateMachine):
     def all_arrive(self) -> None:
         while self.wire:
             self.arrive(self.wire.pop(0))
+
+    @rule()
+    def a_change_is_lost_and_the_first_ask_for_it(self) -> None:
+        before = len(self.wire)
+        self.a_claim_changes("u2", None if "u2" in self.copy.claims else "u9")
+        del self.wire[before:]
+        self.arrive(encode(self.pipe.beat()))
+        self.time_passes(1.5)
+        self.asks_on_the_way = 0
 
     @rule()
     def the_channel_was_away(self) -> None:

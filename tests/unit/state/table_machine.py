@@ -3,8 +3,8 @@
 
 Three nodes, two of them of one service host, come, move and go; agents and databases say anything of
 them; our claims are assumed and go through every step of their lives in any order.  After each step the
-table, its views and its columns show what the model sums up, and a table that is built anew from the
-same facts has the same columns.
+table, its views and its columns show what the model sums up; now and then, and at the end, a table that
+is built anew from the same facts has the same columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.state.resources import Inventory
-from shared_scheduler.state.row import Freshness
+from shared_scheduler.state.row import CODE_OF_CLOSED, Closed, Freshness
 from shared_scheduler.state.services import ServiceFacts
 from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.topology import CellTake, TopologyTake
@@ -161,8 +161,15 @@ class TableMachine(RuleBasedStateMachine):
         if node in self.model:
             consumers, pending = data.draw(said(node, gone=False))
             epoch, sequence = self.model[node].version
-            version = (max(1, epoch + newer), 1 if newer else sequence + 1)
+            version = (max(1, epoch + newer), sequence + 1)  # a life may say much before we hear it
             self.load(node, whole(node) | leaves, consumers, pending, version)
+
+    @rule(node=nodes)
+    def an_agent_begins_anew(self, node: str) -> None:
+        """A new life that has forgotten everything, and has said much before we hear of it."""
+        if node in self.model:
+            epoch, sequence = self.model[node].version
+            self.load(node, whole(node), {}, {}, (epoch + 1, sequence + 2))
 
     @rule(node=nodes, leaves=changed_leaves(), data=st.data())
     def a_database_read(self, node: str, leaves: dict[str, Any], data: st.DataObject) -> None:
@@ -283,6 +290,15 @@ class TableMachine(RuleBasedStateMachine):
             assert room == min(CAPACITY - used, Inventory(CAPACITY).max_unit)
 
     @invariant()
+    def nobody_considers_a_slot_that_is_free(self) -> None:
+        taken = {self.table.slot_of(node) for node in self.model}
+        for slot in set(range(self.table.columns.high)) - taken:
+            assert self.table.columns.closed.array[slot] == CODE_OF_CLOSED[Closed.NO_SLOT]
+
+    def teardown(self) -> None:
+        self.a_table_built_anew_is_the_same()
+
+    @rule()
     def a_table_built_anew_is_the_same(self) -> None:
         anew = self.anew()
         for node in self.model:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bugs that people make in the ledger of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from compute_agent.accounts import Accounts
+from compute_agent.claims import Bounded, Pending
+from compute_agent.ledger import Ledger
+from shared_scheduler.protocol.messages import Claim
+from tests.unit.compute_agent.cells import CELL, POOL
+from tests.unit.compute_agent.ledger_machine import OneNode
+from tests.unit.planted.planting import bug
+
+# -- judging
+
+
+@bug(OneNode)
+def judge_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
+    """Claims that are accepted and not built yet are not counted when the next one is judged."""
+
+    def shortage(self: Ledger, claim: Claim) -> Any:
+        pending, self.pending = self.pending, {}
+        try:
+            return real(self, claim)
+        finally:
+            self.pending = pending
+
+    real = Ledger._shortage
+    patch.setattr(Ledger, "_shortage", shortage)
+
+
+@bug(OneNode)
+def pin_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
+    """The pinned CPUs of a claim are not taken until nova-compute takes them."""
+    keep_leaf_at_judging(patch, CELL)
+
+
+@bug(OneNode)
+def give_devices_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
+    """The devices of a claim stay free until nova-compute takes them."""
+    keep_leaf_at_judging(patch, POOL)
+
+
+def keep_leaf_at_judging(patch: pytest.MonkeyPatch, name: str) -> None:
+    def topology_of(self: Ledger, claim: Claim) -> Any:
+        found = real(self, claim)
+        if isinstance(found, Mapping):
+            return {key: value for key, value in found.items() if key != name}
+        return found
+
+    real = Ledger._topology_of
+    patch.setattr(Ledger, "_topology_of", topology_of)
+
+
+@bug(OneNode)
+def accept_what_was_released(patch: pytest.MonkeyPatch) -> None:
+    """A claim whose release came first is judged as if nothing had been."""
+    patch.setattr(Bounded, "forget", lambda self, key: None)
+
+
+@bug(OneNode)
+def let_a_refusal_change_something(patch: pytest.MonkeyPatch) -> None:
+    """A claim that does not fit is pending all the same."""
+
+    def judge(self: Ledger, claim: Claim, now: float) -> Any:
+        reason = real(self, claim, now)
+        if reason is not None:
+            self.pending[claim.claim_id] = Pending(claim, now)
+        return reason
+
+    real = Ledger.judge
+    patch.setattr(Ledger, "judge", judge)
+
+
+# -- the life of claims
+
+
+@bug(OneNode)
+def let_a_claim_end_by_a_timer(patch: pytest.MonkeyPatch) -> None:
+    """A claim that is old is let go, whatever Placement holds (un-consume on a timer)."""
+
+    def is_disproved(self: Ledger, held: Pending, started_s: float, after_s: float) -> bool:
+        return started_s >= held.accepted_at_s + after_s
+
+    patch.setattr(Ledger, "_is_disproved", is_disproved)
+
+
+@bug(OneNode)
+def let_a_young_claim_vanish(patch: pytest.MonkeyPatch) -> None:
+    """A claim that Placement does not hold yet ends at the first look."""
+
+    def is_disproved(self: Ledger, held: Pending, started_s: float, after_s: float) -> bool:
+        return not self._is_in_placement(held)
+
+    patch.setattr(Ledger, "_is_disproved", is_disproved)
+
+
+@bug(OneNode)
+def never_take_over(patch: pytest.MonkeyPatch) -> None:
+    """A claim stays pending after nova-compute has taken it over."""
+    patch.setattr(Ledger, "_is_taken_over", lambda self, held: False)
+
+
+@bug(OneNode)
+def lose_claims_at_a_report(patch: pytest.MonkeyPatch) -> None:
+    """What nova-compute says replaces the claims that it does not know yet."""
+
+    def count(self: Ledger) -> None:
+        self.leaves = dict(self._tracker_leaves)
+
+    patch.setattr(Ledger, "_count_again", count)
+
+
+@bug(OneNode)
+def forget_claims_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """What an earlier life accepted is not held."""
+    patch.setattr(Ledger, "restore", lambda self, kept, now: None)
+
+
+@bug(OneNode)
+def forget_a_release(patch: pytest.MonkeyPatch) -> None:
+    """A claim that its scheduler takes back stays pending."""
+
+    def end(self: Ledger, claim_ids: Any, how: Any, why: str = "") -> Any:
+        kept = dict(self.pending)
+        found = real(self, claim_ids, how, why)
+        self.pending = kept
+        return found
+
+    real = Ledger._end
+    patch.setattr(Ledger, "_end", end)
+
+
+@bug(OneNode)
+def end_the_claims_of_others(patch: pytest.MonkeyPatch) -> None:
+    """One refused build ends every pending claim."""
+
+    def refused(self: Ledger, consumer: str, why: str) -> Any:
+        return real(self, consumer, why) and [
+            one for key in list(self.pending) if (one := self.release(key)) is not None
+        ]
+
+    real = Ledger.refused_by_compute
+    patch.setattr(Ledger, "refused_by_compute", refused)
+
+
+@bug(OneNode)
+def count_a_written_claim_twice(patch: pytest.MonkeyPatch) -> None:
+    """A pending claim counts beside the allocation that was seen of it."""
+    patch.setattr(Accounts, "holds", lambda self, consumer, allocations, since_s: False)
