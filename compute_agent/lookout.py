@@ -86,7 +86,8 @@ class Watch:
     """Consumers that left the tracker and whose allocation should go from Placement soon.
 
     nova-compute frees its own numbers first and deletes the allocation some 100 ms later; it stays
-    counted until a read shows it gone.  Looks are 50, 100, 200 ... ms apart and then left to the poll.
+    counted until a read shows it gone.  Looks are 50, 100, 200 ... ms apart for some minutes, and then
+    left to the poll.
     """
 
     def __init__(self, settings: Settings) -> None:

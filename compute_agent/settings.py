@@ -35,7 +35,8 @@ class Settings:
     claim_check_after_s: float = 15.0
     #: After a consumer left the tracker: the first look, each next one after twice the time.
     first_look_s: float = 0.05
-    last_look_s: float = 10.0
+    #: ... and the longest wait: where nova-compute is slow to free an allocation the poll is far away.
+    last_look_s: float = 120.0
     #: After Placement did not answer: bounds of the full-jitter wait.
     retry_first_s: float = 0.5
     retry_most_s: float = 30.0
