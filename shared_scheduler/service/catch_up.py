@@ -54,6 +54,8 @@ LOOK_MAX_AGE_S = 0.02
 AGENTS_EVERY_S = 0.25
 #: How long an agent may take to look; the decision then goes on with what there is.
 AGENT_LOOKS_S = 2.0
+#: How long one that did not is not asked again from here.
+AGENT_LEFT_ALONE_S = 60.0
 #: Between two looks at its row meanwhile.
 GLANCE_S = 0.01
 
@@ -197,17 +199,27 @@ class CatchUp:
     def _compare(self, nodes: set[str]) -> bool:
         """Have the agents of these look whose providers are not as they say; whether there were any."""
         doubted = {}
-        for node in sorted(filter(self._agent_speaks_for, nodes)):
+        now_s = self._clock()
+        asked = (node for node in nodes if self._left_alone_until_s.get(node, 0.0) <= now_s)
+        for node in sorted(filter(self._agent_speaks_for, asked)):
             tree = doubted[node] = self._mirror.read(node)
             self._moved.discard(node)
             if self._says(node, tree):
                 del doubted[node]
             else:
                 self._submit(NodeDoubted(node, "Placement shows other providers"))
-        until_s = self._clock() + AGENT_LOOKS_S
-        while not all(self._says(*one) for one in doubted.items()) and self._clock() < until_s:
-            self._glance.wait(GLANCE_S)
+        self._wait_for(doubted)
         return bool(doubted)
+
+    def _wait_for(self, doubted: dict[str, Tree]) -> None:
+        """Until these agents have looked; who takes too long holds up no further decision."""
+        until_s = self._clock() + AGENT_LOOKS_S
+        while (late := [one for one in doubted.items() if not self._says(*one)]) and (
+            self._clock() < until_s
+        ):
+            self._glance.wait(GLANCE_S)
+        for node, _ in late:
+            self._left_alone_until_s[node] = self._clock() + AGENT_LEFT_ALONE_S
 
     def _says(self, node: str, tree: Tree) -> bool:
         """Whether the node's row has the providers of this tree."""

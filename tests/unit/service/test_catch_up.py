@@ -13,7 +13,7 @@ from nova.db.main import models
 
 from shared_scheduler.core.events import NodeDoubted, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.service.catch_up import LEFT_ALONE_S, CatchUp, SharedLook
+from shared_scheduler.service.catch_up import AGENT_LOOKS_S, LEFT_ALONE_S, CatchUp, SharedLook
 from shared_scheduler.service.databases import DatabaseError
 from shared_scheduler.service.poller import CellPoll
 from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
@@ -31,6 +31,7 @@ class Site:
         self.heard: list[Any] = []
         self.spoken_for: set[str] = set()
         self.rows: dict[str, Any] = {}
+        self.deaf: set[str] = set()
         self.mirror = PlacementMirror(world.client)
         self.now_s = 100.0
         self.poll = CellPoll(
@@ -41,8 +42,13 @@ class Site:
     def of(self, world: World, nodes_max: int) -> CatchUp:  # noqa: F811
         return CatchUp(
             PlacementMirror(world.client), lambda: {self.nova.cell_uuid: self.poll},
-            self.hear, lambda node: self.rows[node], self.speaks_for, lambda: self.now_s, nodes_max,
+            self.hear, lambda node: self.rows[node], self.speaks_for, self.clock, nodes_max,
         )  # fmt: skip
+
+    def clock(self) -> float:
+        """Time passes while an agent that is deaf is waited for."""
+        self.now_s += AGENT_LOOKS_S / 4 if self.deaf else 0.0
+        return self.now_s
 
     def speaks_for(self, node: str) -> bool:
         return node in self.spoken_for
@@ -55,7 +61,7 @@ class Site:
 
     def hear(self, event: Any) -> None:
         self.heard.append(event)
-        if isinstance(event, NodeDoubted):
+        if isinstance(event, NodeDoubted) and event.node not in self.deaf:
             self.agent(event.node)
 
     def decide(self) -> list[Any]:
@@ -150,6 +156,19 @@ def test_an_agent_looks_when_others_have_written_to_its_providers(
     world.set(own, "traits", ["HW_CPU_X86_AVX2"])
     assert [type(event) for event in site.decide()] == [NodeDoubted]
     assert site.rows[own][f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
+
+
+def test_an_agent_that_does_not_look_holds_up_one_decision_and_not_the_next(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    own = site.agent(nova.compute("cmp-1", world.provider()))
+    site.deaf.add(own)
+    site.refuse()
+    site.decide()
+    for trait in ("HW_CPU_X86_AVX2", "HW_CPU_X86_AVX512F"):
+        world.set(own, "traits", [trait])
+        site.decide()
+    assert site.heard == []
 
 
 def test_an_agent_whose_providers_were_only_taken_from_is_left_alone(
