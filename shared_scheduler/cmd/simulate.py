@@ -22,6 +22,7 @@ from typing import Any
 
 from shared_scheduler.cmd.arguments import number, whole
 from shared_scheduler.cmd.progress import Progress
+from shared_scheduler.cmd.swarm import Outcome, Total, many
 from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.computes import Size
@@ -29,7 +30,6 @@ from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.report import as_text, report
 from shared_scheduler.sim.run import RunPlan, drawn, story
 from shared_scheduler.sim.run import run as run_plan
-from shared_scheduler.sim.swarm import Outcome, Total, many
 from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes
