@@ -37,8 +37,8 @@ from .pace import Pace
 
 CHATTER_INTERVAL_S = 0.1
 IDLE_S = 1.0
-AGENTS_PER_LINK = 100
-"""A real agent has a link of its own; 10,000 times two connections and threads are too much for one machine."""
+AGENTS_PER_LINK = 500
+"""A real agent has a link of its own. Threads of a hundred links would starve the one that drives the cores."""
 Work = Callable[[], Any]
 
 

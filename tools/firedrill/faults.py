@@ -90,18 +90,13 @@ def _hold_until_full(on: Ground) -> None:
     """The core of one scheduler does nothing but something else, while nova-computes report a lot."""
     busy = on.schedulers[-1]
     queue = _address(busy)
-    held = threading.Event()
-
-    def hold() -> None:
-        while not held.is_set():
-            busy.ask("hold", FULL_TIMEOUT_S, seconds=POLL_S)
-
-    holder = threading.Thread(target=hold, daemon=True)
+    longest_s = 2 * FULL_TIMEOUT_S
+    holder = threading.Thread(target=lambda: busy.ask("hold", longest_s, seconds=longest_s), daemon=True)
     holder.start()
     try:
         _fill(on, queue)
     finally:
-        held.set()
+        busy.ask("release")
         holder.join()
 
 

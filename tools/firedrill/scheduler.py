@@ -131,6 +131,7 @@ class DrillScheduler:
 
     def __init__(self, orders: Orders, pace: Pace) -> None:
         self._pace = pace
+        self._released = threading.Event()
         url = parse_transport_url(orders.url)
         bus = KombuBus(url, CHANNEL_NAME, queue_messages_max=pace.queue_max)
         self._endpoint = bus.scheduler_endpoint(orders.name)
@@ -188,8 +189,12 @@ class DrillScheduler:
         return self._engine.look(_positions)
 
     def hold(self, seconds: float) -> None:
-        """The core is busy for so long: nothing is taken from the channel."""
-        self._engine.look(lambda _: time.sleep(seconds))
+        """The core is busy until `release`, at most so long: nothing is taken from the channel."""
+        self._released.clear()
+        self._engine.look(lambda _: self._released.wait(seconds))
+
+    def release(self) -> None:
+        self._released.set()
 
 
 def _glance(core: SchedulerCore) -> dict[str, Any]:
@@ -220,6 +225,7 @@ def main() -> None:
         "positions": lambda _: scheduler.positions(),
         "decide": lambda asked: scheduler.decide(asked["number"], asked["until_s"]),
         "hold": lambda asked: scheduler.hold(asked["seconds"]),
+        "release": lambda _: scheduler.release(),
     })  # fmt: skip
     threading.Event().wait()
 
