@@ -62,11 +62,12 @@ def settings(enabled_filters: list[str]) -> DecisionSettings:
 
 
 def request(spec: Any, cloud: Cloud) -> Request:
-    """Without what Placement is asked: that has its own oracle."""
+    """Without what Placement is asked: that has its own oracle.  Nothing is claimed, so that nobody
+    asks a database whether the instance is evacuated."""
     context = nova_context.get_admin_context()
     twice = NamedNodes([*cloud.nodes, *cloud.nodes])
-    made = make_request(context, spec, [spec.instance_uuid], 0, twice)
-    return replace(made, forms=())
+    made = make_request(context, spec, None, 0, twice)
+    return replace(made, forms=(), instance_uuids=(spec.instance_uuid,))
 
 
 def decider(table: HostTable, enabled_filters: list[str]) -> Decider:
