@@ -10,6 +10,7 @@ from typing import Any
 
 from shared_scheduler.service import admin
 from tools.realcloud.cloud import Cloud
+from tools.realcloud.settings import Settings
 
 SETTLE_S = 20
 
@@ -22,10 +23,14 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "compute_slots": (3,),
     "compute_ram_mb": (),
     "numa_cells": 0,
+    "pages": {},
+    "gpus": 0,
+    "vfs": 0,
     "hardware_of": {},
     "nova_options": {},
     "update_resources_interval_s": 0,
     "allocation_conflict_retry_count": 0,
+    "service_down_time_s": Settings().service_down_time_s,
 }
 COMMAND_TIMEOUT_S = 120
 
