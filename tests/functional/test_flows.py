@@ -10,6 +10,8 @@ from tools.realcloud import audit, moves
 from tools.realcloud.catalog import Flavor
 from tools.realcloud.cloud import Cloud
 
+pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time for so many moves
+
 HOSTS = {"c1", "c2", "c3"}
 SMALL = {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}
 LARGE = Flavor("m800", vcpus=2, ram_mb=800, disk_gb=2)

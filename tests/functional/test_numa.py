@@ -6,9 +6,13 @@ The short form of ``tools/rounds``, which plays a hundred rounds and stock Nova'
 
 from __future__ import annotations
 
+import pytest
+
 from tests.functional import truth
 from tools.realcloud import rounds
 from tools.realcloud.cloud import Cloud
+
+pytestmark = pytest.mark.timeout(900)  # three rounds, each with a build on every slot
 
 SCHEDULERS = 4
 
