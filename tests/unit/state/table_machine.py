@@ -204,6 +204,13 @@ class TableMachine(RuleBasedStateMachine):
             found.claims.append(ModelClaim(claim_id, uuid, held, usage, take))
         return claim_id
 
+    @rule(target=claims, node=nodes, uuid=uuids)
+    def a_claim_outlives_the_agent_that_accepted_it(self, node: str, uuid: str) -> str:
+        claim_id = self.we_assume(node, uuid, 1, False, False)
+        self.its_node_accepts(claim_id, 0)
+        self.an_agent_begins_anew(node)
+        return claim_id
+
     def find(self, claim_id: str) -> tuple[ModelNode, ModelClaim] | None:
         for node in self.model.values():
             for claim in node.claims:
