@@ -32,7 +32,7 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "allocation_conflict_retry_count": 0,
     "service_down_time_s": Settings().service_down_time_s,
 }
-COMMAND_TIMEOUT_S = 120
+COMMAND_TIMEOUT_S = 300
 
 
 def manage(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
