@@ -279,7 +279,9 @@ def test_ended_claims_that_nobody_flushes_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [math.nan, 2**64, b"x", {1: 2}, "\udcff", ["x" * 16_000] * 5, object()], ids=repr
+    "value",
+    [math.nan, 2**64, b"x", {1: 2}, "\udcff", ["x" * 16_000] * 5, object()],
+    ids=["no number", "too big", "bytes", "a key that is no text", "a surrogate", "too long", "no plain data"],
 )
 def test_a_leaf_that_nobody_would_accept_is_refused_and_leaves_no_trace(
     pipe: MessagePipe, value: Any
