@@ -251,6 +251,23 @@ class TestTakeOver:
         gone = [one for one in said(effects, Increment) if one.consumers.get("vm-1", 0) is None]
         assert len(gone) == 1
 
+    def test_what_a_migration_holds_at_its_source_is_free_soon_after_it_goes(self) -> None:
+        """Nova moves the source's allocation to the migration's uuid, and deletes that one late."""
+        node = Node()
+        node.start()
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.tell(report({"vm-1": Member()}, vcpus_used=1))
+        node.pass_s(1)
+        node.allocations["migration-1"] = node.allocations.pop("vm-1")
+
+        # when the server has left, and its migration holds the room for two more seconds
+        node.tell(report({"vm-1": None}, complete=False, vcpus_used=0))
+        node.pass_s(2)
+        node.allocations.clear()
+        node.pass_s(10)
+
+        assert node.core.ledger.consumers() == {}
+
     def test_an_uninvited_instance_makes_the_agent_look_who_it_is(self) -> None:
         node = Node()
         node.start()
