@@ -279,6 +279,7 @@ class AgentCore:
         self._answer_doubters(min(self._last_read_s, self._last_tree_read_s), now)
 
     def _allocations_read(self, event: ev.AllocationsRead, now: float) -> None:
+        before = self.ledger.accounts.beliefs.keys()
         self._last_read_s = event.started_at_s
         self._ended(
             self.ledger.allocations_read(
@@ -290,6 +291,9 @@ class AgentCore:
         again_s = self._watch.read(event.consumers, now)
         if again_s is not None:
             self.allocations.ask(again_s)
+        for consumer in sorted(event.consumers.keys() - before):
+            if self._reported and not self.ledger.explains(consumer):
+                self._expect_gone(consumer, now)  # a migration's, whose end nobody tells
         self._answer_doubters(min(self._last_read_s, self._last_tree_read_s), now)
 
     def _read_failed(self, event: ev.ReadFailed, now: float) -> None:

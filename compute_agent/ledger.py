@@ -195,6 +195,12 @@ class Ledger:
         """Is anything of Placement's kind counted for this consumer?"""
         return bool(self._counted().get(consumer))
 
+    def explains(self, consumer: str) -> bool:
+        """Does an instance, a migration that nova-compute counts, or a claim stand for it?"""
+        known = {member.migration for member in self.members.values()}
+        waiting = {held.claim.consumer for held in self.pending.values()}
+        return consumer in self.members or consumer in known or consumer in waiting
+
     def consumers(self) -> dict[str, Consumer]:
         """Everybody who holds something here or is (about to be) an instance here."""
         counted = self._counted()

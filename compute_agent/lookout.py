@@ -83,11 +83,12 @@ class Lookout:
 
 
 class Watch:
-    """Consumers that left the tracker and whose allocation should go from Placement soon.
+    """Consumers whose allocation should go from Placement soon.
 
-    nova-compute frees its own numbers first and deletes the allocation some 100 ms later; it stays
-    counted until a read shows it gone.  Looks are 50, 100, 200 ... ms apart for some minutes, and then
-    left to the poll.
+    Those that left the tracker: nova-compute frees its own numbers first and deletes the allocation some
+    100 ms later.  And those that nothing on the node explains: a live migration holds its source in its
+    own name until it has ended elsewhere.  Both stay counted until a read shows them gone.  Looks
+    are 50, 100, 200 ... ms apart for some minutes, and then left to the poll.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -163,8 +163,9 @@ class TestClaims:
     def test_a_refusal_makes_the_agent_look_whether_the_room_is_still_taken(self) -> None:
         # given an allocation that went without anybody telling us
         node = Node(vcpus=1)
-        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
         node.start()
+        node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
+        node.tell(report({"vm-1": Member()}, vcpus_used=0))
         node.pass_s(2)
         node.allocations.clear()
 
