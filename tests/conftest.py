@@ -43,8 +43,12 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For two workers (``tools/test``): there is one cloud, and a file's tests share its fixtures."""
+    """For two workers (``tools/test``): there is one cloud, and a file's tests share its fixtures.
+
+    Before xdist's own hook, which reads these marks.
+    """
     for item in items:
         on_cloud = "running_cloud" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("cloud" if on_cloud else item.nodeid.split("::")[0]))

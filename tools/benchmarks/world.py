@@ -24,7 +24,7 @@ from ..realcloud.startup import Startup, Step
 SCHEDULER_USER, PLACEMENT_USER = "bench_scheduler", "bench_placement"
 """Users of the database, so that their statements can be counted apart."""
 
-SCHEDULER_HOST, CLIENT_HOST = "bench-scheduler", "bench-client"
+SCHEDULER_HOST, CLIENT_HOST = "bench", "bench-client"
 BASE = ("epmd", "mariadb", "rabbitmq", "placement")
 STOP_GRACE_S = 60.0
 SETTINGS = Settings(computes=0)
@@ -38,7 +38,7 @@ class World:
         self.layout = Layout(data)
         self.say = say
         self.nova_conf = self.layout.etc / "nova" / "nova.conf"
-        self.admin_sockets = self.layout.state / "admin"
+        self.admin_sockets = self.layout.admin_sockets
         self._check_installed()
         self.layout.prepare()
         if not all(port_is_free(port) for port in self.layout.ports.values()):

@@ -67,7 +67,7 @@ class Layout:
 
     def prepare(self) -> None:
         """Make the directories; choose ports and the mark of our processes, once."""
-        longest = self.run / "tap-c1000.sock"
+        longest = self.admin_sockets / "sched32-4194304.sock"
         if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
             raise CloudError(f"--data {self.data}: the path is too long for Unix sockets; choose a shorter directory")
         for directory in (self.etc, self.log, self.run, self.state, self.data / "rabbitmq"):
