@@ -38,14 +38,16 @@ def pytest_runtest_makereport(
     """Put the one command that reproduces it under each failure."""
     report: pytest.TestReport = yield
     if report.failed:
+        group = item.get_closest_marker("xdist_group")
+        nodeid = item.nodeid.removesuffix(f"@{group.args[0]}" if group else "")
         prefix = "" if BACKEND == "threading" else f"SHARED_SCHEDULER_TEST_BACKEND={BACKEND} "
-        report.sections.append(("reproduce with", f"{prefix}tools/test '{item.nodeid}'"))
+        report.sections.append(("reproduce with", f"{prefix}tools/test '{nodeid}'"))
     return report
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For two workers (``tools/test``): there is one cloud, and a file's tests share its fixtures.
+    """For several workers (``tools/test``): there is one cloud, and a file's tests share its fixtures.
 
     Before xdist's own hook, which reads these marks.
     """
