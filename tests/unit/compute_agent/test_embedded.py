@@ -14,6 +14,8 @@ from typing import Any
 import nova.conf
 import pytest
 from nova.compute.resource_tracker import ResourceTracker
+from nova.conf import paths
+from oslo_config import cfg
 from oslo_messaging import opts as messaging_opts
 
 from compute_agent.conf import register_opts
@@ -190,9 +192,6 @@ def conf() -> Iterator[Any]:
     register_opts(nova.conf.CONF)
     yield nova.conf.CONF
     nova.conf.CONF.clear_override("embedded", group="compute_agent")
-    for name in ("transport_url", "state_path"):
-        if name in nova.conf.CONF:
-            nova.conf.CONF.clear_override(name)
 
 
 def test_nova_compute_embeds_it_when_told_to(
@@ -222,11 +221,14 @@ def test_nova_compute_embeds_it_when_told_to(
     agent.stop()
 
 
-def test_it_is_made_from_the_configuration_of_nova_compute(conf: Any, tmp_path: Path) -> None:
-    tracker = Tracker()
+def test_it_is_made_from_the_configuration_of_nova_compute(tmp_path: Path) -> None:
+    tracker, conf = Tracker(), cfg.ConfigOpts()
+    register_opts(conf)
+    paths.register_opts(conf)
     for group, options in messaging_opts.list_opts():  # as nova-compute has them by then
         if group in (None, "oslo_messaging_rabbit"):
             conf.register_opts(options, group=group)
+    conf([], default_config_files=[])
     conf.set_override("transport_url", "rabbit://nova:secret@127.0.0.1:9/")
     conf.set_override("state_path", str(tmp_path))
 
