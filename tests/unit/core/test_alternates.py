@@ -53,7 +53,7 @@ def test_alternates_that_are_not_flat_need_a_candidate_and_the_answer_waits_for_
 
 
 def test_alternates_that_placement_does_not_name_in_time_are_left_out() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
+    desk = Desk(alternates_timeout_s=2.0).with_agents("node-1", "node-2")
     ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=1)))
     candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
     claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,))))
