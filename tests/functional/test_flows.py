@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time for so ma
 
 HOSTS = {"c1", "c2", "c3"}
 SMALL = {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}
-LARGE = Flavor("m800", vcpus=2, ram_mb=800, disk_gb=2)
+LARGE = Flavor("m800-two-disks", vcpus=2, ram_mb=800, disk_gb=2)
 TOO_LARGE = Flavor("m9000", ram_mb=9000)
 AUDIT_S = 10
 """nova-compute's audit: the source of a move counts the server until its next one."""

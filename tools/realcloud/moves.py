@@ -5,6 +5,7 @@ An action has ended when the instance has no task any more and is in one of the 
 be it done or not. What Nova says of a failure is in the events of the action, or, after a build, in the fault.
 """
 
+import contextlib
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from .errors import CloudError
 
 TIMEOUT_S = 240.0
 POLL_S = 0.2
+FAULT_WAIT_S = 10.0
 REQUEST_ID = "x-openstack-request-id"
 
 AT_REST = (
@@ -176,8 +178,15 @@ def fault(cloud: Cloud, instance: Instance) -> str:
     if instance.state != "error":
         return ""
     query = "SELECT message FROM instance_faults WHERE instance_uuid = %s ORDER BY id DESC LIMIT 1"
-    rows = cloud.sql(f"nova_cell{instance.cell}", query, [instance.uuid])
-    return str(rows[0][0]) if rows else "in error without a fault"
+    found: list[str] = []
+
+    def written() -> bool:
+        found.extend(str(message) for (message,) in cloud.sql(f"nova_cell{instance.cell}", query, [instance.uuid]))
+        return bool(found)
+
+    with contextlib.suppress(CloudError):  # Nova writes the state first
+        cloud.wait(written, "the fault", FAULT_WAIT_S)
+    return found[0] if found else "in error without a fault"
 
 
 def cells(cloud: Cloud) -> range:
