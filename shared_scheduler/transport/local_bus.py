@@ -16,88 +16,52 @@ from collections import deque
 from collections.abc import Sequence
 
 from shared_scheduler.transport import settings
-from shared_scheduler.transport.bus import ConnectionChanged, Receive, agent_address
+from shared_scheduler.transport.bus import agent_address
+from shared_scheduler.transport.in_process import InProcessEndpoint
 
 LOG = logging.getLogger(__name__)
 
-
-class LocalEndpoint:
-    """One participant of a LocalBus."""
-
-    def __init__(self, bus: LocalBus, address: str, is_agent: bool) -> None:
-        self._bus = bus
-        self._address = address
-        self.is_agent = is_agent
-        self.receive: Receive | None = None
-
-    @property
-    def address(self) -> str:
-        """Where casts to this endpoint go."""
-        return self._address
-
-    def start(self, receive: Receive, changed: ConnectionChanged) -> None:
-        """Join the bus; ``changed(True)`` is called before this returns."""
-        self.receive = receive
-        self._bus.join(self)
-        changed(True)
-
-    def broadcast(self, body: bytes) -> bool:
-        """Send to the other side, and to other schedulers if this is one."""
-        return self._bus.send(self, self._bus.hearers(self), body)
-
-    def tell_schedulers(self, body: bytes) -> bool:
-        """Send to all other schedulers."""
-        return self._bus.send(self, self._bus.schedulers(self), body)
-
-    def cast(self, address: str, body: bytes) -> bool:
-        """Send to one endpoint."""
-        return self._bus.send(self, [address], body)
-
-    def close(self) -> None:
-        """Leave the bus.  What is on its way to here is dropped."""
-        self._bus.leave(self)
-        self.receive = None
 
 
 class LocalBus:
     """The state channel of all cells of this process."""
 
     def __init__(self) -> None:
-        self._endpoints: dict[str, LocalEndpoint] = {}
+        self._endpoints: dict[str, InProcessEndpoint] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
         self._delivering = threading.RLock()
         self._made = 0
 
-    def scheduler_endpoint(self, name: str) -> LocalEndpoint:
+    def scheduler_endpoint(self, name: str) -> InProcessEndpoint:
         """An endpoint with an address of its own."""
         self._made += 1
-        return LocalEndpoint(self, f"ssched.scheduler.{name}.{self._made}", is_agent=False)
+        return InProcessEndpoint(self, f"ssched.scheduler.{name}.{self._made}", is_agent=False)
 
-    def agent_endpoint(self, host: str) -> LocalEndpoint:
+    def agent_endpoint(self, host: str) -> InProcessEndpoint:
         """The endpoint of the agent of ``host``; the newest one that started has the address."""
-        return LocalEndpoint(self, agent_address(host), is_agent=True)
+        return InProcessEndpoint(self, agent_address(host), is_agent=True)
 
-    def join(self, endpoint: LocalEndpoint) -> None:
+    def join(self, endpoint: InProcessEndpoint) -> None:
         """Begin to deliver to this endpoint."""
         self._endpoints = {**self._endpoints, endpoint.address: endpoint}
 
-    def leave(self, endpoint: LocalEndpoint) -> None:
+    def leave(self, endpoint: InProcessEndpoint) -> None:
         """Stop delivering to this endpoint."""
         self._endpoints = {
             address: one for address, one in self._endpoints.items() if one is not endpoint
         }
 
-    def hearers(self, sender: LocalEndpoint) -> list[str]:
+    def hearers(self, sender: InProcessEndpoint) -> list[str]:
         """Whom a broadcast of this endpoint reaches."""
         agents = [] if sender.is_agent else [o.address for o in self._endpoints.values() if o.is_agent]
         return self.schedulers(sender) + agents
 
-    def schedulers(self, sender: LocalEndpoint) -> list[str]:
+    def schedulers(self, sender: InProcessEndpoint) -> list[str]:
         """All schedulers but this endpoint."""
         others = (other for other in self._endpoints.values() if other is not sender)
         return [other.address for other in others if not other.is_agent]
 
-    def send(self, sender: LocalEndpoint, addresses: Sequence[str], body: bytes) -> bool:
+    def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool:
         """Deliver to each of these; False when too much waits."""
         if len(self._waiting) + len(addresses) > settings.MEMORY_FLIGHT_MAX_MESSAGES:
             return False

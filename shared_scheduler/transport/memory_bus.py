@@ -18,7 +18,8 @@ from itertools import groupby
 from random import Random
 
 from shared_scheduler.transport import settings
-from shared_scheduler.transport.bus import ConnectionChanged, Receive, agent_address
+from shared_scheduler.transport.bus import agent_address
+from shared_scheduler.transport.in_process import InProcessEndpoint
 
 LOG = logging.getLogger(__name__)
 
@@ -60,44 +61,6 @@ class _Flight:
     body: bytes = field(compare=False)
 
 
-class MemoryEndpoint:
-    """One participant of a MemoryBus."""
-
-    def __init__(self, bus: MemoryBus, address: str, is_agent: bool) -> None:
-        self._bus = bus
-        self._address = address
-        self.is_agent = is_agent
-        self.receive: Receive | None = None
-        self.changed: ConnectionChanged | None = None
-
-    @property
-    def address(self) -> str:
-        """Where casts to this endpoint go."""
-        return self._address
-
-    def start(self, receive: Receive, changed: ConnectionChanged) -> None:
-        """Join the bus; ``changed(True)`` is called before this returns."""
-        self.receive, self.changed = receive, changed
-        self._bus.join(self)
-        changed(True)
-
-    def broadcast(self, body: bytes) -> bool:
-        """Send to the other side, and to other schedulers if this is one."""
-        return self._bus.send(self, self._bus.hearers(self), body)
-
-    def tell_schedulers(self, body: bytes) -> bool:
-        """Send to all other schedulers."""
-        return self._bus.send(self, self._bus.schedulers(self), body)
-
-    def cast(self, address: str, body: bytes) -> bool:
-        """Send to one endpoint."""
-        return self._bus.send(self, [address], body)
-
-    def close(self) -> None:
-        """Leave the bus.  What is on its way to here is dropped."""
-        self._bus.leave(self)
-        self.receive = None
-
 
 class MemoryBus:
     """The state channel of one cell, in this process.  See the top of this module."""
@@ -107,7 +70,7 @@ class MemoryBus:
         self.counters = BusCounters()
         self._rng = Random(seed)
         self._now_s = 0.0
-        self._endpoints: dict[str, MemoryEndpoint] = {}
+        self._endpoints: dict[str, InProcessEndpoint] = {}
         self._flights: list[_Flight] = []
         self._sent = 0
         self._made = 0
@@ -123,22 +86,22 @@ class MemoryBus:
 
     # --- endpoints ---------------------------------------------------------------------------
 
-    def scheduler_endpoint(self, name: str) -> MemoryEndpoint:
+    def scheduler_endpoint(self, name: str) -> InProcessEndpoint:
         """An endpoint with an address of its own."""
         with self._lock:
             self._made += 1
-            return MemoryEndpoint(self, f"ssched.scheduler.{name}.{self._made}", is_agent=False)
+            return InProcessEndpoint(self, f"ssched.scheduler.{name}.{self._made}", is_agent=False)
 
-    def agent_endpoint(self, host: str) -> MemoryEndpoint:
+    def agent_endpoint(self, host: str) -> InProcessEndpoint:
         """The endpoint of the agent of ``host``; the newest one that started has the address."""
-        return MemoryEndpoint(self, agent_address(host), is_agent=True)
+        return InProcessEndpoint(self, agent_address(host), is_agent=True)
 
-    def join(self, endpoint: MemoryEndpoint) -> None:
+    def join(self, endpoint: InProcessEndpoint) -> None:
         """Begin to deliver to this endpoint."""
         with self._lock:
             self._endpoints[endpoint.address] = endpoint
 
-    def leave(self, endpoint: MemoryEndpoint) -> None:
+    def leave(self, endpoint: InProcessEndpoint) -> None:
         """Stop delivering to this endpoint."""
         with self._lock:
             if self._endpoints.get(endpoint.address) is endpoint:
@@ -181,19 +144,19 @@ class MemoryBus:
 
     # --- sending -----------------------------------------------------------------------------
 
-    def hearers(self, sender: MemoryEndpoint) -> list[str]:
+    def hearers(self, sender: InProcessEndpoint) -> list[str]:
         """Whom a broadcast of this endpoint reaches."""
         with self._lock:
             agents = [] if sender.is_agent else [o.address for o in self._endpoints.values() if o.is_agent]
             return self.schedulers(sender) + agents
 
-    def schedulers(self, sender: MemoryEndpoint) -> list[str]:
+    def schedulers(self, sender: InProcessEndpoint) -> list[str]:
         """All schedulers but this endpoint."""
         with self._lock:
             others = (other for other in self._endpoints.values() if other is not sender)
             return [other.address for other in others if not other.is_agent]
 
-    def send(self, sender: MemoryEndpoint, addresses: Sequence[str], body: bytes) -> bool:
+    def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool:
         """Put one message on its way to each of these."""
         with self._lock:
             if self._clock is not None:

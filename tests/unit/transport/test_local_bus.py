@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 
 from shared_scheduler.transport.bus import agent_address
-from shared_scheduler.transport.local_bus import LocalBus, LocalEndpoint
+from shared_scheduler.transport.in_process import InProcessEndpoint
+from shared_scheduler.transport.local_bus import LocalBus
 
 WAIT_S = 30.0
 
 
 def listening(
-    endpoint: LocalEndpoint, answer: Callable[[bytes], None] = lambda body: None
+    endpoint: InProcessEndpoint, answer: Callable[[bytes], None] = lambda body: None
 ) -> list[bytes]:
     """What this endpoint hears from now on."""
     heard: list[bytes] = []
@@ -83,7 +84,7 @@ def test_two_schedulers_that_speak_from_inside_their_decisions_do_not_wait_for_e
     meet = threading.Barrier(2)
     heard: list[str] = []
 
-    def take(endpoint: LocalEndpoint) -> Callable[[Sequence[bytes]], None]:
+    def take(endpoint: InProcessEndpoint) -> Callable[[Sequence[bytes]], None]:
         def receive(_bodies: Sequence[bytes]) -> None:
             with locks[endpoint.address]:
                 heard.append(endpoint.address)
@@ -94,7 +95,7 @@ def test_two_schedulers_that_speak_from_inside_their_decisions_do_not_wait_for_e
         each.start(take(each), lambda connected: None)
 
     # when both decide, and each tells the other
-    def decide(endpoint: LocalEndpoint) -> None:
+    def decide(endpoint: InProcessEndpoint) -> None:
         with locks[endpoint.address]:
             meet.wait(WAIT_S)
             endpoint.tell_schedulers(b"slice")

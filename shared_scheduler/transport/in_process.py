@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A participant of a bus inside one process; ``local_bus`` and ``memory_bus`` differ in how they deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shared_scheduler.transport.bus import ConnectionChanged, Receive
+
+
+class InProcessBus(Protocol):
+    """What an endpoint asks of its bus."""
+
+    def join(self, endpoint: InProcessEndpoint) -> None: ...
+    def leave(self, endpoint: InProcessEndpoint) -> None: ...
+    def hearers(self, sender: InProcessEndpoint) -> list[str]: ...
+    def schedulers(self, sender: InProcessEndpoint) -> list[str]: ...
+    def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool: ...
+
+
+class InProcessEndpoint:
+    """See ``bus.Endpoint``."""
+
+    def __init__(self, bus: InProcessBus, address: str, is_agent: bool) -> None:
+        self._bus = bus
+        self._address = address
+        self.is_agent = is_agent
+        self.receive: Receive | None = None
+        self.changed: ConnectionChanged | None = None
+
+    @property
+    def address(self) -> str:
+        """Where casts to this endpoint go."""
+        return self._address
+
+    def start(self, receive: Receive, changed: ConnectionChanged) -> None:
+        """Join the bus; ``changed(True)`` is called before this returns."""
+        self.receive, self.changed = receive, changed
+        self._bus.join(self)
+        changed(True)
+
+    def broadcast(self, body: bytes) -> bool:
+        """Send to the other side, and to other schedulers if this is one."""
+        return self._bus.send(self, self._bus.hearers(self), body)
+
+    def tell_schedulers(self, body: bytes) -> bool:
+        """Send to all other schedulers."""
+        return self._bus.send(self, self._bus.schedulers(self), body)
+
+    def cast(self, address: str, body: bytes) -> bool:
+        """Send to one endpoint."""
+        return self._bus.send(self, [address], body)
+
+    def close(self) -> None:
+        """Leave the bus.  What is on its way to here is dropped."""
+        self._bus.leave(self)
+        self.receive = None
