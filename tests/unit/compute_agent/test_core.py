@@ -204,6 +204,17 @@ class TestClaims:
         assert verdict.reason is not None and verdict.reason.code == RefusalCode.EXPIRED
         assert node.core.ledger.pending == {}
 
+    def test_a_claim_that_was_decided_on_a_forgotten_life_does_not_begin_again(self) -> None:
+        """The simulator's seed 34: memory lost, clock set back, and a copy of a claim that was built."""
+        node = Node()
+        node.start()
+
+        effects = node.send(claim("c1", "vm-1", seen_epoch=EPOCH + 1, seen_sequence=99))
+
+        (verdict,) = said(effects, Verdict)
+        assert verdict.reason is not None and verdict.reason.code == RefusalCode.EXPIRED
+        assert node.core.ledger.pending == {}
+
     def test_a_claim_that_came_and_went_between_two_increments_is_told_as_ended(self) -> None:
         node = Node()
         node.start()
