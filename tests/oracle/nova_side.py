@@ -25,7 +25,6 @@ CONF = nova.conf.CONF
 logging.getLogger("nova").setLevel(logging.CRITICAL)  # it says much about odd hosts, thousands of times
 objects.register_all()
 opts.register(CONF)
-CONF.set_override("service_down_time", 1_000_000)  # a busy machine makes no service late
 
 FILTERS = {one.__name__: one for one in filters.HostFilterHandler().get_all_classes()}
 WEIGHERS = weights.HostWeightHandler().get_all_classes()
@@ -42,8 +41,10 @@ def configured(options: dict[str, Any]) -> Iterator[None]:
     """Nova's options for the duration."""
     options = dict(options)
     metrics = options.pop("metrics")
-    given = [("filter_scheduler", name, value) for name, value in options.items()]
+    given: list[tuple[str | None, str, Any]] = [("filter_scheduler", name, value) for name, value in options.items()]
     given += [("metrics", name, value) for name, value in metrics.items()]
+    # a busy machine makes no service late
+    given.append((None, "service_down_time", 1_000_000))
     for group, name, value in given:
         CONF.set_override(name, value, group=group)
     try:
