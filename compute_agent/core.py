@@ -386,8 +386,9 @@ class AgentCore:
             return Reason(RefusalCode.WRONG_NODE, {"node": self.node})
         if not self.ready:
             return Reason(RefusalCode.NOT_AUTHORITATIVE, {"why": self._missing()})
-        if 0 < claim.seen_epoch < self.epoch:
-            # An earlier life may have judged it, and seen its end: it must not begin again.
+        if claim.seen_epoch not in (0, self.epoch):
+            # Another life may have judged it, and seen its end: it must not begin again.  A later epoch
+            # than ours is of a life whose memory is lost (epochs.py).
             seen: dict[str, Leaf] = {"seen_epoch": claim.seen_epoch, "epoch": self.epoch}
             return Reason(RefusalCode.EXPIRED, seen)
         waited_ms = int((now - arrived_at_s) * 1000)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from shared_scheduler.sim.invariants import INVARIANTS
@@ -16,18 +14,8 @@ from shared_scheduler.sim.world import Sizes
 #: each is a world of its own: sizes, weather, faults are drawn from it
 SEEDS = range(300)
 
-#: an open bug each, found and not mended yet: passing again is an error here, so that none is forgotten
-OPEN = {34: "an agent keeps a pending claim that nobody has any more (no_orphans)"}
 
-
-def seeds() -> list[Any]:
-    return [
-        pytest.param(seed, marks=pytest.mark.xfail(strict=True, reason=OPEN[seed])) if seed in OPEN else seed
-        for seed in SEEDS
-    ]
-
-
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_invariant_breaks(seed: int) -> None:
     plan = drawn(seed)
     assert run(plan).checkers.violations == [], plan.command()
