@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.realcloud.chaos import ground, run
+from tools.realcloud.chaos import command, ground, run
 from tools.realcloud.cloud import Cloud
 
 MINUTES = 1.0
@@ -28,6 +28,6 @@ def large_cloud(cloud: Cloud) -> Iterator[Cloud]:
 def test_after_a_minute_of_everything_all_pictures_agree_and_no_failure_lied(large_cloud: Cloud) -> None:
     report = run.run(large_cloud, SEED, MINUTES, say=print)
 
-    print(report)
+    print(command.told(report))
     assert report.wrong == []
     assert sum(count["ok"] for count in report.deeds.values()) > 0

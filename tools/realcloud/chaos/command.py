@@ -63,5 +63,5 @@ def told(report: run.Report) -> str:
     return "\n".join([
         f"seed {report.seed}, {report.minutes} minutes", *deeds,
         "failures:", *(failures or ["  none"]), "blows:", *(blows or ["  none"]),
-        "wrong:" if wrong else "nothing is wrong", *wrong,
+        "wrong:" if wrong else "nothing is wrong", *wrong, *report.lives,
     ])  # fmt: skip

@@ -11,7 +11,7 @@ from .. import audit
 from ..cloud import Cloud
 from ..errors import CloudError
 from ..tables import wait_followed, wait_idle
-from . import reasons
+from . import life, reasons
 from .disorder import Disorder
 from .ground import Ground, prepare
 from .servers import User
@@ -22,7 +22,6 @@ USERS = 4
 SETTLE_S = 90
 """How long the picture may take to become true after the last deed; claims of killed schedulers are looked for."""
 COMMAND_TIMEOUT_S = 300
-LIFE_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,8 @@ class Report:
     failures: dict[str, int]
     wrong: list[str]
     """Everything that is not as it has to be, a sentence each."""
+    lives: list[str]
+    """What was done to those that it names, and what was logged of them."""
 
 
 def run(cloud: Cloud, seed: int, minutes: float, say: Callable[[str], None], users: int = USERS) -> Report:
@@ -48,7 +49,9 @@ def run(cloud: Cloud, seed: int, minutes: float, say: Callable[[str], None], use
     lasted_min = round((time.monotonic() - began_at) / 60, 1)
     say("peace; now everything has to be true")
     wrong = [*judge(cloud), *reasons.lies(story, witness.memory), *leave(cloud)]
-    return Report(seed, lasted_min, story.counts(), story.blow_counts(), reasons.why_counts(story.failed()), wrong)
+    failures = reasons.why_counts(story.failed())
+    lives = life.lives(cloud, story, wrong)
+    return Report(seed, lasted_min, story.counts(), story.blow_counts(), failures, wrong, lives)
 
 
 def live(ground: Ground, story: Story, witness: Witness, seed: int, minutes: float, users: int) -> None:

@@ -9,7 +9,7 @@ from .. import moves
 from ..errors import CloudError
 from .disorder import Disorder
 from .ground import FLAVORS, IMAGES, ZONES, Ground
-from .story import Deed, Story, Wish
+from .story import Story, Wish
 
 SERVERS_MAX = 10
 BOOT_SHARE = 0.4
@@ -204,8 +204,3 @@ class User:
             server.state, server.host = end.state, end.host or server.host
         self._story.end(deed, end.ok, end.why)
         return end
-
-
-def deeds_of(story: Story, server: str) -> list[Deed]:
-    """The life of a server, for a report."""
-    return [deed for deed in story.deeds if server in deed.server]
