@@ -77,12 +77,22 @@ def candidates_on(decision: Decision, node: str) -> tuple[Candidate, ...]:
 class Planner:
     """Decides for requests; knows nothing of what becomes of its choices."""
 
-    def __init__(self, table: HostTable, decider: Decider, judge: HostJudge, claims: Claims, nodes: Nodes) -> None:
+    def __init__(
+        self,
+        table: HostTable,
+        decider: Decider,
+        judge: HostJudge,
+        claims: Claims,
+        nodes: Nodes,
+        last_words_max: int = 0,
+    ) -> None:
+        """``last_words_max``: see ``core.settings``."""
         self._table = table
         self._decider = decider
         self._judge = judge
         self._claims = claims
         self._nodes = nodes
+        self._last_words_max = last_words_max
         self._only_count = 0
 
     # -- one instance
@@ -95,7 +105,7 @@ class Planner:
         except DecisionError as error:
             return Refusal(str(error), False, bad_request=True)
         work.journal.decided(decision)
-        for node in self._walk(decision, seat):
+        for node in self._hosts(work, request, seat, decision):
             if request.claim and request.forms and decision.asks_placement(node):
                 return Question(node)
             found = self._verify(work, request, seat, node, candidates_on(decision, node))
@@ -132,9 +142,21 @@ class Planner:
         choice = Choice(node, view.host, view.nodename, view.cell, approval.candidate, approval.limits)
         return Selected(choice, approval.topology, approval.take)
 
-    def _decide(self, work: Work, request: Request, seat: Seat) -> Decision:
+    def _decide(self, work: Work, request: Request, seat: Seat, screens: bool = True) -> Decision:
         excluded = self._nodes.quarantined.union(seat.out)
-        return self._decider.decide(request, seat.index, excluded, work.narrowing)
+        return self._decider.decide(request, seat.index, excluded, work.narrowing, screens)
+
+    def _hosts(self, work: Work, request: Request, seat: Seat, decision: Decision) -> Iterator[str]:
+        """Those that pass.  Then a few that only a screen left out: the judge has the last word, and
+        tells why not better than a screen can."""
+        yield from self._walk(decision, seat)
+        if not decision.screened or seat.last_words >= self._last_words_max:
+            return
+        for node in self._walk(self._decide(work, request, seat, screens=False), seat):
+            if seat.last_words >= self._last_words_max:
+                return
+            seat.last_words += 1
+            yield node
 
     def _walk(self, decision: Decision, seat: Seat) -> Iterator[str]:
         """The hosts of a decision, best first, that have room for another claim in flight."""

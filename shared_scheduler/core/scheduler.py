@@ -90,7 +90,9 @@ class SchedulerCore:
         self.watch = Watch(settings, table, self.timers)
         self.claims = Claims(identity, settings, table, self.timers, self.watch)
         self.doubt = Doubt(settings, self.timers, self.nodes)
-        self.planner = Planner(table, decider, judge, self.claims, self.nodes)
+        self.planner = Planner(
+            table, decider, judge, self.claims, self.nodes, settings.last_words_max
+        )
         self.requests = Requests(settings, self.timers, self.planner, self.claims, self.nodes, self.doubt)
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
         self._rings: dict[str, Callable[[Turn, str], None]] = {

@@ -52,6 +52,9 @@ class Settings:
     cleanup_s: float = 2.0
     #: hosts tried for one instance (claimed, or asked of Placement) before the request fails
     attempts_max: int = 30
+    #: hosts that fell to a screen alone and are judged before an instance has no host; 0 where the judge
+    #: knows no more than the screen
+    last_words_max: int = 0
     #: requests at once; more are refused at once rather than late
     requests_max: int = 1_000
     #: claims that have not ended; a request that needs more is refused

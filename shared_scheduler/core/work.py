@@ -50,6 +50,8 @@ class Seat:
     #: hosts that refused this instance, and the last reason
     out: dict[str, Reason] = field(default_factory=dict)
     attempts: int = 0
+    #: hosts judged although a screen had left them out
+    last_words: int = 0
 
     def reopen(self) -> None:
         """Its host is lost; decide it again."""

@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 
 from shared_scheduler.decision.candidates import forms_on, is_placements_word
+from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.pick import order
 from shared_scheduler.decision.record import DecisionCounts, Weighed
@@ -17,6 +18,8 @@ from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
 
 #: hosts that a decision's counts name
 BEST_MAX = 5
+#: codes of the filters that leave the exact answer to Nova's own
+SCREENS = frozenset(code for code, native in NATIVE_FILTERS.items() if native.screens)
 
 
 class Decision:
@@ -98,6 +101,11 @@ class Decision:
     def stale_mirror(self) -> bool:
         """Whether a host fell to what Placement may correct; no host at all is one that we miss."""
         return not self.hosts or any(is_placements_word(code) for code in self.reasons)
+
+    @property
+    def screened(self) -> bool:
+        """Whether a host fell to a filter that only screens."""
+        return not SCREENS.isdisjoint(self.reasons)
 
     def counts(self) -> DecisionCounts:
         """For the record."""

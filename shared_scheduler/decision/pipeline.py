@@ -83,9 +83,11 @@ class Decider:
         index: int = 0,
         excluded: Iterable[str] = (),
         narrowing: Narrowing | None = None,
+        screens: bool = True,
     ) -> Decision:
         """Rank the hosts for instance ``index``.  ``excluded`` are nodes that were tried.
 
+        Without ``screens``, what they ask is left to the caller's judge.
         Raises ``DecisionError`` where the request cannot be decided on any host.
         """
         look = self.look(request, index)
@@ -93,7 +95,8 @@ class Decider:
         early = [*placement_stages(look), *target_stages(look, excluded)]
         left = run_stages(look, early, mask, left, reasons)
         if left and not skips_filters(request):
-            left = self._filter(look, mask, left, reasons, narrowing)
+            filters = self._filters if screens else [f for f in self._filters if not screening(f)]
+            left = _filter(FilterRun(look, mask, left, reasons, narrowing), filters)
         slots = None if left == look.high else np.flatnonzero(mask)
         weights = self._totals.weigh(look, slots, left)
         if slots is None:
@@ -145,21 +148,19 @@ class Decider:
                 reasons["cell_disabled"] -= extra
         return mask, left, reasons
 
-    def _filter(
-        self,
-        look: Look,
-        mask: BoolArray,
-        left: int,
-        reasons: dict[str, int],
-        narrowing: Narrowing | None,
-    ) -> int:
-        run = FilterRun(look, mask, left, reasons, narrowing)
-        for one in self._filters:
-            if not run.left:
-                break
-            run.filter(one)
-        run.finish()
-        return run.left
+
+def _filter(run: FilterRun, filters: Iterable[NativeFilter | ForeignFilter]) -> int:
+    for one in filters:
+        if not run.left:
+            break
+        run.filter(one)
+    run.finish()
+    return run.left
+
+
+def screening(one: NativeFilter | ForeignFilter) -> bool:
+    """Whether it only guesses what Nova's filter of that name would say."""
+    return isinstance(one, NativeFilter) and one.screens
 
 
 def filters_of(

@@ -20,6 +20,10 @@ from shared_scheduler.state.numbers import DefaultRatios
 
 CONF = nova.conf.CONF
 
+#: Hosts that Nova's NUMA and PCI filters look at before "no host", where only our screens had spoken: the
+#: record then has Nova's reasons, and a screen that is wrong costs time instead of a server.
+LAST_WORDS_MAX = 3
+
 #: Options of Nova that stock takes over at a restart only, and that we take over at SIGHUP.
 RELOADED: Mapping[str, Sequence[cfg.Opt]] = {
     "filter_scheduler": scheduler_options.filter_scheduler_opts,
@@ -84,6 +88,7 @@ def core_settings() -> Settings:
     return Settings(
         verdict_timeout_s=ours.verdict_timeout_s,
         attempts_max=ours.attempts_max,
+        last_words_max=LAST_WORDS_MAX,
         requests_max=ours.requests_max,
         silent_after_s=ours.agent_silent_after_s,
         refusals_max=ours.refusals_max,

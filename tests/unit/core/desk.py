@@ -13,8 +13,9 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.judge import AcceptAll, Approval, HostJudge
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.settings import Identity, Settings
-from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.pipeline import NOVA_DEFAULTS, Decider
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
+from shared_scheduler.decision.settings import DecisionSettings
 from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import (
@@ -157,14 +158,19 @@ class Picky:
 class Desk:
     """The core, and what it has asked for so far.  ``now`` is the time, moved by hand."""
 
-    def __init__(self, judge: HostJudge | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        judge: HostJudge | None = None,
+        decision: DecisionSettings = NOVA_DEFAULTS,
+        **settings: Any,
+    ) -> None:
         self.table = HostTable()
         self.now = 100.0
         self.core = SchedulerCore(
             Identity(ME, 1),
             Settings(**settings),
             self.table,
-            Decider(self.table),
+            Decider(self.table, decision),
             judge or AcceptAll(),
             Random(1),
         )

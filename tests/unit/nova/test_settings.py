@@ -34,7 +34,7 @@ def test_novas_defaults_are_the_pure_packages_defaults() -> None:
 
 
 def test_our_defaults_are_the_cores_defaults() -> None:
-    assert settings.core_settings() == Settings()
+    assert settings.core_settings() == Settings(last_words_max=settings.LAST_WORDS_MAX)
     assert settings.intervals() == Intervals()
     assert settings.default_ratios() == DefaultRatios()
 

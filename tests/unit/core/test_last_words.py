@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a screen leaves no host, Nova's own filter has the last word on a few of them."""
+
+from __future__ import annotations
+
+import json
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.settings import DecisionSettings
+from tests.unit.core.desk import Desk, Picky, only, only_claim, request
+
+#: one device of a kind that no node has
+ASKED = json.dumps(
+    {"numa": None, "pci": [{"nova_object.data": {"count": 1, "spec": [{"vendor_id": "8086"}]}}]}
+)
+NODES = ("node-1", "node-2", "node-3", "node-4")
+
+
+def with_a_device(**changes: object) -> Request:
+    return request(topology=ASKED, has_pci=True, **changes)
+
+
+def desk_of(judge: Picky, last_words_max: int) -> Desk:
+    decision = DecisionSettings(enabled_filters=("PciPassthroughFilter",))
+    return Desk(judge, decision, last_words_max=last_words_max).with_agents(*NODES)
+
+
+def test_the_judge_tells_of_the_best_few_why_not() -> None:
+    # given four hosts without the device, and Nova's filter that sees it the same way
+    judge = Picky(*NODES)
+    desk = desk_of(judge, last_words_max=2)
+
+    # when no host is left
+    fail = only(ef.Fail, desk.ask(with_a_device()))
+
+    # then two of them were shown to it, and the record has its words beside what the others fell to
+    assert len(set(judge.asked)) == len(judge.asked) == 2
+    assert [attempt.detail for attempt in fail.record.attempts] == [{"filter": "PickyFilter"}] * 2
+    assert "PciPassthroughFilter: 4" in fail.text
+
+
+def test_a_host_that_the_judge_approves_is_taken_whatever_the_screen_says() -> None:
+    desk = desk_of(Picky("node-1", "node-2"), last_words_max=3)
+    assert only_claim(desk.ask(with_a_device())).node in ("node-3", "node-4")
+
+
+def test_hosts_that_fell_to_anything_else_are_not_shown() -> None:
+    judge = Picky()
+    desk = desk_of(judge, last_words_max=3)
+    only(ef.Fail, desk.ask(with_a_device(force_hosts=("nowhere",), check_type=True)))
+    assert judge.asked == []
+
+
+def test_where_the_judge_knows_no_more_than_the_screen_it_is_not_asked() -> None:
+    judge = Picky()
+    only(ef.Fail, desk_of(judge, last_words_max=0).ask(with_a_device()))
+    assert judge.asked == []
