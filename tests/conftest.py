@@ -45,15 +45,33 @@ def pytest_runtest_makereport(
     return report
 
 
+SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")
+"""About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For several workers (``tools/test``): there is one cloud, and a file's tests share its fixtures.
+    """For several workers (``tools/test``): there are two clouds, and a file's tests share its fixtures.
 
-    Before xdist's own hook, which reads these marks.
+    Before xdist's own hook, which reads these marks. The clouds come first: they take the longest.
     """
+    items.sort(key=_turn)
     for item in items:
-        on_cloud = "running_cloud" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("cloud" if on_cloud else item.nodeid.split("::")[0]))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    if "running_cloud" not in getattr(item, "fixturenames", ()):
+        return item.nodeid.split("::")[0]
+    return "cloud2" if item.path.stem in SECOND_CLOUD else "cloud1"
+
+
+def _turn(item: pytest.Item) -> tuple[str, int]:
+    """Groups of clouds by their name, then all others as they were collected."""
+    group = _group(item)
+    if not group.startswith("cloud"):
+        return "others", 0
+    return group, SECOND_CLOUD.index(item.path.stem) if group == "cloud2" else 0
 
 
 def pytest_report_header(config: Any) -> str:
