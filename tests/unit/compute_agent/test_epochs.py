@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 from compute_agent import events as ev
+from compute_agent.core import AgentCore
 from compute_agent.effects import (
     Broadcast,
     Keep,
@@ -26,8 +27,18 @@ from shared_scheduler.protocol.messages import (
     Verdict,
 )
 from shared_scheduler.protocol.window import Freshness, MessageWindow
-from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, Node, notices, said
-from tests.unit.compute_agent.worlds import HOST, NODE, claim, report
+from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
+from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim, report
+
+
+def life(seed: int) -> Node:
+    """A life whose chances are its own."""
+    node = Node()
+    node.core = AgentCore(
+        NODE, HOST, "ssched.agent.cmp-1", EPOCH, SlotFit(), SETTINGS, random.Random(seed), node.now
+    )
+    node.start()
+    return node
 
 
 class TestReload:
@@ -63,6 +74,16 @@ class TestEpochOfThePast:
         assert effects.index(KeepEpoch(NODE, EPOCH + 101)) < effects.index(Broadcast(told))
         assert NoticeCode.EPOCH_BEGUN in notices(effects)
         assert {beat.epoch for beat in said(node.pass_s(20), Beat)} == {EPOCH + 101}
+
+    def test_two_lives_that_are_told_the_same_epoch_do_not_come_to_one(self) -> None:
+        """Each had lost its memory, and another scheduler told it of the epoch before both."""
+        lives = [life(seed) for seed in range(50)]
+
+        for node in lives:
+            node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
+
+        assert all(node.core.epoch > EPOCH + 100 for node in lives)
+        assert len({node.core.epoch for node in lives}) == len(lives)
 
     def test_a_window_that_followed_the_future_follows_the_agent_again(self) -> None:
         window = MessageWindow(NODE, random.Random(1), TokenBucket(10, 10))
