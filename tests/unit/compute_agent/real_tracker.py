@@ -38,6 +38,9 @@ class Driver:
     def node_is_available(self, nodename: str) -> bool:
         return nodename == HOST
 
+    def cleanup_host(self, host: str) -> None:
+        """nova-compute ends."""
+
 
 class Tracker(ResourceTracker):  # type: ignore[misc]
     """Nova's, but its Placement is a tree in memory, and an audit finds what is given."""

@@ -74,7 +74,7 @@ class Compute:
         return Agent(
             tracker.host, Channel(self.bus.agent_endpoint(tracker.host)),
             PlacementReader(self.placement), NothingKept(), next(self.epochs), SlotFit(), Settings(),
-            random.Random(1),
+            random.Random(1), mode="embedded",
         )  # fmt: skip
 
     def start(self) -> Any:
@@ -155,6 +155,46 @@ def test_a_nova_compute_that_begins_anew_has_a_new_agent(compute: Compute, sched
 
     told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Goodbye | Snapshot)]
     assert told == [(Snapshot, 1), (Goodbye, 1), (Snapshot, 2)]
+
+
+def test_a_nova_compute_that_ends_says_goodbye(compute: Compute, scheduler: Scheduler) -> None:
+    tracker = compute.start()
+    assert scheduler.leaf("agent.mode") == "embedded"
+
+    tracker.driver.cleanup_host(host=HOST)  # the last thing that its manager does
+
+    assert isinstance(scheduler.heard[-1], Goodbye)
+
+
+def test_a_service_that_is_started_again_is_heard_of_again(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    tracker = compute.start()
+    for _ in range(2):
+        tracker.driver.cleanup_host(host=HOST)
+        tracker.update_available_resource(CONTEXT, HOST, startup=True)
+
+    told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Goodbye | Snapshot)]
+    assert told == [
+        (Snapshot, 1), (Goodbye, 1), (Snapshot, 2), (Goodbye, 2), (Snapshot, 3),
+    ]  # fmt: skip
+
+
+def test_a_driver_that_fails_to_clean_up_is_heard_all_the_same(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    tracker = compute.trackers()
+
+    def fails(host: str) -> None:
+        raise RuntimeError("libvirt is away")
+
+    tracker.driver.cleanup_host = fails
+    tracker.update_available_resource(CONTEXT, HOST, startup=True)
+
+    with pytest.raises(RuntimeError, match="libvirt is away"):
+        tracker.driver.cleanup_host(host=HOST)
+
+    assert isinstance(scheduler.heard[-1], Goodbye)
 
 
 def test_a_scheduler_that_starts_later_is_told_what_is_there(compute: Compute, bus: LocalBus) -> None:
