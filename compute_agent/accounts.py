@@ -8,11 +8,11 @@ showed it).  A read that began earlier than that changes nothing about the consu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from compute_agent.events import ProviderFacts
 from shared_scheduler.protocol.messages import Allocations, Leaf
 from shared_scheduler.state import leaves
+from shared_scheduler.state.providers import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Accounts:
     """Providers and consumers of one node's tree."""
 
     def __init__(self) -> None:
-        self.providers: dict[str, ProviderFacts] = {}
+        self.providers: dict[str, Provider] = {}
         self.beliefs: dict[str, Belief] = {}
         self.tree_known = False
         self.allocations_known = False
 
-    def set_tree(self, providers: Iterable[ProviderFacts]) -> bool:
+    def set_tree(self, providers: Iterable[Provider]) -> bool:
         """Take a read tree; True if the set of providers changed.
 
         A provider whose content is the same keeps the generation it had: writing an allocation
@@ -40,10 +40,10 @@ class Accounts:
         """
         before = self.providers
         self.providers = {
-            facts.uuid: before[facts.uuid]
-            if facts.uuid in before and _same_content(before[facts.uuid], facts)
-            else facts
-            for facts in providers
+            provider.uuid: before[provider.uuid]
+            if provider.uuid in before and _same_content(before[provider.uuid], provider)
+            else provider
+            for provider in providers
         }
         self.tree_known = bool(self.providers)
         return before.keys() != self.providers.keys()
@@ -81,25 +81,8 @@ class Accounts:
         return belief.allocations if belief else {}
 
     def leaves(self) -> dict[str, Leaf]:
-        return {leaves.PROVIDER + uuid: _leaf(facts) for uuid, facts in self.providers.items()}
+        return {leaves.PROVIDER + uuid: provider.to_leaf() for uuid, provider in self.providers.items()}
 
 
-def _same_content(one: ProviderFacts, other: ProviderFacts) -> bool:
-    return (one.name, one.parent, one.inventories, one.traits, one.aggregates) == (
-        other.name,
-        other.parent,
-        other.inventories,
-        other.traits,
-        other.aggregates,
-    )
-
-
-def _leaf(facts: ProviderFacts) -> Leaf:
-    return {
-        "name": facts.name,
-        "parent": facts.parent,
-        "generation": facts.generation,
-        "inventories": {rc: list(row.to_leaf()) for rc, row in sorted(facts.inventories.items())},
-        "traits": [*sorted(facts.traits)],
-        "aggregates": [*sorted(facts.aggregates)],
-    }
+def _same_content(one: Provider, other: Provider) -> bool:
+    return one == replace(other, generation=one.generation)

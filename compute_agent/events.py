@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared_scheduler.protocol.messages import Allocations, Leaf, Message
-from shared_scheduler.state.resources import Inventory
+from shared_scheduler.state.providers import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class TrackerConnected:
-    """Something speaks for nova-compute from now on: ``mode`` is "tap" or "fallback".
+    """Something speaks for nova-compute from now on: ``mode`` is that of ``agent.mode``.
 
     What it reports first is complete; until then the node is not authoritative.
     """
@@ -80,23 +80,10 @@ class TreeChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderFacts:
-    """One resource provider as Placement describes it; ``inventories`` by resource class."""
-
-    uuid: str
-    name: str
-    parent: str | None
-    generation: int
-    inventories: Mapping[str, Inventory]
-    traits: frozenset[str] = frozenset()
-    aggregates: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class TreeRead:
     """The answer to ``ReadTree``: all providers of the node's tree, empty while it has none."""
 
-    providers: tuple[ProviderFacts, ...]
+    providers: tuple[Provider, ...]
     started_at_s: float
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import loading as ks_loading
 
-from compute_agent.events import ProviderFacts
 from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
 
 GROUP = "placement"
@@ -62,9 +62,9 @@ class PlacementReader:
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
         self._lock = threading.Lock()
-        self._known: dict[str, ProviderFacts] = {}
+        self._known: dict[str, Provider] = {}
 
-    def tree(self, node: str) -> tuple[ProviderFacts, ...]:
+    def tree(self, node: str) -> tuple[Provider, ...]:
         """All providers of the node's tree, empty if it has none yet.  Raises ``PlacementError``."""
         rows = self._get(f"/resource_providers?in_tree={node}")["resource_providers"]
         return tuple(self._provider(row) for row in rows)
@@ -78,7 +78,7 @@ class PlacementReader:
                 found.setdefault(consumer, {})[provider] = dict(held["resources"])
         return dict(found)
 
-    def _provider(self, row: dict[str, Any]) -> ProviderFacts:
+    def _provider(self, row: dict[str, Any]) -> Provider:
         uuid, generation = row["uuid"], row["generation"]
         with self._lock:
             known = self._known.get(uuid)
@@ -86,18 +86,18 @@ class PlacementReader:
             return known
         path = f"/resource_providers/{uuid}"
         inventories = self._get(f"{path}/inventories")["inventories"]
-        facts = ProviderFacts(
+        provider = Provider(
             uuid=uuid,
             name=row["name"],
             parent=row.get("parent_provider_uuid"),
             generation=generation,
-            inventories={rc: _inventory(values) for rc, values in inventories.items()},
+            inventories={rc: Inventory.from_answer(values) for rc, values in inventories.items()},
             traits=frozenset(self._get(f"{path}/traits")["traits"]),
             aggregates=frozenset(self._get(f"{path}/aggregates")["aggregates"]),
         )
         with self._lock:
-            self._known[uuid] = facts
-        return facts
+            self._known[uuid] = provider
+        return provider
 
     def _get(self, path: str) -> dict[str, Any]:
         try:
@@ -110,14 +110,3 @@ class PlacementReader:
             raise PlacementError(f"GET {path}: {type(error).__name__}: {error}") from error
         except ValueError as error:
             raise PlacementError(f"GET {path}: the answer is no JSON: {error}") from error
-
-
-def _inventory(values: dict[str, Any]) -> Inventory:
-    return Inventory(
-        total=values["total"],
-        reserved=values["reserved"],
-        min_unit=values["min_unit"],
-        max_unit=values["max_unit"],
-        step_size=values["step_size"],
-        allocation_ratio=float(values["allocation_ratio"]),
-    )

@@ -18,6 +18,7 @@ from shared_scheduler.placement.connection import Transport
 from shared_scheduler.placement.policy import Standing
 from shared_scheduler.placement.reply import Meaning, Reply
 from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.state.resources import Inventory
 
 #: One small call.
 TIMEOUT_S = 10.0
@@ -71,31 +72,14 @@ class ConsumerWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
-    """One resource provider as the list shows it."""
+class ListedProvider:
+    """One resource provider as the list shows it: without what it has."""
 
     uuid: str
     name: str
     generation: int
     parent: str | None
     root: str
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """One resource class of a provider."""
-
-    total: int
-    reserved: int = 0
-    min_unit: int = 1
-    max_unit: int = 2147483647
-    step_size: int = 1
-    allocation_ratio: float = 1.0
-
-    @property
-    def capacity(self) -> int:
-        """What may be used in all; Placement's rule in Python doubles (placement.md 1.3)."""
-        return int((self.total - self.reserved) * self.allocation_ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +168,7 @@ class PlacementClient:
 
     # -- providers ---------------------------------------------------------------------------
 
-    def providers(self, in_tree: str = "", required: str = "") -> tuple[Provider, ...]:
+    def providers(self, in_tree: str = "", required: str = "") -> tuple[ListedProvider, ...]:
         """Providers of one tree, or with one trait, or all of the cloud."""
         asked = {"in_tree": in_tree, "required": required}
         query = urlencode({name: value for name, value in asked.items() if value})
@@ -203,15 +187,15 @@ class PlacementClient:
     def inventories(self, provider: str) -> dict[str, Inventory]:
         """Resource class to inventory."""
         body = self._get(f"/resource_providers/{provider}/inventories")
-        return {name: Inventory(**item) for name, item in body["inventories"].items()}
+        return {rc: Inventory.from_answer(row) for rc, row in body["inventories"].items()}
 
-    def traits(self, provider: str) -> list[str]:
-        """Sorted."""
-        return sorted(self._get(f"/resource_providers/{provider}/traits")["traits"])
+    def traits(self, provider: str) -> frozenset[str]:
+        """Names of its traits."""
+        return frozenset(self._get(f"/resource_providers/{provider}/traits")["traits"])
 
-    def aggregates(self, provider: str) -> list[str]:
-        """Sorted aggregate uuids."""
-        return sorted(self._get(f"/resource_providers/{provider}/aggregates")["aggregates"])
+    def aggregates(self, provider: str) -> frozenset[str]:
+        """Uuids of the aggregates that it is in."""
+        return frozenset(self._get(f"/resource_providers/{provider}/aggregates")["aggregates"])
 
     def allocations(self, provider: str) -> dict[str, dict[str, int]]:
         """Consumer uuid to what it takes from this provider."""
@@ -288,8 +272,8 @@ def _summary(uuid: str, item: Mapping[str, Any]) -> Summary:
     )
 
 
-def _provider(item: Mapping[str, Any]) -> Provider:
-    return Provider(
+def _provider(item: Mapping[str, Any]) -> ListedProvider:
+    return ListedProvider(
         item["uuid"], item["name"], item["generation"],
         item["parent_provider_uuid"], item["root_provider_uuid"],
     )  # fmt: skip

@@ -10,22 +10,19 @@ instead of five.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shared_scheduler.placement.client import Inventory, PlacementClient, Provider, Summary
+from shared_scheduler.placement.client import ListedProvider, PlacementClient, Summary
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.leaves import PROVIDER
-from shared_scheduler.state.providers import SHARING_TRAIT
-from shared_scheduler.state.providers import Provider as SharingProvider
-from shared_scheduler.state.resources import Inventory as SharedInventory
+from shared_scheduler.state.providers import SHARING_TRAIT, Provider
+from shared_scheduler.state.resources import Inventory
 
 #: Providers remembered; beyond that everything is forgotten, which costs reads and nothing else.
 MAX_PROVIDERS = 50_000
 #: A consumer that stands for all of a provider's consumers while only their sum is known.
 SUM_OF = "sum-of-"
-#: The largest amount of one allocation where Placement was not told of one.
-UNLIMITED = 2147483647
 
 Consumers = dict[str, dict[str, dict[str, int]]]
 
@@ -40,8 +37,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    generation: int
-    leaf: dict[str, Leaf]
+    provider: Provider
     consumers: Mapping[str, Mapping[str, int]]
 
     def used(self) -> dict[str, int]:
@@ -82,17 +78,17 @@ class PlacementMirror:
     def read(self, node: str) -> Tree:
         """The tree of one node as it is now; empty if Placement does not know it."""
         tree = Tree()
-        for provider in self._client.providers(in_tree=node):
-            known = self._provider(provider)
-            tree.leaves[PROVIDER + provider.uuid] = known.leaf
-            _add(tree.consumers, provider.uuid, known.consumers)
+        for listed in self._client.providers(in_tree=node):
+            known = self._read(listed)
+            tree.leaves[PROVIDER + listed.uuid] = known.provider.to_leaf()
+            _add(tree.consumers, listed.uuid, known.consumers)
         return tree
 
-    def sharing(self) -> dict[str, SharingProvider]:
+    def sharing(self) -> dict[str, Provider]:
         """All providers that share with other trees, with what all their consumers leave of them."""
         return {
-            provider.uuid: _sharing(provider.uuid, self._provider(provider))
-            for provider in self._client.providers(required=SHARING_TRAIT)
+            listed.uuid: _sharing(self._read(listed))
+            for listed in self._client.providers(required=SHARING_TRAIT)
         }
 
     def overview(self, resources: str = "MEMORY_MB:1") -> dict[str, Tree]:
@@ -113,61 +109,39 @@ class PlacementMirror:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _provider(self, provider: Provider) -> _Known:
+    def _read(self, listed: ListedProvider) -> _Known:
         with self._lock:
-            known = self._known.get(provider.uuid)
-        if known is None or known.generation != provider.generation:
-            known = self._read_provider(provider)
-        elif known.used() != _positive(self._client.usages(provider.uuid)):
-            consumers = self._client.allocations(provider.uuid)
-            known = _Known(known.generation, known.leaf, consumers)
+            known = self._known.get(listed.uuid)
+        if known is None or known.provider.generation != listed.generation:
+            known = self._read_all(listed)
+        elif known.used() != _positive(self._client.usages(listed.uuid)):
+            known = _Known(known.provider, self._client.allocations(listed.uuid))
         else:
             return known
         with self._lock:
             if len(self._known) >= self._max_providers:
                 self._known.clear()
-            self._known[provider.uuid] = known
+            self._known[listed.uuid] = known
         return known
 
-    def _read_provider(self, provider: Provider) -> _Known:
-        inventories = self._client.inventories(provider.uuid)
-        leaf = _leaf(
-            provider.name, provider.parent, provider.generation, inventories,
-            self._client.traits(provider.uuid), self._client.aggregates(provider.uuid),
+    def _read_all(self, listed: ListedProvider) -> _Known:
+        uuid, ask = listed.uuid, self._client
+        provider = Provider(
+            uuid, listed.name, listed.parent, listed.generation,
+            ask.inventories(uuid), ask.traits(uuid), ask.aggregates(uuid),
         )  # fmt: skip
-        consumers = self._client.allocations(provider.uuid)
-        return _Known(provider.generation, leaf, consumers)
+        return _Known(provider, ask.allocations(uuid))
 
 
-def _leaf(
-    name: str,
-    parent: str | None,
-    generation: int,
-    inventories: Mapping[str, Inventory],
-    traits: Iterable[str],
-    aggregates: Iterable[str],
-) -> dict[str, Leaf]:
-    """The shape of state/leaves.py."""
-    rows: dict[str, Leaf] = {
-        rc: [row.total, row.reserved, row.min_unit, row.max_unit, row.step_size,
-             row.allocation_ratio]
-        for rc, row in sorted(inventories.items())
-    }  # fmt: skip
-    return {
-        "name": name, "parent": parent, "generation": generation, "inventories": rows,
-        "traits": list(traits), "aggregates": list(aggregates),
-    }  # fmt: skip
-
-
-def _sharing(uuid: str, known: _Known) -> SharingProvider:
+def _sharing(known: _Known) -> Provider:
     """Its generation moves with each allocation, and the table looks at all rows when this changes."""
     used = known.used()
-    found = SharingProvider.from_leaf(uuid, {**known.leaf, "generation": 0})
-    rows = {rc: _left_of(row, used.get(rc, 0)) for rc, row in found.inventories.items()}
-    return replace(found, inventories={rc: row for rc, row in rows.items() if row.max_unit > 0})
+    rows = {rc: _left_of(row, used.get(rc, 0)) for rc, row in known.provider.inventories.items()}
+    inventories = {rc: row for rc, row in rows.items() if row.max_unit > 0}
+    return replace(known.provider, generation=0, inventories=inventories)
 
 
-def _left_of(row: SharedInventory, used: int) -> SharedInventory:
+def _left_of(row: Inventory, used: int) -> Inventory:
     """What is free bounds one allocation; rounded up to a power of two, so that it changes rarely."""
     free = row.capacity - used
     bound = 1 << (free - 1).bit_length() if free > 0 else 0
@@ -175,12 +149,11 @@ def _left_of(row: SharedInventory, used: int) -> SharedInventory:
 
 
 def _rough_leaf(summary: Summary) -> dict[str, Leaf]:
-    rows = {
-        name: Inventory(capacity, max_unit=UNLIMITED)
-        for name, capacity in summary.capacity.items()
-        if capacity > 0
-    }
-    return _leaf("", summary.parent, 0, rows, summary.traits, ())
+    rows = {rc: Inventory(capacity) for rc, capacity in summary.capacity.items() if capacity > 0}
+    rough = Provider(
+        summary.uuid, parent=summary.parent, inventories=rows, traits=frozenset(summary.traits)
+    )
+    return rough.to_leaf()
 
 
 def _add(

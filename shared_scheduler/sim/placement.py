@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compute_agent.events import ProviderFacts
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.state.fits import Shortage, first_shortage
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory, add_amounts, same_allocations
 
 
@@ -38,7 +38,7 @@ class SimPlacement:
 
     races: bool = True
     up: bool = True
-    providers: dict[str, ProviderFacts] = field(default_factory=dict)
+    providers: dict[str, Provider] = field(default_factory=dict)
     consumers: dict[str, Allocations] = field(default_factory=dict)
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
     _used: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class SimPlacement:
 
     def add_provider(self, node: str, name: str, inventories: Mapping[str, Inventory]) -> None:
         """A compute node's root provider."""
-        self.providers[node] = ProviderFacts(node, name, None, 1, inventories)
+        self.providers[node] = Provider(node, name, None, 1, inventories)
         self._on.setdefault(node, {})
 
-    def tree(self, node: str) -> tuple[ProviderFacts, ...]:
+    def tree(self, node: str) -> tuple[Provider, ...]:
         """The providers of a node's tree."""
         return (self.providers[node],) if node in self.providers else ()
 

@@ -61,9 +61,9 @@ class Provider:
             "name": self.name,
             "parent": self.parent,
             "generation": self.generation,
-            "inventories": {rc: list(row.to_leaf()) for rc, row in self.inventories.items()},
-            "traits": list(sorted(self.traits)),
-            "aggregates": list(sorted(self.aggregates)),
+            "inventories": {rc: [*row.to_leaf()] for rc, row in sorted(self.inventories.items())},
+            "traits": [*sorted(self.traits)],
+            "aggregates": [*sorted(self.aggregates)],
         }
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from shared_scheduler.protocol.messages import Allocations
@@ -55,6 +55,11 @@ class Inventory:
         if made.step_size < 1 or made.total < 0:
             raise MalformedInventoryError(f"not an inventory: {leaf!r}: step_size or total")
         return made
+
+    @classmethod
+    def from_answer(cls, answer: Mapping[str, Any]) -> Inventory:
+        """From Placement's ``GET /resource_providers/{uuid}/inventories``, one class of it."""
+        return cls(**{each.name: answer[each.name] for each in fields(cls)})
 
     def to_leaf(self) -> list[int | float]:
         """The inverse of ``from_leaf``."""

@@ -19,6 +19,7 @@ from compute_agent.settings import Settings
 from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.messages import Allocations, Claim, Leaf, Message, Release, Usage, Verdict
 from shared_scheduler.state.compute_node import leaves_from_compute_node
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
 
 from .fleet import TRAITS, Host, compute_node, inventories
@@ -166,5 +167,5 @@ class SimulatedNode:
         if isinstance(effect, out.ReadAllocations):
             return ev.AllocationsRead(dict(self._held), now)
         stock = {name: Inventory(*row) for name, row in inventories(self.host).items()}
-        root = ev.ProviderFacts(self.host.node, self.host.name, None, 1, stock, frozenset(TRAITS))
+        root = Provider(self.host.node, self.host.name, None, 1, stock, frozenset(TRAITS))
         return ev.TreeRead((root,), now)

@@ -16,6 +16,7 @@ from compute_agent.settings import Settings
 from shared_scheduler.decision.request import Flavor
 from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.messages import Allocations, Hello, Leaf, Usage, Verdict
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
 
 VCPUS, MEMORY_MB, DISK_GB, CPU_RATIO = 16, 65_536, 2_000, 4.0
@@ -131,8 +132,8 @@ class DrillNode:
         if isinstance(message, Verdict):
             self._counts["accepted" if message.accepted else "refused"] += 1
 
-    def _provider(self) -> ev.ProviderFacts:
-        return ev.ProviderFacts(self.node, self.host, None, 1, INVENTORIES)
+    def _provider(self) -> Provider:
+        return Provider(self.node, self.host, None, 1, INVENTORIES)
 
     def _allocations(self, now: float) -> ev.Event:
         found = self._read(self.node)

@@ -23,6 +23,7 @@ from shared_scheduler.protocol.messages import (
     Allocations,
     Message,
 )
+from shared_scheduler.state.providers import Provider
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, report, root
 
 Kind = TypeVar("Kind")
@@ -36,7 +37,7 @@ class Node:
 
     def __init__(self, restored: tuple[KeptClaim, ...] = (), vcpus: int = 4) -> None:
         self.now = 100.0
-        self.tree: tuple[ev.ProviderFacts, ...] = (root(vcpus),)
+        self.tree: tuple[Provider, ...] = (root(vcpus),)
         self.allocations: dict[str, Allocations] = {}
         self.reachable = True
         self.done: list[Effect] = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from compute_agent.events import Member, ProviderFacts, TrackerReported
+from compute_agent.events import Member, TrackerReported
 from shared_scheduler.protocol.messages import Claim, Leaf, Reason, RefusalCode, Usage
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
 
 NODE = "4d6ad7b1-6b1c-4f5d-8f5f-000000000001"
@@ -26,7 +27,7 @@ ROOT_LEAVES: dict[str, Leaf] = {
 }
 
 
-def root(vcpus: int = 4, **changes: Any) -> ProviderFacts:
+def root(vcpus: int = 4, **changes: Any) -> Provider:
     facts: dict[str, Any] = {
         "uuid": NODE,
         "name": HOST,
@@ -38,7 +39,7 @@ def root(vcpus: int = 4, **changes: Any) -> ProviderFacts:
         },
         "traits": frozenset({"COMPUTE_NODE"}),
     }
-    return ProviderFacts(**(facts | changes))
+    return Provider(**(facts | changes))
 
 
 def report(
