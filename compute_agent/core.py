@@ -94,7 +94,7 @@ class AgentCore:
     ) -> None:
         self.node = node
         self.host = host
-        self._epochs = Epochs(epoch)
+        self._epochs = Epochs(epoch, rng)
         self.ledger = Ledger(node, fit)
         self.publisher = Publisher(node, host, address, epoch, settings.beat_interval_s, rng)
         self.tree = Lookout(settings, rng)

@@ -18,6 +18,9 @@ MAX_WATCHED_CONSUMERS = 1024
 #: The highest epoch that a scheduler may ask an agent to surpass: half of the numbers that the protocol
 #: has remain for the lives after it (epochs.py).  As milliseconds it is the year 146 million.
 EPOCH_ASKED_MAX = COUNT_MAX // 2
+#: How far above it the agent goes on at most.  As milliseconds it is a quarter of an hour: so far the epoch
+#: may be ahead of the clock, which is what the next life begins with if the memory is lost again.
+EPOCH_STEP_MAX = 2**20
 #: New epochs that schedulers may make one node begin, for each is a snapshot to all and a write to disk.
 EPOCHS_BURST = 4
 EPOCHS_PER_S = 1 / 30

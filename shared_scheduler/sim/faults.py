@@ -49,7 +49,6 @@ class Faults:
         self._world = world
         self._rng = rng
         self._jumped: set[str] = set()
-        self._forgot: set[str] = set()
         self._kinds: dict[str, Callable[[float, float], str]] = {
             "cut_nodes": self._cut_nodes,
             "cut_half": self._cut_half,
@@ -183,19 +182,13 @@ class Faults:
         return self._agents_die(at_s, for_s, arm)
 
     def _agent_forgets(self, at_s: float, for_s: float) -> str:
-        """It dies, what it kept is lost, and its next life begins in an epoch of the past.
-
-        Once a node: a second loss may lead two lives into one epoch, where only the digests of beats
-        tell them apart (doc/simulator.rst, what it found).
-        """
+        """It dies, what it kept is lost, and its next life begins in an epoch of the past."""
         back_s = self._rng.randint(1, SET_BACK_MAX_S)
 
         def lose(node: SimNode) -> None:
             node.kill_agent()
-            if node.node not in self._forgot:
-                self._forgot.add(node.node)
-                node.forget(back_s)
-                self._world.checkers.agent_forgot(node)
+            node.forget(back_s)
+            self._world.checkers.agent_forgot(node)
 
         return self._agents_die(at_s, for_s, lose)
 

@@ -19,7 +19,8 @@ only what comes of it.
 ``abort r1``                          nova-compute refuses to build it; its allocation goes
 ``delete r1``                         gone from the tracker, and from Placement
 ``intrude x1 node-1 [vcpus=2]``       somebody else writes an allocation there
-``agent node-1 dies``                 or ``starts``, or ``forgets`` (its disk, while it is dead)
+``agent node-1 dies``                 or ``starts``, or ``forgets`` (its disk, while it is dead; with
+                                      ``all`` its epochs, too, and its clock is set back)
 ``compute node-1 dies``               or ``starts``, or ``audits``
 ``stubborn node-1``                   its fit of cells and devices refuses whatever is asked
 ``scheduler s1 dies``                 or ``starts``
@@ -234,7 +235,7 @@ class Cloud(Stage):
             if not scheduler.core.nodes.agent_speaks_for(node):
                 scheduler.feed(self.read_of(node))
 
-    def do_agent(self, node: str, what: str) -> None:
+    def do_agent(self, node: str, what: str, how_much: str = "") -> None:
         compute = self.computes[node]
         match what:
             case "starts":
@@ -243,6 +244,7 @@ class Cloud(Stage):
                 compute.agent = None
             case "forgets":
                 compute.kept = ()
+                compute.epoch *= how_much != "all"
 
     def do_compute(self, node: str, what: str) -> None:
         compute = self.computes[node]

@@ -45,6 +45,7 @@ class Compute:
         self.up = True
         self.stubborn = False
         self.epoch = 0
+        self.rng = Random(node)  # goes on over its lives, as chance does
         self.kept: tuple[ef.KeptClaim, ...] = ()
         self.agent: AgentCore | None = None
 
@@ -54,7 +55,7 @@ class Compute:
         self.epoch += 1
         self.agent = AgentCore(
             self.node, self.host, self.address, self.epoch, self, Settings(),
-            Random(self.node), self.cloud.now, self.kept,
+            self.rng, self.cloud.now, self.kept,
         )  # fmt: skip
         self.feed(ev.ChannelChanged(self.cloud.broker_up))
         if self.up:

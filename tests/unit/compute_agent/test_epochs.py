@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from compute_agent import events as ev
 from compute_agent.core import AgentCore
 from compute_agent.effects import (
@@ -14,7 +17,14 @@ from compute_agent.effects import (
     NoticeCode,
     ReadTree,
 )
-from compute_agent.settings import EPOCH_ASKED_MAX, EPOCHS_BURST, EPOCHS_PER_S, Settings
+from compute_agent.epochs import Ask, Epochs
+from compute_agent.settings import (
+    EPOCH_ASKED_MAX,
+    EPOCH_STEP_MAX,
+    EPOCHS_BURST,
+    EPOCHS_PER_S,
+    Settings,
+)
 from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
@@ -67,13 +77,13 @@ class TestEpochOfThePast:
         effects = node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
 
         (told,) = said(effects, Snapshot)
-        assert told.epoch == node.core.epoch == EPOCH + 101
+        assert told.epoch == node.core.epoch > EPOCH + 100
         assert told.leaves["agent.ready"] is True
         assert told.digest == digest_of(told.leaves, told.consumers, told.claims)
-        assert [one.epoch for one in said(effects, Hello)] == [EPOCH + 101]
-        assert effects.index(KeepEpoch(NODE, EPOCH + 101)) < effects.index(Broadcast(told))
+        assert [one.epoch for one in said(effects, Hello)] == [told.epoch]
+        assert effects.index(KeepEpoch(NODE, told.epoch)) < effects.index(Broadcast(told))
         assert NoticeCode.EPOCH_BEGUN in notices(effects)
-        assert {beat.epoch for beat in said(node.pass_s(20), Beat)} == {EPOCH + 101}
+        assert {beat.epoch for beat in said(node.pass_s(20), Beat)} == {told.epoch}
 
     def test_two_lives_that_are_told_the_same_epoch_do_not_come_to_one(self) -> None:
         """Each had lost its memory, and another scheduler told it of the epoch before both."""
@@ -84,6 +94,18 @@ class TestEpochOfThePast:
 
         assert all(node.core.epoch > EPOCH + 100 for node in lives)
         assert len({node.core.epoch for node in lives}) == len(lives)
+
+    @given(st.lists(st.integers(0, COUNT_MAX), max_size=20))
+    def test_it_only_grows_above_whatever_was_asked_and_the_numbers_do_not_run_out(
+        self, asks: list[int]
+    ) -> None:
+        epochs = Epochs(EPOCH, random.Random(1))
+        for number, asked in enumerate(asks):
+            before = epochs.epoch
+            if epochs.judge(asked, number / EPOCHS_PER_S) is Ask.SURPASS:
+                epochs.surpass(asked)
+                assert max(before, asked) < epochs.epoch <= EPOCH_ASKED_MAX + EPOCH_STEP_MAX
+            assert epochs.epoch >= before
 
     def test_a_window_that_followed_the_future_follows_the_agent_again(self) -> None:
         window = MessageWindow(NODE, random.Random(1), TokenBucket(10, 10))
@@ -125,7 +147,7 @@ class TestEpochOfThePast:
         (again,) = said(node.send(claim("c1", "vm-1")), Verdict)
 
         assert again.accepted
-        assert (again.epoch, again.reflected_sequence) == (EPOCH + 101, 1)
+        assert (again.epoch, again.reflected_sequence) == (node.core.epoch, 1)
 
     def test_many_schedulers_that_ask_at_once_get_one_new_epoch(self) -> None:
         node = Node()
@@ -133,7 +155,7 @@ class TestEpochOfThePast:
 
         effects = node.send(*(Resync(NODE, f"s{index}", EPOCH + 100, 0) for index in range(9)))
 
-        assert {one.epoch for one in said(effects, Snapshot)} == {EPOCH + 101}
+        assert {one.epoch for one in said(effects, Snapshot)} == {node.core.epoch}
         assert all(isinstance(one, Broadcast) for one in effects if isinstance(getattr(one, "message", 0), Snapshot))
 
     def test_a_node_that_has_told_nothing_yet_says_hello_and_waits_until_it_is_ready(self) -> None:
@@ -141,11 +163,11 @@ class TestEpochOfThePast:
         node.tell(ev.ChannelChanged(True))
 
         effects = node.send(Resync(NODE, SCHEDULER, EPOCH + 100, 0))
-        assert [one.epoch for one in said(effects, Hello)] == [EPOCH + 101]
+        assert [one.epoch for one in said(effects, Hello)] == [node.core.epoch]
         assert said(effects, Snapshot) == []
 
         effects = node.tell(ev.TrackerConnected("tap"), report())
-        assert [one.epoch for one in said(effects, Snapshot)] == [EPOCH + 101]
+        assert [one.epoch for one in said(effects, Snapshot)] == [node.core.epoch]
 
     def test_an_epoch_that_nobody_ever_had_is_not_believed(self) -> None:
         node = Node()
@@ -173,13 +195,15 @@ class TestEpochOfThePast:
         node = Node()
         node.start()
 
+        begun = []
         for _ in range(3 * EPOCHS_BURST):
-            node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0))
-        assert node.core.epoch == EPOCH + 2 * EPOCHS_BURST
+            begun += said(node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0)), Hello)
+        assert len(begun) == EPOCHS_BURST
 
         node.pass_s(1 / EPOCHS_PER_S)
-        node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0))
-        assert node.core.epoch == EPOCH + 2 * EPOCHS_BURST + 2
+        begun += said(node.send(Resync(NODE, SCHEDULER, node.core.epoch + 1, 0)), Hello)
+        assert len(begun) == EPOCHS_BURST + 1
+        assert [one.epoch for one in begun] == sorted({one.epoch for one in begun})
 
     def test_claims_that_were_decided_on_the_last_epoch_cost_one_snapshot_together(self) -> None:
         """The simulator's seed 32: each of them, and each repetition, cost a snapshot."""
