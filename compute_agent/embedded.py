@@ -11,6 +11,8 @@ and channel; only the socket between the two is gone.
                             were written; Nova's lock is held
 ``remove_node``,            after them: nodes that the tracker has no more are gone
 ``clean_compute_node_cache``
+the driver's                after it: nova-compute ends, and the agent says goodbye before its process
+``cleanup_host``            is gone; a tracker that reports once more gets an agent in a newer epoch
 ==========================  ====================================================================
 
 A hook never raises.  It waits for schedulers to be told only where ``wait_s`` says so: in one process
@@ -37,6 +39,8 @@ LOG = logging.getLogger(__name__)
 UPDATED = "_update"
 REMOVED = ("remove_node", "clean_compute_node_cache")
 METHODS = (UPDATED, *REMOVED)
+#: What its agents call themselves in ``agent.mode``.
+MODE = "embedded"
 #: How long ``stop`` waits for the agent's thread.
 JOIN_S = 10.0
 
@@ -189,4 +193,28 @@ class EmbeddedAgents:
                 known[1].stop()
             agent = EmbeddedAgent(tracker, self._make(tracker), self._wait_s)
             self._agents[host] = (tracker, agent)
+            self._end_with(tracker)
             return agent
+
+    def _end_with(self, tracker: Any) -> None:
+        """Hook the last thing that nova-compute's manager does."""
+        driver = tracker.driver
+        original = driver.cleanup_host
+
+        @functools.wraps(original)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            driver.cleanup_host = original
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._safely(self._ended, tracker, (), {})
+
+        driver.cleanup_host = hooked
+
+    def _ended(self, tracker: Any) -> None:
+        with self._lock:
+            known = self._agents.get(str(tracker.host))
+            if known is None or known[0] is not tracker:
+                return  # another tracker has the host by now, and ended this agent
+            del self._agents[str(tracker.host)]
+        known[1].stop()

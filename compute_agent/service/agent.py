@@ -106,8 +106,11 @@ class Agent:
         fit: TopologyFit,
         settings: Settings,
         rng: random.Random,
+        mode: str = "tap",
     ) -> None:
+        """``mode``: what is published of how nova-compute is heard (``state.leaves``)."""
         self.host = host
+        self._mode = mode
         self.cores: dict[str, AgentCore] = {}
         #: is anybody speaking for nova-compute through the tap?
         self.tap_lost_at_s: float | None = time.monotonic()
@@ -286,7 +289,7 @@ class Agent:
                 if node not in self.cores:
                     self._core(node, ())
                 if complete:
-                    self.source_changed(node, "tap")
+                    self.source_changed(node, self._mode)
                 self._step(node, ev.TrackerReported(leaves, members, complete, message.ready))
             case wire.NodeGone(node=node):
                 self._node_is_gone(node)

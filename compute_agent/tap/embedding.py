@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 from compute_agent.conf import state_directory
-from compute_agent.embedded import EmbeddedAgents
+from compute_agent.embedded import MODE, EmbeddedAgents
 from compute_agent.service.agent import Agent
 from compute_agent.service.channel import Channel
 from compute_agent.service.keys import load_keys
@@ -50,4 +50,5 @@ def agent_from(tracker: Any, conf: Any) -> Agent:
         NovaTopologyFit(),
         settings_from(conf),
         random.Random(),
+        MODE,
     )

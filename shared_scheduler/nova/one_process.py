@@ -14,7 +14,7 @@ from typing import Any
 
 from nova.compute.resource_tracker import ResourceTracker
 
-from compute_agent.embedded import EmbeddedAgents, NothingKept
+from compute_agent.embedded import MODE, EmbeddedAgents, NothingKept
 from compute_agent.service.agent import Agent
 from compute_agent.service.channel import Channel
 from compute_agent.settings import Settings
@@ -57,4 +57,5 @@ def _agent(tracker: Any, bus: LocalBus) -> Agent:
         NovaTopologyFit(),
         Settings(),
         random.Random(),
+        MODE,
     )

@@ -25,7 +25,8 @@ leaf                   value
                        allocation_ratio]}, "traits": sorted list, "aggregates": sorted list}``
 ``image_properties``   list of [property, value as text, instances that have it], over the node's
                        instances; what Nova's ImagePropertiesWeigher counts
-``agent.mode``         "tap", or "fallback" (read through nova-conductor: degraded)
+``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
+                       nova-conductor: degraded)
 ``agent.ready``        True while nova-compute lives and has audited: claims are accepted
 =====================  ============================================================================
 
