@@ -27,6 +27,7 @@ def say(*words):
 class Service:
     def start(self):
         self.table = ["kept"]
+        {start}
         say("started", os.getpid())
 
     def stop(self):
@@ -46,8 +47,12 @@ sys.exit(Runner(service, reload, drain_timeout_s={drain}).run())
 EVENTLET = "import eventlet; eventlet.monkey_patch()"
 
 
-def program(patch: str = "", stop: str = "pass", reload: str = "pass", drain: float = 30.0) -> str:
-    return textwrap.dedent(SERVICE).format(patch=patch, stop=stop, reload=reload, drain=drain)
+def program(
+    patch: str = "", start: str = "pass", stop: str = "pass", reload: str = "pass", drain: float = 30.0
+) -> str:
+    return textwrap.dedent(SERVICE).format(
+        patch=patch, start=start, stop=stop, reload=reload, drain=drain
+    )
 
 
 class Running:
@@ -114,6 +119,20 @@ def test_a_reload_keeps_process_and_state(start: type[Running], patch: str) -> N
     assert child.process.wait() == 0
 
 
+def test_told_twice_while_it_starts_it_drains_once_and_to_the_end(start: type[Running]) -> None:
+    """A service manager signals the whole group, and a supervisor its workers: each is told twice."""
+    child = start(sys.executable, "-c", program(
+        start="say('starting'); time.sleep(3600)",
+        stop="os.kill(os.getpid(), __import__('signal').SIGTERM); time.sleep(0.1)",
+    ))  # fmt: skip
+    assert child.line() == ["starting"]
+
+    child.send(signal.SIGTERM)
+
+    assert child.rest() == ["stopping", "stopped"]
+    assert child.process.wait() == 0
+
+
 def test_a_reload_that_fails_changes_nothing(start: type[Running]) -> None:
     child = start(
         sys.executable, "-c",
@@ -158,13 +177,14 @@ if runner.WORKER_NUMBER in os.environ:
         def stop(self):
             say("stopped")
     sys.exit(runner.Runner(Service(), lambda: say("reloaded"), 10.0).run())
+runner.HEALTHY_AFTER_S = {healthy_after_s}
 sys.exit(runner.Supervisor([sys.executable, __file__], 2, 10.0).run())
 """
 
 
-def supervised(tmp_path: Path, start: str = "pass") -> str:
+def supervised(tmp_path: Path, start: str = "pass", healthy_after_s: float = 60.0) -> str:
     path = tmp_path / "supervised.py"
-    path.write_text(textwrap.dedent(SUPERVISED).format(start=start))
+    path.write_text(textwrap.dedent(SUPERVISED).format(start=start, healthy_after_s=healthy_after_s))
     return str(path)
 
 
@@ -216,3 +236,21 @@ def test_a_worker_that_refuses_to_start_ends_all(start: type[Running], tmp_path:
 
     assert parent.process.wait() == 78
     assert "stopped" in parent.rest()
+
+
+def test_a_worker_that_cannot_come_back_leaves_those_that_serve_alone(
+    start: type[Running], tmp_path: Path
+) -> None:
+    """A database may be away when one worker is started again; the others decide from memory."""
+    served, refused = str(tmp_path / "served"), str(tmp_path / "refused")
+    starts = (
+        f"open({served!r}, 'w').close() if number == '0' else None if os.path.exists({refused!r}) "
+        f"else (open({refused!r}, 'w').close(), refuse_after({served!r}))"
+    )
+    parent = start(sys.executable, supervised(tmp_path, starts, healthy_after_s=0.0))
+    began = sorted([parent.line()[:2], parent.line()[:2]])
+
+    assert began == [["started", "0"], ["started", "1"]]
+    parent.send(signal.SIGTERM)
+    assert sorted([parent.line()[:2], parent.line()[:2]]) == [["stopped", "0"], ["stopped", "1"]]
+    assert parent.process.wait() == 0
