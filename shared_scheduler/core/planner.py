@@ -142,17 +142,17 @@ class Planner:
         choice = Choice(node, view.host, view.nodename, view.cell, approval.candidate, approval.limits)
         return Selected(choice, approval.topology, approval.take)
 
-    def _decide(self, work: Work, request: Request, seat: Seat, screens: bool = True) -> Decision:
+    def _decide(self, work: Work, request: Request, seat: Seat, natives: bool = True) -> Decision:
         excluded = self._nodes.quarantined.union(seat.out)
-        return self._decider.decide(request, seat.index, excluded, work.narrowing, screens)
+        return self._decider.decide(request, seat.index, excluded, work.narrowing, natives)
 
     def _hosts(self, work: Work, request: Request, seat: Seat, decision: Decision) -> Iterator[str]:
-        """Those that pass.  Then a few that only a screen left out: the judge has the last word, and
-        tells why not better than a screen can."""
+        """Those that pass.  Then a few that fell to our counterparts of Nova's filters: Nova's own have
+        the last word before an instance has no host."""
         yield from self._walk(decision, seat)
-        if not decision.screened or seat.last_words >= self._last_words_max:
+        if not decision.filtered or seat.last_words >= self._last_words_max:
             return
-        for node in self._walk(self._decide(work, request, seat, screens=False), seat):
+        for node in self._walk(self._decide(work, request, seat, natives=False), seat):
             if seat.last_words >= self._last_words_max:
                 return
             seat.last_words += 1

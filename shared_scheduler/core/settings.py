@@ -52,8 +52,8 @@ class Settings:
     cleanup_s: float = 2.0
     #: hosts tried for one instance (claimed, or asked of Placement) before the request fails
     attempts_max: int = 30
-    #: hosts that fell to a screen alone and are judged before an instance has no host; 0 where the judge
-    #: knows no more than the screen
+    #: hosts that fell to filters over columns and are judged before an instance has no host; 0 where the
+    #: judge knows no more than the columns
     last_words_max: int = 0
     #: requests at once; more are refused at once rather than late
     requests_max: int = 1_000

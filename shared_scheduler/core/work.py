@@ -50,7 +50,7 @@ class Seat:
     #: hosts that refused this instance, and the last reason
     out: dict[str, Reason] = field(default_factory=dict)
     attempts: int = 0
-    #: hosts judged although a screen had left them out
+    #: hosts judged although a filter over columns had left them out
     last_words: int = 0
 
     def reopen(self) -> None:

@@ -18,8 +18,6 @@ from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
 
 #: hosts that a decision's counts name
 BEST_MAX = 5
-#: codes of the filters that leave the exact answer to Nova's own
-SCREENS = frozenset(code for code, native in NATIVE_FILTERS.items() if native.screens)
 
 
 class Decision:
@@ -103,9 +101,9 @@ class Decision:
         return not self.hosts or any(is_placements_word(code) for code in self.reasons)
 
     @property
-    def screened(self) -> bool:
-        """Whether a host fell to a filter that only screens."""
-        return not SCREENS.isdisjoint(self.reasons)
+    def filtered(self) -> bool:
+        """Whether a host fell to a counterpart of one of Nova's filters."""
+        return not NATIVE_FILTERS.keys().isdisjoint(self.reasons)
 
     def counts(self) -> DecisionCounts:
         """For the record."""

@@ -83,11 +83,11 @@ class Decider:
         index: int = 0,
         excluded: Iterable[str] = (),
         narrowing: Narrowing | None = None,
-        screens: bool = True,
+        natives: bool = True,
     ) -> Decision:
         """Rank the hosts for instance ``index``.  ``excluded`` are nodes that were tried.
 
-        Without ``screens``, what they ask is left to the caller's judge.
+        Without ``natives``, what Nova's filters ask is left to the caller's judge.
         Raises ``DecisionError`` where the request cannot be decided on any host.
         """
         look = self.look(request, index)
@@ -95,7 +95,7 @@ class Decider:
         early = [*placement_stages(look), *target_stages(look, excluded)]
         left = run_stages(look, early, mask, left, reasons)
         if left and not skips_filters(request):
-            filters = self._filters if screens else [f for f in self._filters if not screening(f)]
+            filters = [f for f in self._filters if natives or not isinstance(f, NativeFilter)]
             left = _filter(FilterRun(look, mask, left, reasons, narrowing), filters)
         slots = None if left == look.high else np.flatnonzero(mask)
         weights = self._totals.weigh(look, slots, left)
@@ -156,11 +156,6 @@ def _filter(run: FilterRun, filters: Iterable[NativeFilter | ForeignFilter]) -> 
         run.filter(one)
     run.finish()
     return run.left
-
-
-def screening(one: NativeFilter | ForeignFilter) -> bool:
-    """Whether it only guesses what Nova's filter of that name would say."""
-    return isinstance(one, NativeFilter) and one.screens
 
 
 def filters_of(

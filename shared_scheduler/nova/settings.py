@@ -20,8 +20,8 @@ from shared_scheduler.state.numbers import DefaultRatios
 
 CONF = nova.conf.CONF
 
-#: Hosts that Nova's NUMA and PCI filters look at before "no host", where only our screens had spoken: the
-#: record then has Nova's reasons, and a screen that is wrong costs time instead of a server.
+#: Hosts that Nova's own filters look at before "no host", where only our counterparts over columns had
+#: spoken: a counterpart that is wrong then costs time instead of a server.
 LAST_WORDS_MAX = 3
 
 #: Options of Nova that stock takes over at a restart only, and that we take over at SIGHUP.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a screen leaves no host, Nova's own filter has the last word on a few of them."""
+"""Where our counterparts of Nova's filters leave no host, Nova's own have the last word on a few."""
 
 from __future__ import annotations
 
 import json
 
 from shared_scheduler.core import effects as ef
-from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.request import Group, Request
 from shared_scheduler.decision.settings import DecisionSettings
-from tests.unit.core.desk import Desk, Picky, only, only_claim, request
+from tests.unit.core.desk import Desk, Picky, host_of, only, only_claim, request
 
 #: one device of a kind that no node has
 ASKED = json.dumps(
@@ -40,7 +40,7 @@ def test_the_judge_tells_of_the_best_few_why_not() -> None:
     assert "PciPassthroughFilter: 4" in fail.text
 
 
-def test_a_host_that_the_judge_approves_is_taken_whatever_the_screen_says() -> None:
+def test_a_host_that_the_judge_approves_is_taken_whatever_the_columns_say() -> None:
     desk = desk_of(Picky("node-1", "node-2"), last_words_max=3)
     assert only_claim(desk.ask(with_a_device())).node in ("node-3", "node-4")
 
@@ -52,7 +52,18 @@ def test_hosts_that_fell_to_anything_else_are_not_shown() -> None:
     assert judge.asked == []
 
 
-def test_where_the_judge_knows_no_more_than_the_screen_it_is_not_asked() -> None:
+def test_a_group_is_left_to_the_judge_as_well() -> None:
+    # given a group whose policy our counterpart sees violated by every host
+    group = Group("group", "anti-affinity", hosts=frozenset(map(host_of, NODES)))
+    decision = DecisionSettings(enabled_filters=("ServerGroupAntiAffinityFilter",))
+    desk = Desk(Picky("node-1", "node-2", "node-3"), decision, last_words_max=4).with_agents(*NODES)
+    # when Nova's own filter has nothing against one of them
+    claim = only_claim(desk.ask(request(group=group)))
+    # then it is tried
+    assert claim.node == "node-4"
+
+
+def test_where_the_judge_knows_no_more_than_the_columns_it_is_not_asked() -> None:
     judge = Picky()
     only(ef.Fail, desk_of(judge, last_words_max=0).ask(with_a_device()))
     assert judge.asked == []
