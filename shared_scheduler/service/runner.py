@@ -133,7 +133,9 @@ class _Worker:
 class Supervisor:
     """Several workers: starts them, starts them again, carries signals, ends with them.
 
-    A worker that refuses to start (bad configuration) ends all of them with its exit status.
+    A worker that refuses to start (bad configuration) ends all of them with its exit status, unless
+    others have served for ``HEALTHY_AFTER_S``: then it is one that could not come back, because a
+    database is away or somebody edits the configuration, and is tried again.
     """
 
     def __init__(self, command: Sequence[str], workers: int, drain_timeout_s: float) -> None:
@@ -155,7 +157,8 @@ class Supervisor:
             for number in (signal.SIGHUP, signal.SIGUSR2):
                 if number in arrived:
                     self._signal_all(number)
-            if self._reap(time.monotonic()):
+            now_s = time.monotonic()
+            if self._reap(now_s) and not self._is_anyone_healthy(now_s):
                 return self._end_all(REFUSED_TO_START)
 
     def _start_due(self, now_s: float) -> None:
@@ -201,6 +204,10 @@ class Supervisor:
             "Worker %d ended with status %d after %.0f seconds; starting it again in %.1f seconds",
             worker.number, status, lived_s, pause_s,
         )
+
+    def _is_anyone_healthy(self, now_s: float) -> bool:
+        lives = (w.started_at_s for w in self._workers if w.process is not None)
+        return any(now_s - started_at_s >= HEALTHY_AFTER_S for started_at_s in lives)
 
     def _signal_all(self, number: int) -> None:
         for worker in self._workers:

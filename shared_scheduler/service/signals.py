@@ -24,8 +24,9 @@ class Interrupted(BaseException):
 class SignalQueue:
     """Install for some signals, then ``wait``.  Use in the main thread only.
 
-    While ``interrupting`` is not empty, a signal that it names also raises ``Interrupted``: so a long
-    start can be ended, and no signal that comes before ``wait`` is lost.
+    While ``interrupting`` is not empty, the first signal that it names also raises ``Interrupted``: so a
+    long start can be ended, and no signal that comes before ``wait`` is lost.  Those that follow wait in
+    the queue: whoever was interrupted cleans up undisturbed.
     """
 
     def __init__(self, signals: Iterable[int], interrupting: Iterable[int] = ()) -> None:
@@ -39,6 +40,7 @@ class SignalQueue:
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
         """A Python handler must stand for the number to be written; the queue does the rest."""
         if number in self.interrupting:
+            self.interrupting = frozenset()
             raise Interrupted
 
     def wait(self, timeout_s: float | None = None) -> list[int]:
