@@ -150,8 +150,9 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def carry_out(self, outcome: Outcome) -> None:
         for message in outcome.apply:
-            if not self.copy_is_kept:  # dropped: only a snapshot begins again, at any sequence
+            if not self.copy_is_kept:  # dropped: only a snapshot begins again, and not an older one
                 assert isinstance(message, Snapshot)
+                assert (message.epoch, message.sequence) >= self.copy.position
                 self.copy.position, self.copy_is_kept = (0, 0), True
             self.copy.apply(message)
         if outcome.resync is not None:

@@ -53,6 +53,17 @@ def test_a_sequence_that_never_existed_is_forgotten_after_a_while(fresh: Receive
     assert fresh.take(increment(7)) == ["increment 1.7"]
 
 
+def test_a_copy_that_was_dropped_is_not_begun_again_from_something_older(fresh: Receiver) -> None:
+    """The simulator's seed 413: silence, a read of the databases, and a snapshot that was long under way."""
+    fresh.take(increment(6))
+    fresh.window.forget(fresh.now)
+    assert fresh.take(snapshot(5)) == []
+    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.take(snapshot(6)) == ["snapshot 1.6"]
+    fresh.window.forget(fresh.now)
+    assert fresh.take(snapshot(1, epoch=2)) == ["snapshot 2.1"]
+
+
 def test_an_older_snapshot_does_not_roll_back(fresh: Receiver) -> None:
     fresh.take(increment(6))
     assert fresh.take(snapshot(5), snapshot(6), snapshot(1)) == []
