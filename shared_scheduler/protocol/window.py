@@ -17,7 +17,8 @@ resync.  It never applies out of order and never steps over a gap.
 * A newer epoch makes all that we know history, whatever message brings the news; only a snapshot
   helps then.  Until it comes, increments are held, for they may be what follows it.  Messages of an
   older epoch change nothing.
-* A snapshot covers all up to its sequence.  One that is older than what we hold is dropped.
+* A snapshot covers all up to its sequence.  One that is older than what we hold, or held before the
+  caller dropped its copy, is dropped.
 * Asks: one in flight a node, repeated after ``resync_timeout_s`` plus exponential back-off with full
   jitter, and only with a token of the bucket that all windows of a scheduler share, and a place among
   the asks in flight that they share too.
@@ -142,6 +143,7 @@ class MessageWindow:
         "_bucket",
         "_closed_epoch",
         "_delays",
+        "_dropped_at",
         "_early",
         "_gap_ends_s",
         "_heard_at_s",
@@ -186,6 +188,7 @@ class MessageWindow:
         self._patient_until_s = patient_until_s
         self._early = EarlyMessages()
         self._newest = 0  # the highest sequence of this epoch that is known to exist
+        self._dropped_at = 0  # the sequence of this epoch that we held when the copy was dropped
         self._closed_epoch = 0  # said goodbye: nothing of it counts any more
         self._verified: tuple[int, int] | None = None  # (sequence, digest) found equal ...
         self._verify_again_s = 0.0  # ... and believed until then
@@ -274,6 +277,7 @@ class MessageWindow:
 
     def forget(self, now: float) -> None:
         """The caller dropped its copy (it reads the node from elsewhere): a snapshot is needed."""
+        self._dropped_at = max(self._dropped_at, self.sequence or 0)
         self.sequence = None
         self._verified = None
         self._step(Cause.FORGOTTEN, now)
@@ -311,7 +315,7 @@ class MessageWindow:
             self._begin_epoch(message.epoch, message.sequence)
         elif not self._is_needed(message):
             self.counters.old_snapshots += 1
-            self._step(Cause.HEARD, now)
+            self._step(Cause.NO_STATE if self.sequence is None else Cause.HEARD, now)
             return ()
         # Where nobody could give us what we had heard of, the agent knows best what exists.
         gave_up = self.phase is Phase.LOST and self.sequence is not None
@@ -329,7 +333,9 @@ class MessageWindow:
 
     def _is_needed(self, snapshot: Snapshot) -> bool:
         """Is a snapshot of the epoch that we follow newer than our copy, or as new and wanted?"""
-        if self.sequence is None or snapshot.sequence > self.sequence:
+        if self.sequence is None:
+            return snapshot.sequence >= self._dropped_at
+        if snapshot.sequence > self.sequence:
             return True
         as_new = snapshot.sequence == self.sequence
         return as_new and self.phase not in (Phase.IN_ORDER, Phase.GAP)
@@ -402,6 +408,7 @@ class MessageWindow:
             self.counters.new_epochs += 1
         self.epoch = epoch
         self.sequence = None
+        self._dropped_at = 0
         self._newest = newest
         self._verified = None
         self._early.clear()
