@@ -109,6 +109,12 @@ class Checkers:
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             del held[claim_id]
 
+    def moved_out(self, node: SimNode, consumer: str) -> None:
+        """Its claim on this node is history: should it come back, nobody has claimed for that."""
+        held = self._accepted.get(node.node, {})
+        for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
+            del held[claim_id]
+
     def _check_beat(self, node: SimNode, beat: Beat) -> None:
         assert node.agent is not None
         if beat.sequence % PIPES_EVERY == 0:
