@@ -68,6 +68,20 @@ class NovaDatabases:
         return self.api_row(api_models.CellMapping, uuid=own, name=name, database_connection=database,
                             transport_url=transport, **more)  # fmt: skip
 
+    def map_server(self, cell: str | None) -> str:
+        """A server that was mapped just now to the cell of this name; None: to none yet."""
+        own = str(uuid.uuid4())
+        number = None if cell is None else self._cell_number(cell)
+        self.api_row(api_models.InstanceMapping, instance_uuid=own, cell_id=number, project_id="p",
+                     updated_at=naive(self.now))  # fmt: skip
+        return own
+
+    def _cell_number(self, name: str) -> int:
+        mapping = api_models.CellMapping
+        with self.api_engine.connect() as connection:
+            found = connection.execute(sa.select(mapping.id).where(mapping.name == name))
+            return int(found.scalar_one())
+
     def service(self, host: str, **values: Any) -> None:
         given = {
             "uuid": str(uuid.uuid4()), "host": host, "binary": "nova-compute", "topic": "compute",

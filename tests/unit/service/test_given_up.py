@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler died between Placement's answer and its own: what nobody asked after is let go."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.service.given_up import AGAIN_S, CHECKS_A_LOOK, GivenUp
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World
+from tests.unit.service.nova_databases import NovaDatabases
+
+
+class Site:
+    """An API database and a Placement, a look at both, and a clock."""
+
+    def __init__(self, nova: NovaDatabases, placement: World) -> None:
+        self.nova = nova
+        self.world = placement
+        self.told: list[NodeDoubted] = []
+        self.now_s = 0.0
+        self.sut = GivenUp(nova.api(), placement.client, self.told.append, lambda: self.now_s)
+
+    def server(self, cell: str | None) -> str:
+        """A server that nova-conductor has just mapped to this cell; None: not to any yet."""
+        return self.nova.map_server(cell)
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.nova.now += timedelta(seconds=seconds)
+
+    def take(self, server: str, provider: str) -> None:
+        self.world.take(server, {provider: {"VCPU": 1}})
+
+    def holds(self, server: str) -> bool:
+        return bool(self.world.client.consumer(server).allocations)
+
+    def asked(self, *servers: str) -> int:
+        """How often Placement was asked about these."""
+        return sum(self.world.http.calls.count(("GET", f"/allocations/{each}")) for each in servers)
+
+
+@pytest.fixture
+def site(tmp_path: Path, world: World) -> Site:  # noqa: F811
+    return Site(NovaDatabases(tmp_path), world)
+
+
+def test_what_a_buried_server_holds_is_let_go_and_the_node_looked_at(site: Site) -> None:
+    # given a server whose allocation was written, but not answered: nova-conductor gave it up
+    node = site.world.provider()
+    server = site.server("cell0")
+    site.take(server, node)
+    # when
+    site.sut.look()
+    # then
+    assert not site.holds(server)
+    assert [event.node for event in site.told] == [node]
+
+
+def test_servers_under_way_and_in_service_keep_what_they_hold(site: Site) -> None:
+    node = site.world.provider()
+    under_way, in_service = site.server(None), site.server("cell1")
+    for server in (under_way, in_service):
+        site.take(server, node)
+    site.sut.look()
+    assert site.holds(under_way) and site.holds(in_service)
+    assert site.told == []
+
+
+def test_the_node_of_a_place_on_a_nested_provider_is_told(site: Site) -> None:
+    root = site.world.provider()
+    child = site.world.provider(parent=root)
+    server = site.server("cell0")
+    site.take(server, child)
+    site.sut.look()
+    assert [event.node for event in site.told] == [root]
+
+
+def test_a_write_that_came_after_the_first_look_is_found_by_the_second_and_last(site: Site) -> None:
+    # given a scheduler that was slow: its write came when the server was buried already
+    node, server = site.world.provider(), site.server("cell0")
+    site.sut.look()
+    site.take(server, node)
+    site.sut.look()
+    assert site.holds(server)  # looked at a moment ago
+    # when
+    site.wait(AGAIN_S)
+    site.sut.look()
+    # then
+    assert not site.holds(server)
+    asked = site.asked(server)
+    site.wait(AGAIN_S)
+    site.sut.look()
+    assert site.asked(server) == asked
+
+
+def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: Site) -> None:
+    servers = [site.server("cell0") for _ in range(CHECKS_A_LOOK + 3)]
+    site.sut.look()
+    assert site.asked(*servers) == CHECKS_A_LOOK
+    site.sut.look()
+    assert site.asked(*servers) == len(servers)
