@@ -47,9 +47,11 @@ from shared_scheduler.records.recorder import Recorder, Sink
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.catch_up import CatchUp
 from shared_scheduler.service.databases import Cell
+from shared_scheduler.service.given_up import EVERY_S, GivenUp
 from shared_scheduler.service.inspection import questions
 from shared_scheduler.service.loop import Engine, Sinks
 from shared_scheduler.service.reading import Reading
+from shared_scheduler.service.rounds import Round
 from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.state.table import HostTable
 
@@ -94,9 +96,12 @@ class RunningScheduler:
 
     def _make_reading(self, client: PlacementClient) -> Reading:
         ours, handle = CONF.shared_scheduler, self.engine.handle
+        api = NovaApiDatabase(self._aggregates)
+        given_up = GivenUp(api, client, handle, time.monotonic)
         reading = Reading(
-            NovaApiDatabase(self._aggregates), NovaCellDatabase, PlacementMirror(client), handle,
+            api, NovaCellDatabase, PlacementMirror(client), handle,
             self.core.nodes.agent_speaks_for, settings.intervals(),
+            also=[Round("servers given up", EVERY_S, given_up.look)],
         )  # fmt: skip
         self._sinks = Sinks(
             GroupCommit(client, handle, workers=ours.placement_writers),

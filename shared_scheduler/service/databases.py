@@ -73,6 +73,7 @@ def _table(name: str, *columns: str, **typed: Any) -> Any:
 
 _CELLS = _table("cell_mappings", "id", "uuid", "name", "database_connection", "transport_url",
                 "disabled")  # fmt: skip
+_MAPPINGS = _table("instance_mappings", "cell_id", "instance_uuid", updated_at=sa.DateTime)
 _AGGREGATES = _table("aggregates", "id", "uuid", "name")
 _AGGREGATE_HOSTS = _table("aggregate_hosts", "aggregate_id", "host")
 _AGGREGATE_METADATA = _table("aggregate_metadata", "aggregate_id", "key", "value")
@@ -148,6 +149,22 @@ class ApiDatabase(_Database):
             )  # fmt: skip
         except UrlTemplateError as error:
             raise DatabaseError(f"cell {row['name'] or row['uuid']}: {error}") from error
+
+    def buried(self, within: timedelta, limit: int) -> tuple[str, ...]:
+        """Uuids of the servers that were mapped to cell 0 last: no host ever had or will have them.
+
+        The newest first, at most ``limit`` of those not older than the newest by more than ``within``.
+        """
+        there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
+        when = _MAPPINGS.c.updated_at
+        newest = sa.func.max(when, type_=sa.DateTime).label("newest")
+        in_cell0 = _CELLS.c.uuid == CELL0
+        since = self._read(sa.select(newest).select_from(there).where(in_cell0))[0]["newest"]
+        if since is None:
+            return ()
+        query = sa.select(_MAPPINGS.c.instance_uuid).select_from(there)
+        found = query.where(in_cell0, when >= since - within).order_by(when.desc()).limit(limit)
+        return tuple(row["instance_uuid"] for row in self._read(found))
 
     def aggregates(self) -> tuple[AggregateFacts, ...]:
         """All host aggregates with hosts and metadata (``availability_zone`` is metadata)."""

@@ -15,6 +15,7 @@ provider generations   30 s        Placement, one call over the cloud, while any
 sharing providers      30 s        Placement: those that other trees may take from, and what is left
 slow audit             60 s        every node without an agent, spread, at most 20 reads a second
 aggregates             60 s        API database; the fan-out casts of nova-api are quicker
+servers given up       15 s        API database, and Placement about the new ones (``given_up``)
 one node               on demand   ``RefreshNode`` of the core
 =====================  ==========  ===============================================================
 
@@ -181,8 +182,10 @@ class Poller:
         intervals: Intervals | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
+        also: Sequence[Round] = (),
     ) -> None:
-        """``agent_speaks_for``: by node uuid; called often and from many threads."""
+        """``agent_speaks_for``: by node uuid; called often and from many threads.  ``also``: what else
+        is asked of Placement."""
         self._api = api
         self._mirror = mirror
         self._reads = reads
@@ -201,6 +204,7 @@ class Poller:
                 Round("Placement", self._intervals.sweep_s, self._sweep),
                 Round("Placement", self._intervals.sharing_s, self._sharing),
                 Round("slow audit", self._intervals.changes_s, self._audit),
+                *also,
             ]),
         ]  # fmt: skip
 

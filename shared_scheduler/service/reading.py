@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import (
@@ -21,6 +21,7 @@ from shared_scheduler.service.bootstrap import Bootstrap, Loaded, fill
 from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase
 from shared_scheduler.service.node_reads import NodeReads
 from shared_scheduler.service.poller import CellPoll, Intervals, Poller
+from shared_scheduler.service.rounds import Round
 
 LOG = logging.getLogger(__name__)
 
@@ -39,15 +40,18 @@ class Reading:
         agent_speaks_for: Callable[[str], bool],
         intervals: Intervals,
         clock: Callable[[], float] = time.monotonic,
+        also: Sequence[Round] = (),
     ) -> None:
+        """``also``: what else is asked of Placement now and then."""
         self._api = api
         self._open_cell = open_cell
         self._agent_speaks_for = agent_speaks_for
         self._bootstrap = Bootstrap(api, open_cell, mirror, submit, clock)
         self._reads = NodeReads(mirror, submit, clock, agent_speaks_for=agent_speaks_for)
         self._poller = Poller(
-            api, mirror, self._reads, submit, agent_speaks_for, intervals=intervals, clock=clock
-        )
+            api, mirror, self._reads, submit, agent_speaks_for, intervals=intervals, clock=clock,
+            also=also,
+        )  # fmt: skip
         self._databases: dict[str, CellDatabase] = {}
         self._stopped = threading.Event()
         self._fill: threading.Thread | None = None
