@@ -123,3 +123,33 @@ def test_a_socket_left_by_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     assert list(admin.sockets(tmp_path)) == [left]
     assert admin.ask(left, "status") == "alive"
     server.stop()
+
+
+@pytest.fixture
+def frozen(path: Path) -> Iterator[Path]:
+    """A scheduler that takes questions and answers none, beside one that answers."""
+    frozen = path.with_name("sched2-18.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(frozen))
+        listener.listen()
+        yield frozen
+
+
+def test_a_scheduler_that_does_not_answer_is_not_passed_over(
+    path: Path, frozen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a comparison would find no difference to what it never saw."""
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+    with pytest.raises(admin.AdminError, match=r"sched2-18\.sock: no scheduler answers there"):
+        admin.ask_all(path.parent, "status")
+
+
+def test_sockets_of_the_dead_are_passed_over(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path.with_name("sched2-18.sock")))
+    assert admin.ask_all(path.parent, "status") == [{"nodes": 3, "asked": None}]
+
+
+def test_nobody_alive_says_which_option_to_look_at(tmp_path: Path) -> None:
+    with pytest.raises(admin.AdminError, match="is shared-scheduler running, and is .* admin_socket_dir"):
+        admin.ask_all(tmp_path, "status")

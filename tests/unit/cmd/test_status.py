@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``status`` shows who answers, and says who does not."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shared_scheduler.cmd import manage
+from shared_scheduler.service import admin
+
+ANSWER = {
+    "scheduler": "sched1", "pid": 17, "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
+    "claims_open": 2, "cells": {"c1": {"connected": False}}, "quarantined": ["h9"],
+    "counters": {"requests_answered": 5, "requests_failed": 0},
+}  # fmt: skip
+
+
+@pytest.fixture
+def sockets(tmp_path: Path) -> Iterator[Path]:
+    server = admin.AdminServer(tmp_path / "sched1-17.sock", {"status": lambda _: ANSWER})
+    server.start()
+    yield tmp_path
+    server.stop()
+
+
+def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
+    out = capsys.readouterr().out
+    assert "sched1 (process 17)" in out
+    assert "c1 NOT CONNECTED" in out
+    assert "requests_failed" not in out  # what is 0 is no news
+
+
+def test_one_that_is_frozen_is_said_beside_the_others(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(sockets / "sched2-18.sock"))
+        frozen.listen()
+        status = manage.main(["status", "--socket-dir", str(sockets), "--format", "json"])
+
+    shown = capsys.readouterr()
+    assert status == 2
+    assert [answer["scheduler"] for answer in json.loads(shown.out)] == ["sched1"]
+    assert "sched2-18.sock: no scheduler answers there" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_nobody_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manage.main(["status", "--socket-dir", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
