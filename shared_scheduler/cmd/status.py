@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows what the running schedulers of this machine know: nodes by freshness, claims, counters.
 
-With --nodes, one row a node: how it is known, whether it may be chosen, and why not.
+With --nodes, one row a node: how it is known, whether it may be chosen, and why not.  Exits with 0
+when all that run have answered, with 2 and a line for each that has not otherwise.
 """
 
 from __future__ import annotations
@@ -37,15 +38,20 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         directory = args.socket_dir or _configured(args.config_file)
-        answers = admin.ask_all(directory, "nodes" if args.nodes else "status")
+        answers, silent = admin.ask_each(directory, "nodes" if args.nodes else "status")
     except (cfg.Error, admin.AdminError) as error:
-        print(f"status: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return _refuse([error])
     if args.format == "json":
         print(json.dumps(answers))
     else:
         print("\n\n".join(_nodes(a) if args.nodes else _summary(a) for a in answers))
-    return 0
+    return _refuse(silent) if silent else 0
+
+
+def _refuse(errors: Iterable[Exception]) -> int:
+    for error in errors:
+        print(f"status: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
 
 
 def _configured(config_files: Sequence[Path]) -> Path:

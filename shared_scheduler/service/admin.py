@@ -149,7 +149,7 @@ def _is_dead(path: Path) -> bool:
         client.setblocking(False)
         try:
             client.connect(os.fspath(path))
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, FileNotFoundError):
             return True
         except OSError:  # it is busy, or not ours to ask
             return False
@@ -161,13 +161,13 @@ def sockets(directory: Path) -> Iterator[Path]:
     yield from sorted(directory.glob(f"*{SUFFIX}"))
 
 
-def ask(path: Path, question: str, timeout_s: float = ANSWER_TIMEOUT_S, **fields: Any) -> Any:
+def ask(path: Path, question: str, **fields: Any) -> Any:
     """Ask a running scheduler.
 
     :raises AdminError: nobody listens there, or the scheduler answered with an error
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(timeout_s)
+        client.settimeout(ANSWER_TIMEOUT_S)
         try:
             client.connect(os.fspath(path))
             client.sendall(json.dumps({"ask": question, **fields}).encode() + b"\n")
@@ -182,18 +182,34 @@ def ask(path: Path, question: str, timeout_s: float = ANSWER_TIMEOUT_S, **fields
     return reply["answer"]
 
 
-def ask_all(directory: Path, question: str) -> list[Any]:
-    """The answers of all schedulers that listen in ``directory``.
+def ask_each(directory: Path, question: str) -> tuple[list[Any], list[AdminError]]:
+    """The answers of the schedulers that live in ``directory``, and what is wrong with the others.
 
-    :raises AdminError: none does
+    Sockets that a killed process left behind are passed over.
+
+    :raises AdminError: nobody lives there
     """
-    answers = []
+    answers, silent = list[Any](), list[AdminError]()
     for path in sockets(directory):
-        with contextlib.suppress(AdminError):  # left behind by a process that was killed
+        try:
             answers.append(ask(path, question))
-    if not answers:
+        except AdminError as error:
+            if not _is_dead(path):
+                silent.append(error)
+    if not answers and not silent:
         raise AdminError(
             f"no scheduler of this machine answers in {directory}; is shared-scheduler running, and is "
             "[shared_scheduler] admin_socket_dir the same for both?"
         )
+    return answers, silent
+
+
+def ask_all(directory: Path, question: str) -> list[Any]:
+    """The answers of all schedulers that live in ``directory``.
+
+    :raises AdminError: nobody does, or one does not answer
+    """
+    answers, silent = ask_each(directory, question)
+    if silent:
+        raise silent[0]
     return answers
