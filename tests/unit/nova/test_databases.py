@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
 from nova import context, objects
+from oslo_db.exception import CantStartEngineError
 from oslo_utils import timeutils
 
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
+from shared_scheduler.service.databases import DatabaseError
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
 
@@ -31,3 +34,12 @@ def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(databas
         assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
     finally:
         timeutils.clear_time_override()
+
+
+def test_a_connection_that_is_not_set_names_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_connection(*_: object) -> None:
+        raise CantStartEngineError("No sql_connection parameter is established")
+
+    monkeypatch.setattr(objects.CellMappingList, "get_all", without_connection)
+    with pytest.raises(DatabaseError, match=r"\[api_database\] connection"):
+        NovaApiDatabase().cells()

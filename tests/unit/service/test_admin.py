@@ -151,5 +151,5 @@ def test_sockets_of_the_dead_are_passed_over(path: Path) -> None:
 
 
 def test_nobody_alive_says_which_option_to_look_at(tmp_path: Path) -> None:
-    with pytest.raises(admin.AdminError, match="is shared-scheduler running, and is .* admin_socket_dir"):
+    with pytest.raises(admin.AdminError, match=r"is shared-scheduler running, and is .* admin_socket_dir"):
         admin.ask_all(tmp_path, "status")

@@ -62,6 +62,21 @@ def test_a_unix_socket_in_the_url_is_what_counts(tmp_path: object) -> None:
         preflight.wait_for([dependency], 0.0, lambda _: None)
 
 
+def test_a_password_may_hold_what_sqlalchemy_lets_it_hold() -> None:
+    """Nova starts with such a URL, so we do."""
+    url = "mysql+pymysql://nova:se/cr:et@db:3307/nova"
+    dependency = preflight.database("the database", "[database] connection", url)
+    assert dependency is not None
+    assert dependency.addresses == (("db", 3307),)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql+pymysql://nova:secret@db:port/nova"])
+def test_what_is_no_url_is_said_without_the_password(url: str) -> None:
+    with pytest.raises(preflight.UnreachableError, match=r"\[database\] connection is no database URL") as error:
+        preflight.database("the database", "[database] connection", url)
+    assert "secret" not in str(error.value)
+
+
 def test_sqlite_needs_no_server() -> None:
     assert preflight.database("the database", "[database] connection", "sqlite://") is None
 

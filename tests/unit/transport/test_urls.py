@@ -88,6 +88,8 @@ def test_kombus_memory_transport() -> None:
         ("rabbit://user:s3cret@host:amqp/", "host 'host:amqp'; write host:port"),
         ("rabbit://user:s3cret@:5672/", "host ':5672'"),
         ("rabbit://host:70000/", "host 'host:70000'"),
+        ("rabbit://user:s3cret@[::1:5672/", "write rabbit://user:password@host:5672/vhost"),
+        ("rabbit://user:s3cret/more@host:5672/", "percent-escape"),
     ],
 )
 def test_a_url_that_cannot_be_used_says_why_without_the_password(text: str, complaint: str) -> None:

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``compare`` exits with 0, 1 or 2, and says what it could not look at in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.cmd import compare, manage
+from shared_scheduler.nova import backend, truth
+from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.service import admin
+from shared_scheduler.service.comparison import PLACEMENT, Picture
+
+
+class Look:
+    """What databases, Placement and agents say: an error, or nothing of any node."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+    def look(self, say: Any) -> tuple[list[Picture], frozenset[str]]:
+        if self.error is not None:
+            raise self.error
+        return [Picture(PLACEMENT, frozenset(), {})], frozenset()
+
+
+@pytest.fixture(autouse=True)
+def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One that runs and knows no node."""
+    monkeypatch.setattr(backend, "choose_threads", lambda: None)
+    monkeypatch.setattr(truth, "configure", lambda files: None)
+    monkeypatch.setattr(truth, "admin_socket_dir", lambda: tmp_path)
+    monkeypatch.setattr(truth, "Truth", Look)
+    answer = {"scheduler": "sched1", "nodes": []}
+    server = admin.AdminServer(tmp_path / "sched1-17.sock", {"tables": lambda _: answer})
+    server.start()
+    yield
+    server.stop()
+
+
+def run(*arguments: str) -> int:
+    return manage.main(["compare", "--config-file", "nova.conf", *arguments])
+
+
+def test_no_difference_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == []
+
+
+def test_a_difference_exits_with_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare.comparison, "orphans", lambda *_: ["consumer c has no owner"])
+    assert run() == 1
+    assert "consumer c has no owner" in capsys.readouterr().out
+
+
+def test_what_cannot_be_looked_at_exits_with_2_and_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = KeyringError("/etc/keys: Permission denied", "[shared_scheduler] signing_keys_file")
+    monkeypatch.setattr(truth, "Truth", lambda: Look(keys))
+    assert run() == 2
+    shown = capsys.readouterr()
+    assert "signing_keys_file" in shown.err
+    assert shown.err.count("\n") == 1
