@@ -50,7 +50,7 @@ def resize(flavor: str) -> Action:
 
 
 def cold_migrate(host: str | None = None) -> Action:
-    return action("migrate", "resized", "active", body={"host": host} if host else None)
+    return action("migrate", "resized", "active", "stopped", body={"host": host} if host else None)
 
 
 def live_migrate(host: str | None = None) -> Action:
@@ -69,6 +69,8 @@ def rebuild(image: str) -> Action:
 
 CONFIRM = action("confirmResize", "active")
 REVERT = action("revertResize", "active")
+CONFIRM_STOPPED = action("confirmResize", "stopped")
+REVERT_STOPPED = action("revertResize", "stopped")
 START = action("os-start", "active", "stopped")
 SHELVE = action("shelve", "shelved_offloaded", "active")
 UNSHELVE = action("unshelve", "active", "shelved_offloaded")

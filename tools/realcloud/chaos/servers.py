@@ -40,13 +40,18 @@ class Owned:
     before: str = ""
     """Where it comes from, until its resize is confirmed or reverted."""
     old_flavor: str = ""
+    fled: str = ""
+    """Where it was evacuated from. A move would take what it still holds there along, until that host has come back
+    and let it go: Nova's fault, and not what is looked for here."""
+    stopped: bool = False
+    """Whether it does not run, and will not after its resize either."""
 
     @property
     def hosts(self) -> frozenset[str]:
         """Hosts that a deed on it needs."""
         if self.state == "shelved_offloaded":
-            return frozenset()
-        return frozenset({self.host, self.before} - {""})
+            return frozenset({self.fled} - {""})
+        return frozenset({self.host, self.before, self.fled} - {""})
 
 
 class User:
@@ -156,18 +161,20 @@ class User:
         self._do("live migrate", server, moves.live_migrate(), self._elsewhere(server))
 
     def evacuate(self, server: Owned) -> None:
-        self._do("evacuate", server, moves.evacuate(), self._elsewhere(server))
+        source = server.host
+        if self._do("evacuate", server, moves.evacuate(), self._elsewhere(server)).ok:
+            server.fled = source
 
     def unshelve(self, server: Owned) -> None:
         self._do("unshelve", server, moves.UNSHELVE,
                  self._wish(server, server.flavor, self._ground.neighbours(server.host)))  # fmt: skip
 
     def confirm(self, server: Owned) -> None:
-        self._do("confirm", server, moves.CONFIRM)
+        self._do("confirm", server, moves.CONFIRM_STOPPED if server.stopped else moves.CONFIRM)
 
     def revert(self, server: Owned) -> None:
         old_flavor = server.old_flavor or server.flavor
-        if self._do("revert", server, moves.REVERT).ok:
+        if self._do("revert", server, moves.REVERT_STOPPED if server.stopped else moves.REVERT).ok:
             server.flavor = old_flavor
 
     def start(self, server: Owned) -> None:
@@ -202,5 +209,6 @@ class User:
             server.before = server.host if end.state == "resized" else ""
             server.old_flavor = server.old_flavor if end.state == "resized" else ""
             server.state, server.host = end.state, end.host or server.host
+            server.stopped = end.state == "stopped" or (end.state == "resized" and server.stopped)
         self._story.end(deed, end.ok, end.why)
         return end
