@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tests.functional import truth
+from tools.realcloud.catalog import SLOT_MB, Flavor
 from tools.realcloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
@@ -49,6 +52,23 @@ def test_all_schedulers_killed_and_started_again_know_what_was_placed(cloud: Clo
     cloud.wait_active(cloud.boot(4, parallel=4))
     assert cloud.overcommit() == {}
     truth.wait_fresh(cloud, HOSTS)
+    truth.assert_true_everywhere(cloud)
+
+
+def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) -> None:
+    # given a server that nova-conductor gave up, as it does after a minute without an answer
+    cloud.add_flavor(Flavor("huge", ram_mb=1_000_000))
+    [server] = cloud.boot(1, flavor="huge")
+    assert cloud.wait_built([server])[server]["status"] == "ERROR"
+    # and what a scheduler leaves that is killed between Placement's answer and its own
+    allocated = {"VCPU": 1, "MEMORY_MB": SLOT_MB, "DISK_GB": 1}
+    body = {
+        "allocations": {cloud.providers()["c1"]: {"resources": allocated}}, "consumer_generation": None,
+        "project_id": str(uuid.uuid4()), "user_id": str(uuid.uuid4()), "consumer_type": "INSTANCE",
+    }  # fmt: skip
+    cloud.placement("PUT", f"/allocations/{server}", body).expect(204)
+    # then the schedulers find it, and its node is as free as before
+    cloud.wait(lambda: cloud.allocations(server) == {}, "the allocation to be let go", 60)
     truth.assert_true_everywhere(cloud)
 
 
