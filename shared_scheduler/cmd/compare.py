@@ -45,12 +45,13 @@ def run(args: argparse.Namespace) -> int:
 
     from shared_scheduler.nova import truth
     from shared_scheduler.placement.client import PlacementError
+    from shared_scheduler.protocol.errors import KeyringError
     from shared_scheduler.service.databases import DatabaseError
 
     try:
         truth.configure(args.config_file)
         report = _until_equal(truth.Truth(), truth.admin_socket_dir(), args)
-    except (cfg.Error, admin.AdminError, DatabaseError, PlacementError) as error:
+    except (cfg.Error, admin.AdminError, DatabaseError, PlacementError, KeyringError) as error:
         print(f"compare: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     print(json.dumps(report) if args.format == "json" else _text(report))

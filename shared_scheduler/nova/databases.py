@@ -42,6 +42,8 @@ class _NovaEngine:
                 raise DatabaseError(
                     f"{self._option}: the database cannot be read: {words}"
                 ) from error
+            except db_exception.CantStartEngineError as error:
+                raise DatabaseError(f"{self._option} is not set; set it in nova.conf") from error
 
     def close(self) -> None:
         """Nova closes its engines."""

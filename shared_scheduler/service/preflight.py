@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from urllib.parse import parse_qs, urlsplit
+
+import sqlalchemy as sa
 
 #: Pause between two looks.
 PAUSE_S = 1.0
 #: How long one TCP connection may take.
 CONNECT_TIMEOUT_S = 5.0
 
-DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432, "rabbit": 5672, "amqp": 5672}
+#: Where a server of the kind listens; SQLite is none and needs no look.
+DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,25 @@ def database(name: str, option: str, url: str | None) -> Dependency | None:
     """From an SQLAlchemy URL; None where there is nothing to connect to (SQLite)."""
     if not url:
         raise UnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
-    parts = urlsplit(url)
-    kind = parts.scheme.split("+")[0]
-    if kind == "sqlite" or kind not in DEFAULT_PORTS:
+    parts = _parsed(option, url)
+    port = DEFAULT_PORTS.get(parts.get_backend_name())
+    if port is None:
         return None
-    unix_socket = parse_qs(parts.query).get("unix_socket", [""])[0]
+    unix_socket = str(parts.query.get("unix_socket", ""))
     return Dependency(
-        name, option, ((parts.hostname or "localhost", parts.port or DEFAULT_PORTS[kind]),),
-        unix_socket,
+        name, option, ((parts.host or "localhost", parts.port or port),), unix_socket
     )
+
+
+def _parsed(option: str, url: str) -> sa.URL:
+    """As SQLAlchemy understands it, which takes passwords that are no part of a URL elsewhere."""
+    try:
+        return sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):  # their text may hold half of the password
+        raise UnreachableError(
+            f"{option} is no database URL; it should look like mysql+pymysql://user:password@host/nova. "
+            "Correct it in nova.conf."
+        ) from None
 
 
 def wait_for(

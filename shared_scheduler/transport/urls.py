@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 DEFAULT_PORT = 5672
 DEFAULT_TLS_PORT = 5671
@@ -96,7 +96,7 @@ def parse_transport_url(url: str, tls: TlsOptions | None = None) -> BrokerUrl:
         raise TransportUrlError(
             "transport_url has no scheme; write rabbit://user:password@host:5672/vhost"
         )
-    parts = urlsplit(url)
+    parts = _parts(url)
     if parts.scheme in MEMORY_SCHEMES:
         return BrokerUrl("memory", (), "/")
     if parts.scheme not in RABBIT_SCHEMES:
@@ -106,12 +106,32 @@ def parse_transport_url(url: str, tls: TlsOptions | None = None) -> BrokerUrl:
         )
     tls = _tls(parts.scheme, parse_qs(parts.query), tls)
     default_port = DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT
-    hosts = tuple(_host(text, default_port) for text in parts.netloc.split(",") if text)
+    hosts = _hosts(parts, default_port)
     if not hosts:
         raise TransportUrlError(
             "transport_url names no host; write rabbit://user:password@host:5672/"
         )
     return BrokerUrl("pyamqp", hosts, unquote(parts.path.removeprefix("/")) or "/", tls)
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:  # brackets that do not match
+        raise TransportUrlError(
+            f"transport_url is no URL ({error}); write rabbit://user:password@host:5672/vhost"
+        ) from error
+
+
+def _hosts(parts: SplitResult, default_port: int) -> tuple[BrokerHost, ...]:
+    try:
+        return tuple(_host(text, default_port) for text in parts.netloc.split(",") if text)
+    except TransportUrlError:
+        if "@" in parts.netloc or "@" not in parts.path + parts.query + parts.fragment:
+            raise
+        raise TransportUrlError(  # what was taken for a host is half of the password
+            "transport_url has / ? or # in its user or password; percent-escape them: %2F %3F %23"
+        ) from None
 
 
 def _tls(scheme: str, query: Mapping[str, list[str]], tls: TlsOptions | None) -> TlsOptions | None:
