@@ -89,7 +89,7 @@ class Hooks:
     def _install(self) -> None:
         self._hook("_update", before=self._updating)
         self._hook("_update_to_placement", after=self._placement_written)
-        self._hook("_drop_move_claim", after=self._move_dropped)
+        self._hook("_drop_move_claim", before=self._move_drops, after=self._move_dropped)
         self._hook("remove_node", after=self._node_removed)
         for name in BUILDS:
             self._hook(name, after=self._build_ended)
@@ -168,10 +168,16 @@ class Hooks:
         self._hook_pci_tracker()
         self._read(nodename)
 
-    def _move_dropped(self, *_args: Any, **_kwargs: Any) -> None:
-        for nodename in list(self._tracker.compute_nodes):
-            if nodename in self._node_of:
-                self._read(nodename)
+    def _move_drops(self, _context: Any, instance: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._reader.move_ends(str(instance.uuid))
+
+    def _move_dropped(
+        self, _context: Any, instance: Any, nodename: str, *_args: Any, **_kwargs: Any
+    ) -> None:
+        self._reader.move_ended(nodename, str(instance.uuid))
+        for known in list(self._tracker.compute_nodes):
+            if known in self._node_of:
+                self._read(known)
 
     def _read(self, nodename: str) -> None:
         compute_node = self._tracker.compute_nodes[nodename]

@@ -55,6 +55,8 @@ class Reader:
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
         self._topologies: dict[str, tuple[object, dict[str, Leaf]]] = {}
+        self._stays = False  # whoever's move is being dropped
+        self._left: dict[str, dict[str, object]] = {}  # nodename -> uuid -> its state, as it was left
 
     def leaves(self, nodename: str) -> dict[str, Leaf]:
         compute_node = self._tracker.compute_nodes[nodename]
@@ -76,12 +78,27 @@ class Reader:
 
     def members(self, nodename: str) -> dict[str, Member]:
         """The node's instances and those that move in or out (never ``tracked_instances``)."""
-        stats = self._tracker.stats.get(nodename)
-        found = dict.fromkeys(stats.states if stats is not None else (), Member())
+        stats, left = self._tracker.stats.get(nodename), self._left.get(nodename, {})
+        states = stats.states if stats is not None else {}
+        found = {uuid: Member() for uuid, state in states.items() if left.get(uuid) is not state}
         for uuid, migration in self._tracker.tracked_migrations.items():
             if nodename in (_of(migration, "source_node"), _of(migration, "dest_node")):
                 found[uuid] = Member(uuid in found, _of(migration, "uuid") or "unknown")
         return found
+
+    def move_ends(self, uuid: str) -> None:
+        """The tracker is about to forget a move of this instance."""
+        migration = self._tracker.tracked_migrations.get(uuid)
+        source = "" if migration is None else _of(migration, "source_node")
+        self._stays = bool(source) and source == _of(migration, "dest_node")
+
+    def move_ended(self, nodename: str, uuid: str) -> None:
+        """It has.  Nova's statistics keep who moved away until the next audit makes them anew."""
+        states, left = self._tracker.stats[nodename].states, self._left.setdefault(nodename, {})
+        if uuid in states and not self._stays:
+            left[uuid] = states[uuid]
+        for gone in [each for each, state in left.items() if states.get(each) is not state]:
+            del left[gone]
 
     def tree_digest(self, node: str) -> bytes:
         """A digest of what the node's providers hold, generations left out."""

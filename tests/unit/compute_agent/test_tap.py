@@ -171,6 +171,38 @@ class TestWhatIsTold:
         listener.next(NodeReported, after=1)
         assert len(listener.of(TreeWritten)) == known + 1
 
+    def test_who_moved_away_is_gone_once_the_move_is_confirmed(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        # given a server that was built here and runs on another host, waiting for its confirmation
+        moved = guest(tracker, "vm-1")
+        tracker.instance_claim(CONTEXT, moved, HOST, {})
+        # when it is confirmed, between two audits: Nova's statistics keep it until the next one
+        tracker._drop_move_claim(CONTEXT, moved, HOST, moved.flavor, prefix="old_")
+        assert "vm-1" in tracker.stats[HOST].states
+        # then it is here no more
+        listener.wait(lambda: listener.of(NodeReported)[-1].members == {"vm-1": None})
+        # and when it comes back it is here again
+        tracker.instance_claim(CONTEXT, moved, HOST, {})
+        listener.wait(lambda: listener.of(NodeReported)[-1].members == {"vm-1": Member()})
+
+    def test_who_was_resized_here_stays_when_that_is_confirmed(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        resized = guest(tracker, "vm-1")
+        tracker.instance_claim(CONTEXT, resized, HOST, {})
+        tracker.tracked_migrations["vm-1"] = objects.Migration(
+            uuid=MIGRATION, source_node=HOST, dest_node=HOST
+        )
+        tracker._drop_move_claim(CONTEXT, resized, HOST, resized.flavor, prefix="old_")
+
+        tracker.build_failed(HOST)
+        listener.wait(lambda: "stats.failed_builds" in listener.of(NodeReported)[-1].leaves)
+        members: dict[str, Member | None] = {}
+        for told in listener.of(NodeReported):
+            members |= told.members
+        assert members == {"vm-1": Member()}
+
     def test_a_move_ends_after_the_tracker_has_forgotten_it(self, tracker: Tracker, listener: Listener) -> None:
         tracker.tracked_migrations["vm-1"] = objects.Migration(
             uuid=MIGRATION, source_node="elsewhere", dest_node=HOST
