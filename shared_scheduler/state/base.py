@@ -20,6 +20,8 @@ from shared_scheduler.state.touch import Touch, touch_of
 TOUCHES_MAX = 65_536
 #: sets of leaf names that came together; there are some dozens of those too
 SHAPES_MAX = 4_096
+#: what a boot or a delete touches, as a name of its own: the class is looked at for each increment
+NUMBERS = Touch.NUMBERS
 #: the shape of leaves that must be looked at one by one
 NOT_PLAIN = -1
 
@@ -79,16 +81,16 @@ class BaseWriter:
     ) -> int:
         """What changed; says which parts of the row that touches."""
         row.version = version
-        touched = Touch.NOTHING
-        if leaves:
-            touched = self._put_leaves(row, leaves)
+        touched = self._put_leaves(row, leaves) if leaves else 0
         if consumers:
             self._put_consumers(row, consumers)
         if pending:
             self._put_pending(row, pending)
         if row.claims:
             self._overlay.settle(row)
-        if touched:
+        if touched == NUMBERS:
+            self._writer.numbers(row)
+        elif touched:
             self._derive(row, touched)
         return touched
 

@@ -15,8 +15,7 @@ class Members:
 
     def add(self, uuid: str, slot: int) -> None:
         """It is (also) here."""
-        if uuid not in self._at:
-            self._at[uuid] = slot
+        if self._at.setdefault(uuid, slot) == slot:
             return
         before = self.slots(uuid)
         if slot not in before:

@@ -71,9 +71,12 @@ Flat = tuple[bool, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]
 
 def flat(node: str, consumer: Consumer) -> Flat:
     """Compact form of a consumer, to look the shared one up by."""
+    allocations = consumer.allocations
+    if len(allocations) == 1 and node in allocations:  # nearly always
+        return (consumer.member, ((ROOT, tuple(allocations[node].items())),))
     rows = [
         (ROOT if provider == node else provider, tuple(amounts.items()))
-        for provider, amounts in consumer.allocations.items()
+        for provider, amounts in allocations.items()
     ]
     return (consumer.member, tuple(rows))
 

@@ -50,6 +50,10 @@ from shared_scheduler.state.touch import Touch
 from shared_scheduler.state.view import HostView, described
 
 NEVER_REPORTED = CODE_OF_CLOSED[Closed.NEVER_REPORTED]
+#: a Version in one step, for each increment makes one
+new_version = tuple.__new__
+#: what static_at tells of
+RARE = Touch.STATIC | Touch.PROVIDERS
 
 
 class UnknownNodeError(KeyError):
@@ -221,10 +225,10 @@ class HostTable:
             raise UnknownNodeError(f"node {node} is not in the table: upsert it first")
         row = self._rows[slot]
         assert row is not None
-        touched = self._base.apply(row, leaves, consumers, claims, Version(epoch, sequence))
+        touched = self._base.apply(row, leaves, consumers, claims, new_version(Version, (epoch, sequence)))
         if touched & Touch.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
             self._closed(row)
-        if touched & (Touch.STATIC | Touch.PROVIDERS):
+        if touched & RARE:
             self._static(row)
         else:
             self.columns.changed_at.cells[slot] = self.changes.note(slot)
