@@ -13,8 +13,10 @@ from typing import Any
 
 import nova.conf
 import pytest
+from nova import objects
 from nova.compute.resource_tracker import ResourceTracker
 from nova.conf import paths
+from nova.pci.stats import PciDeviceStats
 from oslo_config import cfg
 from oslo_messaging import opts as messaging_opts
 
@@ -30,6 +32,7 @@ from shared_scheduler.nova import cells, one_process
 from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import Goodbye, Increment, Message, Snapshot, Verdict
+from shared_scheduler.sim.topology import is_pool
 from shared_scheduler.transport.local_bus import LocalBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
@@ -56,6 +59,30 @@ class Scheduler:
         told = [one.leaves[name] for one in self.heard
                 if isinstance(one, Snapshot | Increment) and name in one.leaves]  # fmt: skip
         return told[-1] if told else None
+
+
+    def names(self) -> set[str]:
+        """Of all leaves."""
+        return {name for one in self.heard if isinstance(one, Snapshot | Increment) for name in one.leaves}
+
+    def consumers(self) -> set[str]:
+        """Whom this scheduler believes on the node."""
+        found: dict[str, Any] = {}
+        for one in self.heard:
+            if isinstance(one, Snapshot | Increment):
+                found |= one.consumers
+        return {uuid for uuid, consumer in found.items() if consumer is not None}
+
+
+class Devices:
+    """Nova's PciDevTracker with one pool; what it saves goes nowhere."""
+
+    def __init__(self, pool: dict[str, Any]) -> None:
+        self.stats = PciDeviceStats(objects.NUMATopology(cells=[]))
+        self.stats.pools = [pool]
+
+    def save(self, context: Any) -> None:
+        """Its last step, whatever it did."""
 
 
 class Compute:
@@ -109,6 +136,36 @@ def test_schedulers_know_before_nova_compute_goes_on(compute: Compute, scheduler
         uuid = f"{count}{GUEST[1:]}"
         tracker.instance_claim(CONTEXT, guest(tracker, uuid), HOST, {}, LIMITS)
         assert scheduler.leaf("cn.vcpus_used") == count
+
+
+def test_who_moved_away_is_gone_once_the_move_is_confirmed(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    tracker = compute.start()
+    moved = guest(tracker, GUEST)
+    tracker.instance_claim(CONTEXT, moved, HOST, {}, LIMITS)
+    assert scheduler.consumers() == {GUEST}
+
+    tracker._drop_move_claim(CONTEXT, moved, HOST, moved.flavor, prefix="old_")
+
+    assert scheduler.consumers() == set()
+
+
+def test_devices_that_are_attached_to_a_running_server_are_taken(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    # given Nova's tracker of devices, which a nova-compute has from its first audit on
+    tracker = compute.start()
+    tracker.pci_tracker = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
+    tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+    [pool] = [name for name in scheduler.names() if is_pool(name)]
+    assert scheduler.leaf(pool) == 2
+
+    # when one is taken without a claim, past everything else that nova-compute does
+    tracker.pci_tracker.stats.pools[0]["count"] = 1
+    tracker.pci_tracker.save(CONTEXT)
+
+    assert scheduler.leaf(pool) == 1
 
 
 def test_what_changed_is_told_although_placement_was_not_reached(
