@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent inside nova-compute: one process less for small sites.
 
-Three methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
+Four methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
 its own (nova-compute has one tracker), made when it reports for the first time: in the process that
 serves, after any fork.  The agent is that of ``service/agent.py`` with its own thread, Placement reader
 and channel; only the socket between the two is gone.
@@ -9,6 +9,9 @@ and channel; only the socket between the two is gone.
 ==========================  ====================================================================
 ``_update``                 after it, also when it raises: memory is right, Placement and database
                             were written; Nova's lock is held
+``_drop_move_claim``        before and after it: the tracker forgets the move behind its ``_update``
+the device tracker's        after it: devices taken and freed past ``_update``; Nova's lock is held
+``save``
 ``remove_node``,            after them: nodes that the tracker has no more are gone
 ``clean_compute_node_cache``
 the driver's                after it: nova-compute ends, and the agent says goodbye before its process
@@ -30,15 +33,17 @@ from typing import Any, Protocol
 
 from compute_agent.effects import KeptClaim
 from compute_agent.service.agent import Agent
-from compute_agent.tap.picture import Reader
+from compute_agent.tap.picture import Reader, changes
 from compute_agent.tap.wire import NodeGone, NodeReported, TapHello, TreeWritten
+from shared_scheduler.protocol.messages import Leaf
 
 LOG = logging.getLogger(__name__)
 
 #: What is hooked; all of them are there in Nova 34.
 UPDATED = "_update"
+MOVE_DROPPED = "_drop_move_claim"
 REMOVED = ("remove_node", "clean_compute_node_cache")
-METHODS = (UPDATED, *REMOVED)
+METHODS = (UPDATED, MOVE_DROPPED, *REMOVED)
 #: What its agents call themselves in ``agent.mode``.
 MODE = "embedded"
 #: How long ``stop`` waits for the agent's thread.
@@ -74,6 +79,9 @@ class EmbeddedAgent:
         self._reader = Reader(tracker)
         self._nodes: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}
+        self._topologies: dict[str, dict[str, Leaf]] = {}  # by nodename, as told
+        self._devices: Any = None
+        self._ended = False
         self._thread = threading.Thread(target=agent.run, name="compute-agent", daemon=True)
         self._thread.start()
         agent.heard(TapHello(str(tracker.host), os.getpid()))
@@ -90,9 +98,39 @@ class EmbeddedAgent:
             return  # the record is being moved from another host, the audit follows
         node = self._nodes[nodename] = str(compute_node.uuid)
         leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
+        self._topologies[nodename] = self._reader.topology(nodename)
         self._agent.heard(NodeReported(node, leaves, members, complete=True))
         self._tell_of_tree(node)
+        self._follow_devices()
         self._wait()
+
+    def _follow_devices(self) -> None:
+        """Their tracker is made during the first audit."""
+        devices = self._tracker.pci_tracker
+        if devices is not None and devices is not self._devices:
+            self._devices = devices
+            devices.save = hooked(devices.save, after=lambda *_, **__: self._devices_changed())
+
+    def _devices_changed(self) -> None:
+        if self._ended:
+            return  # the tracker lives on, with another agent that follows them
+        for nodename, node in self._nodes.items():
+            if nodename in self._tracker.compute_nodes:
+                now_is = self._reader.topology(nodename)
+                changed = changes(self._topologies.get(nodename, {}), now_is)
+                self._topologies[nodename] = now_is
+                if changed:
+                    self._agent.heard(NodeReported(node, changed))
+        self._wait()
+
+    def move_ends(self, uuid: str) -> None:
+        """The tracker is about to forget a move of this instance."""
+        self._reader.move_ends(uuid)
+
+    def move_ended(self, nodename: str, uuid: str) -> None:
+        """It has."""
+        self._reader.move_ended(nodename, uuid)
+        self.updated(nodename)
 
     def _tell_of_tree(self, node: str) -> None:
         if self._tracker.provider_tree is None:
@@ -107,11 +145,13 @@ class EmbeddedAgent:
         for nodename in self._nodes.keys() - self._tracker.compute_nodes.keys():
             node = self._nodes.pop(nodename)
             self._trees.pop(node, None)
+            self._topologies.pop(nodename, None)
             self._agent.heard(NodeGone(node))
         self._wait()
 
     def stop(self) -> None:
         """Say goodbye and end the thread."""
+        self._ended = True
         self._agent.stop()
         self._thread.join(JOIN_S)
 
@@ -129,8 +169,35 @@ class TrackerClass(Protocol):
     """Nova's ResourceTracker class."""
 
     _update: Callable[..., Any]
+    _drop_move_claim: Callable[..., Any]
     remove_node: Callable[..., Any]
     clean_compute_node_cache: Callable[..., Any]
+
+
+def hooked(
+    original: Callable[..., Any],
+    after: Callable[..., None],
+    before: Callable[..., None] | None = None,
+) -> Callable[..., Any]:
+    """``original`` with what is called around it, with the same arguments, whatever becomes of it."""
+
+    @functools.wraps(original)
+    def around(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            _safely(before, args, kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _safely(after, args, kwargs)
+
+    return around
+
+
+def _safely(reading: Callable[..., None], args: Any, kwargs: Any) -> None:
+    try:
+        reading(*args, **kwargs)
+    except Exception:
+        LOG.exception("embedded agent: reading the tracker failed; nova-compute is not affected")
 
 
 class EmbeddedAgents:
@@ -145,9 +212,11 @@ class EmbeddedAgents:
 
     def hooks(self, trackers: type[TrackerClass]) -> Iterator[tuple[str, Callable[..., Any]]]:
         """(name, hooked method) for whoever puts them onto the class."""
-        yield UPDATED, self._hooked(getattr(trackers, UPDATED), self._updated)
+        yield UPDATED, hooked(getattr(trackers, UPDATED), self._updated)
+        dropping = getattr(trackers, MOVE_DROPPED)
+        yield MOVE_DROPPED, hooked(dropping, self._move_dropped, before=self._move_drops)
         for name in REMOVED:
-            yield name, self._hooked(getattr(trackers, name), self._removed)
+            yield name, hooked(getattr(trackers, name), self._removed)
 
     def stop(self) -> None:
         """End all agents."""
@@ -156,26 +225,16 @@ class EmbeddedAgents:
         for _, agent in ended:
             agent.stop()
 
-    def _hooked(
-        self, original: Callable[..., Any], after: Callable[..., None]
-    ) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def hooked(tracker: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(tracker, *args, **kwargs)
-            finally:
-                self._safely(after, tracker, args, kwargs)
-
-        return hooked
-
-    def _safely(self, after: Callable[..., None], tracker: Any, args: Any, kwargs: Any) -> None:
-        try:
-            after(tracker, *args, **kwargs)
-        except Exception:
-            LOG.exception("embedded agent: reading the tracker failed; nova-compute is not affected")
-
     def _updated(self, tracker: Any, _context: Any, compute_node: Any, *_: Any, **__: Any) -> None:
         self._agent_of(tracker).updated(compute_node.hypervisor_hostname)
+
+    def _move_drops(self, tracker: Any, _context: Any, instance: Any, *_: Any, **__: Any) -> None:
+        self._agent_of(tracker).move_ends(str(instance.uuid))
+
+    def _move_dropped(
+        self, tracker: Any, _context: Any, instance: Any, nodename: str, *_: Any, **__: Any
+    ) -> None:
+        self._agent_of(tracker).move_ended(nodename, str(instance.uuid))
 
     def _removed(self, tracker: Any, *_: Any, **__: Any) -> None:
         known = self._agents.get(str(tracker.host))
@@ -201,15 +260,11 @@ class EmbeddedAgents:
         driver = tracker.driver
         original = driver.cleanup_host
 
-        @functools.wraps(original)
-        def hooked(*args: Any, **kwargs: Any) -> Any:
+        def ended(*_: Any, **__: Any) -> None:
             driver.cleanup_host = original
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._safely(self._ended, tracker, (), {})
+            self._ended(tracker)
 
-        driver.cleanup_host = hooked
+        driver.cleanup_host = hooked(original, after=ended)
 
     def _ended(self, tracker: Any) -> None:
         with self._lock:

@@ -168,6 +168,20 @@ def test_devices_that_are_attached_to_a_running_server_are_taken(
     assert scheduler.leaf(pool) == 1
 
 
+def test_devices_are_followed_by_the_agent_that_lives(compute: Compute, scheduler: Scheduler) -> None:
+    tracker = compute.start()
+    tracker.pci_tracker = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
+    for _ in range(2):
+        tracker.driver.cleanup_host(host=HOST)
+        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+    [pool] = [name for name in scheduler.names() if is_pool(name)]
+
+    tracker.pci_tracker.stats.pools[0]["count"] = 1
+    tracker.pci_tracker.save(CONTEXT)
+
+    assert scheduler.leaf(pool) == 1
+
+
 def test_what_changed_is_told_although_placement_was_not_reached(
     compute: Compute, scheduler: Scheduler
 ) -> None:
