@@ -149,10 +149,16 @@ class TestNuma:
 
         assert isinstance(consume(leaves, text), Reason)
 
-    def test_a_host_without_cells_refuses(self) -> None:
-        refused = consume({}, topology_text(pinned_guest(1), None, [], None))
+    def test_a_host_without_cells_takes_it_as_nova_compute_does(self) -> None:
+        # NUMATopologyFilter keeps such guests away where it is enabled: elsewhere Nova places them so
+        assert consume({}, topology_text(pinned_guest(1), None, [], None)) == {}
 
-        assert isinstance(refused, Reason) and "no NUMA topology" in str(refused.detail["why"])
+    def test_a_host_without_cells_still_needs_the_devices(self) -> None:
+        text = topology_text(pinned_guest(1), None, [device("2236")], None)
+
+        refused = consume({}, text)
+
+        assert isinstance(refused, Reason) and refused.detail["why"] == "PCI devices"
 
 
 class TestPci:
