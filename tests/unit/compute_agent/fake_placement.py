@@ -29,6 +29,8 @@ class FakePlacement:
 
     def __init__(self, vcpus: int = 2) -> None:
         self.vcpus, self.generation, self.status = vcpus, 1, 200
+        self.parent: str | None = None
+        self.gone = False
         self.consumers: dict[str, dict[str, int]] = {}
         self.asked: list[str] = []
 
@@ -40,8 +42,11 @@ class FakePlacement:
 
     def _body(self, path: str) -> dict[str, Any]:
         if "in_tree" in path:
-            row = {"uuid": NODE, "name": HOST, "generation": self.generation, "parent_provider_uuid": None}
-            return {"resource_providers": [row]}
+            row = {
+                "uuid": NODE, "name": HOST, "generation": self.generation,
+                "parent_provider_uuid": self.parent,
+            }  # fmt: skip
+            return {"resource_providers": [] if self.gone else [row]}
         if path.endswith("/inventories"):
             unit = {"min_unit": 1, "max_unit": 9999, "step_size": 1, "allocation_ratio": 1.0, "reserved": 0}
             return {"inventories": {"VCPU": {"total": self.vcpus} | unit, "MEMORY_MB": {"total": 9999} | unit}}

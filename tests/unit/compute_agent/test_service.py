@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from compute_agent.core import AgentCore
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
+from compute_agent.service import agent as agent_module
 from compute_agent.service.agent import Agent
 from compute_agent.service.channel import Channel
 from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
@@ -41,6 +43,17 @@ from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, SlotFit, claim
 
 WAIT_S = 20.0
+
+
+def mistake(*_: object) -> None:
+    raise RuntimeError("a mistake of ours")
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 class Scheduler:
@@ -238,6 +251,30 @@ class TestAgent:
         )
 
 
+    def test_a_mistake_at_a_beat_does_not_end_it(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world.tap()
+        world.ready()
+        monkeypatch.setattr(AgentCore, "next_deadline_s", lambda core, now: now)  # always due
+        monkeypatch.setattr(AgentCore, "step", mistake)
+
+        eventually(lambda: f"Tick of node {NODE} failed" in caplog.text)
+
+        monkeypatch.undo()
+        world.scheduler.cast(claim("c1"))
+        assert world.scheduler.verdict("c1").accepted
+
+    def test_what_is_dropped_is_said_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(agent_module, "INBOX_MAX", 0)
+        for _ in range(20):
+            world.agent.received([Resync(NODE, "ssched.scheduler.a", 0, 0)])
+
+        assert caplog.text.count("too much waits") == 1
+
+
 class TestPlacementReader:
     def test_a_tree_whose_generation_stands_is_not_read_again(self) -> None:
         placement = FakePlacement()
@@ -250,6 +287,26 @@ class TestPlacementReader:
         assert len(placement.asked) == 1
         placement.generation, placement.vcpus = 2, 8
         assert reader.tree(NODE)[0].inventories["VCPU"].total == 8
+
+    def test_a_provider_that_moves_is_seen_although_its_generation_stands(self) -> None:
+        placement = FakePlacement()
+        reader = PlacementReader(placement)
+        reader.tree(NODE)
+
+        placement.parent = "0e7bd5a2-8aab-4a5e-9c5d-8e6fae8b2f4f"
+
+        [provider] = reader.tree(NODE)
+        assert provider.parent == placement.parent
+
+    def test_a_provider_that_is_gone_is_forgotten(self) -> None:
+        placement = FakePlacement()
+        reader = PlacementReader(placement)
+        reader.tree(NODE)
+
+        placement.gone = True
+
+        assert reader.tree(NODE) == ()
+        assert not reader._known
 
     def test_consumers_are_read_with_what_they_hold(self) -> None:
         placement = FakePlacement()
@@ -313,6 +370,13 @@ class TestState:
 
         assert StateDirectory(str(tmp_path)).kept() == {}
         assert "cannot be read" in caplog.text
+
+    def test_a_directory_that_cannot_be_written_says_what_to_do(self, tmp_path: Path) -> None:
+        (tmp_path / "epoch.new").mkdir()  # as root, rights are no obstacle
+        state = StateDirectory(str(tmp_path))
+        with pytest.raises(StateError, match=r"state_path = .*cannot be used.*give the agent's user"):
+            state.next_epoch(time.time)
+        state.close()
 
     def test_a_directory_that_cannot_be_made_says_what_to_do(self) -> None:
         with pytest.raises(StateError, match=r"state_path = /proc/nothing cannot be used"):

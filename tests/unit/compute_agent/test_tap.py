@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -37,14 +38,21 @@ MIGRATION = "5e0d8a4a-0000-4000-8000-00000000000a"
 Kind = TypeVar("Kind")
 
 
+def eventually(true: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
 class Listener:
     """The agent's side: everything that was heard, in order."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, host: str = HOST) -> None:
         self.heard: list[TapMessage] = []
         self.lost = 0
         self._changed = threading.Condition()
-        self._client = TapClient(path, self._hear, self._lose)
+        self._client = TapClient(path, host, self._hear, self._lose)
         self._client.start()
 
     def _hear(self, message: TapMessage) -> None:
@@ -281,14 +289,22 @@ class TestConnection:
     ) -> None:
         with caplog.at_level(logging.ERROR):
             second = Listener(path)
-            for _ in range(200):
-                if "another agent" in caplog.text:
-                    break
-                threading.Event().wait(0.05)
+            eventually(lambda: "another agent" in caplog.text)
             second.stop()
 
-        assert "another agent" in caplog.text
         assert second.heard == []
+
+    def test_the_agent_of_another_host_hears_nothing_and_makes_room(
+        self, hooks: Hooks, path: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Or servers for our node would be built elsewhere, and our own agent be told to wait."""
+        stranger = Listener(path, "another-host")
+        eventually(lambda: "give both the same nova.conf" in caplog.text)
+        ours = Listener(path)
+        assert ours.next(NodeReported).node == NODE
+        ours.stop()
+        stranger.stop()
+        assert (stranger.heard, stranger.lost) == ([], 0)
 
     def test_an_agent_that_returns_hears_everything_again(
         self, tracker: Tracker, listener: Listener, path: str

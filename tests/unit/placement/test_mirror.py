@@ -47,6 +47,15 @@ def test_a_quiet_node_costs_two_small_reads(world: World) -> None:
     assert gets(world) == ["resource_providers", "usages"]
 
 
+def test_a_provider_that_moves_is_seen_although_its_generation_stands(world: World) -> None:
+    node, mirror = world.provider(), PlacementMirror(world.client)
+    gpu = world.provider()
+    mirror.read(gpu)
+    world.put_below(gpu, node)
+    leaf = mirror.read(node).leaves[f"rp.{gpu}"]
+    assert leaf["parent"] == node  # type: ignore[index,call-overload]
+
+
 def test_what_is_shared_and_how_much_of_it_is_left(world: World) -> None:
     aggregate, mirror = str(uuid.uuid4()), PlacementMirror(world.client)
     share = world.provider(

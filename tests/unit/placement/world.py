@@ -165,6 +165,11 @@ class Setting:
         body = {"resource_provider_generation": generation, what: value}
         self.ok("PUT", f"/resource_providers/{provider}/{what}", body)
 
+    def put_below(self, provider: str, parent: str) -> None:
+        """Make a root provider part of a tree."""
+        name = self.ok("GET", f"/resource_providers/{provider}")["name"]
+        self.ok("PUT", f"/resource_providers/{provider}", {"name": name, "parent_provider_uuid": parent})
+
     def generation(self, provider: str) -> int:
         return int(self.ok("GET", f"/resource_providers/{provider}")["generation"])
 
