@@ -46,6 +46,7 @@ from shared_scheduler.protocol.messages import (
     Role,
     Verdict,
 )
+from shared_scheduler.transport.complaints import Complaints
 
 LOG = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ LOG = logging.getLogger(__name__)
 INBOX_MAX = 10_000
 #: How long the tap's reader waits for room at a time.
 ROOM_S = 0.05
+#: How long a node rests whose tick failed: it is still due.
+MISTAKE_PAUSE_S = 0.1
 #: The longest sleep; bounds the harm of a deadline that was computed wrongly.
 IDLE_MAX_S = 5.0
 
@@ -122,6 +125,8 @@ class Agent:
         self._rng = rng
         self._inbox: SimpleQueue[Item] = SimpleQueue()
         self._notices = NoticeLog()
+        self._complaints = Complaints(LOG)
+        self._dropped = 0  # messages of schedulers
         self._placement = PlacementThread(reader, self._placement_answered)
         self._connected = False
         self._sources: dict[str, str] = {}  # node -> mode of whoever speaks for it
@@ -136,7 +141,8 @@ class Agent:
     def received(self, messages: Sequence[Message]) -> None:
         """From the channel, oldest first."""
         if self._inbox.qsize() >= INBOX_MAX:
-            LOG.warning("%d messages of schedulers dropped: too much waits", len(messages))
+            self._dropped += len(messages)
+            self._complaints.say("dropped", "", self._dropped, "dropped, too much waits to be handled")
             return
         arrived_at_s = time.monotonic()
         for node, own in _by_node(messages).items():
@@ -209,15 +215,17 @@ class Agent:
         now = time.monotonic()
         for node, core in list(self.cores.items()):
             deadline = core.next_deadline_s(now)
-            if deadline is not None and deadline <= now:
-                self._step(node, ev.Tick())
+            is_due = deadline is not None and deadline <= now
+            if is_due and not self._handle(ForNode(node, ev.Tick())):
+                time.sleep(MISTAKE_PAUSE_S)
 
-    def _handle(self, item: Item) -> None:
+    def _handle(self, item: Item) -> bool:
+        """False if that failed: one bad event must not end the agent, nor keep it from other nodes.
+        The next beat and read find what it left wrong."""
         try:
             match item:
                 case ForNode(node="", event=event):
-                    for node in list(self.cores):
-                        self._step(node, event)
+                    return all([self._handle(ForNode(node, event)) for node in list(self.cores)])
                 case ForNode(node=node, event=event):
                     self._for_node(node, event)
                 case FromTap(message=None, why=why):
@@ -227,8 +235,9 @@ class Agent:
                 case Do(action=action):
                     action()
         except Exception:
-            # one bad event must not end the agent; the next beat and read find what it left wrong
-            LOG.exception("handling %s failed", type(item).__name__)
+            LOG.exception("handling %s failed", _about(item))
+            return False
+        return True
 
     def _for_node(self, node: str, event: ev.Event) -> None:
         if isinstance(event, ev.TrackerReported) and node not in self.cores:
@@ -283,8 +292,8 @@ class Agent:
 
     def _from_tap(self, message: wire.TapMessage) -> None:
         match message:
-            case wire.TapHello(host=host):
-                self._tap_says_hello(host)
+            case wire.TapHello():
+                self.tap_lost_at_s = None
             case wire.NodeReported(node=node, leaves=leaves, members=members, complete=complete):
                 if node not in self.cores:
                     self._core(node, ())
@@ -300,14 +309,6 @@ class Agent:
             case wire.ClaimFailed(consumer=consumer, kind=kind, text=text):
                 self._handle(ForNode("", ev.ClaimRefused(consumer, kind, text)))
 
-    def _tap_says_hello(self, host: str) -> None:
-        self.tap_lost_at_s = None
-        if host != self.host:
-            LOG.error(
-                "the tap is that of nova-compute on host %s and this agent is for %s: give both the "
-                "same nova.conf", host, self.host,
-            )  # fmt: skip
-
     def _tap_is_lost(self, why: str) -> None:
         self.tap_lost_at_s = time.monotonic()
         self._nobody_speaks(why)
@@ -316,7 +317,7 @@ class Agent:
         for node in list(self._sources):
             del self._sources[node]
             if node in self.cores:
-                self._step(node, ev.TrackerLost(why))
+                self._handle(ForNode(node, ev.TrackerLost(why)))
 
     def _node_is_gone(self, node: str) -> None:
         self._sources.pop(node, None)
@@ -335,9 +336,9 @@ class Agent:
     def _set_settings(self, settings: Settings) -> None:
         self._settings = settings
         now = time.monotonic()
-        for node, core in self.cores.items():
+        for node, core in list(self.cores.items()):
             core.reconfigure(settings, now)
-            self._step(node, ev.Tick())
+            self._handle(ForNode(node, ev.Tick()))
 
     def _stop(self) -> None:
         self._handle(ForNode("", ev.Stopping()))
@@ -377,6 +378,16 @@ class Agent:
                 "the epoch cannot be kept (%s): make room in [compute_agent] state_path. Until then a "
                 "restart of this agent is asked for a greater one again", error,
             )  # fmt: skip
+
+
+def _about(item: Item) -> str:
+    match item:
+        case ForNode(node=node, event=event):
+            return f"{type(event).__name__} of node {node}"
+        case FromTap(message=message):
+            return f"the tap's {type(message).__name__}"
+        case Do():
+            return "what another thread asked for"
 
 
 def _by_node(messages: Iterable[Message]) -> dict[str, list[Message]]:

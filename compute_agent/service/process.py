@@ -37,6 +37,7 @@ from shared_scheduler.transport.urls import parse_transport_url
 
 LOG = logging.getLogger(__name__)
 
+
 def settings_from(conf: Any) -> Settings:
     """The core's times as the options have them."""
     options = conf.compute_agent
@@ -83,7 +84,11 @@ class AgentProcess:
             random.Random(),
         )
         source = conf.compute_agent.source
-        self.tap = None if source == "conductor" else TapClient(path, self.agent.heard, self.agent.tap_lost)
+        self.tap = (
+            None
+            if source == "conductor"
+            else TapClient(path, conf.host, self.agent.heard, self.agent.tap_lost)
+        )
         self.fallback = (
             None
             if source == "tap"

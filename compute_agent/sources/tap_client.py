@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from compute_agent.tap.wire import FRAME_MAX_BYTES, Assembler, Busy, TapError, TapMessage
+from compute_agent.tap.wire import FRAME_MAX_BYTES, Assembler, Busy, TapError, TapHello, TapMessage
 
 LOG = logging.getLogger(__name__)
 
@@ -21,12 +21,16 @@ COMPLAIN_EVERY_S = 60.0
 
 
 class TapClient:
-    """Calls ``heard`` for each message and ``lost`` when the connection ends, from one thread."""
+    """Calls ``heard`` for each message and ``lost`` when the connection ends, from one thread.
+
+    The tap of another nova-compute than that on ``host`` is left at once.
+    """
 
     def __init__(
-        self, path: str, heard: Callable[[TapMessage], None], lost: Callable[[str], None]
+        self, path: str, host: str, heard: Callable[[TapMessage], None], lost: Callable[[str], None]
     ) -> None:
         self.path = path
+        self._host = host
         self._heard = heard
         self._lost = lost
         self._stop = threading.Event()
@@ -70,16 +74,25 @@ class TapClient:
         try:
             while frame := connection.recv(FRAME_MAX_BYTES):
                 message = assembler.feed(frame)
-                if isinstance(message, Busy):
-                    raise TapError(
-                        "nova-compute is connected to another agent already: stop one of the two"
-                    )
                 if message is not None:
+                    self._check(message)
                     spoke = True
                     self._heard(message)
         finally:
             if spoke:
                 self._lost("nova-compute closed the tap's socket")
+
+    def _check(self, message: TapMessage) -> None:
+        match message:
+            case Busy():
+                raise TapError(
+                    "nova-compute is connected to another agent already: stop one of the two"
+                )
+            case TapHello(host=host) if host != self._host:
+                raise TapError(
+                    f"this is the tap of nova-compute on host {host}, and this agent is for "
+                    f"{self._host}: give both the same nova.conf"
+                )
 
     def _complain(self, error: Exception) -> None:
         """Once a minute for each kind; an absent socket is ordinary while nova-compute is down."""
