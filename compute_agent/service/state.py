@@ -44,12 +44,15 @@ class StateDirectory:
             self.path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
             self._lock = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT, 0o640)
         except OSError as error:
-            raise StateError(
-                f"[compute_agent] state_path = {path} cannot be used: {error}; "
-                "give the agent's user a directory that it may write"
-            ) from error
+            raise self._unusable(error) from error
         self._take_lock()
         self._kept: dict[str, tuple[KeptClaim, ...]] = self._load()
+
+    def _unusable(self, error: OSError) -> StateError:
+        return StateError(
+            f"[compute_agent] state_path = {self.path} cannot be used: {error}; "
+            "give the agent's user a directory that it may write"
+        )
 
     def _take_lock(self) -> None:
         try:
@@ -72,9 +75,13 @@ class StateDirectory:
         """A new epoch: greater than every one before, also where the clock has jumped back.
 
         It is written to disk before it is used.  If the file is lost, the clock takes its place.
+        Raises ``StateError``.
         """
         epoch = max(self._kept_epoch() + 1, int(wall_clock_s() * 1000))
-        self._replace("epoch", f"{epoch}\n".encode(), durable=True)
+        try:
+            self._replace("epoch", f"{epoch}\n".encode(), durable=True)
+        except OSError as error:
+            raise self._unusable(error) from error
         return epoch
 
     def keep_epoch(self, epoch: int) -> None:
