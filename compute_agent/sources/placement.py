@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from keystoneauth1 import exceptions as ks_exceptions
@@ -57,17 +58,27 @@ def adapter_from(conf: Any) -> Any:
 
 
 class PlacementReader:
-    """Reads trees and allocations.  Providers whose generation stands are not read again."""
+    """Reads trees and allocations.  What a provider has is not read again while its generation stands.
+
+    Name and parent change without the generation; the list tells them.
+    """
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
         self._lock = threading.Lock()
-        self._known: dict[str, Provider] = {}
+        self._known: dict[str, dict[str, Provider]] = {}  # node -> its tree by uuid
 
     def tree(self, node: str) -> tuple[Provider, ...]:
         """All providers of the node's tree, empty if it has none yet.  Raises ``PlacementError``."""
         rows = self._get(f"/resource_providers?in_tree={node}")["resource_providers"]
-        return tuple(self._provider(row) for row in rows)
+        with self._lock:
+            known = self._known.get(node, {})
+        found = {row["uuid"]: self._provider(row, known.get(row["uuid"])) for row in rows}
+        with self._lock:
+            self._known.pop(node, None)
+            if found:
+                self._known[node] = found
+        return tuple(found.values())
 
     def allocations(self, providers: Iterable[str]) -> dict[str, Allocations]:
         """Consumer -> provider -> class -> amount.  Raises ``PlacementError``."""
@@ -78,26 +89,21 @@ class PlacementReader:
                 found.setdefault(consumer, {})[provider] = dict(held["resources"])
         return dict(found)
 
-    def _provider(self, row: dict[str, Any]) -> Provider:
-        uuid, generation = row["uuid"], row["generation"]
-        with self._lock:
-            known = self._known.get(uuid)
+    def _provider(self, row: dict[str, Any], known: Provider | None) -> Provider:
+        name, parent, generation = row["name"], row.get("parent_provider_uuid"), row["generation"]
         if known is not None and known.generation == generation:
-            return known
-        path = f"/resource_providers/{uuid}"
+            return replace(known, name=name, parent=parent)
+        path = f"/resource_providers/{row['uuid']}"
         inventories = self._get(f"{path}/inventories")["inventories"]
-        provider = Provider(
-            uuid=uuid,
-            name=row["name"],
-            parent=row.get("parent_provider_uuid"),
+        return Provider(
+            uuid=row["uuid"],
+            name=name,
+            parent=parent,
             generation=generation,
             inventories={rc: Inventory.from_answer(values) for rc, values in inventories.items()},
             traits=frozenset(self._get(f"{path}/traits")["traits"]),
             aggregates=frozenset(self._get(f"{path}/aggregates")["aggregates"]),
         )
-        with self._lock:
-            self._known[uuid] = provider
-        return provider
 
     def _get(self, path: str) -> dict[str, Any]:
         try:

@@ -112,7 +112,7 @@ class PlacementMirror:
     def _read(self, listed: ListedProvider) -> _Known:
         with self._lock:
             known = self._known.get(listed.uuid)
-        if known is None or known.provider.generation != listed.generation:
+        if known is None or not _is_current(known.provider, listed):
             known = self._read_all(listed)
         elif known.used() != _positive(self._client.usages(listed.uuid)):
             known = _Known(known.provider, self._client.allocations(listed.uuid))
@@ -131,6 +131,12 @@ class PlacementMirror:
             ask.inventories(uuid), ask.traits(uuid), ask.aggregates(uuid),
         )  # fmt: skip
         return _Known(provider, ask.allocations(uuid))
+
+
+def _is_current(provider: Provider, listed: ListedProvider) -> bool:
+    """Name and parent change without the generation."""
+    seen = (provider.name, provider.parent, provider.generation)
+    return seen == (listed.name, listed.parent, listed.generation)
 
 
 def _sharing(known: _Known) -> Provider:
