@@ -176,13 +176,14 @@ def consume(leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reas
 
 
 def _fit(host: Any, stats: PciDeviceStats, asked: Asked) -> Any:
-    """The fitted InstanceNUMATopology, None where no NUMA is asked for, or a Reason."""
-    if asked.numa is None:
+    """The fitted InstanceNUMATopology, a Reason, or None where there is nothing to fit.
+
+    A host without cells takes guests with cells as nova-compute does: untested, and counted nowhere.
+    """
+    if asked.numa is None or host is None:
         if asked.pci and not stats.support_requests(asked.pci, asked.mappings):
             return Reason(RefusalCode.TOPOLOGY, {"why": "PCI devices", "pools": _free(stats)})
         return None
-    if host is None:
-        return Reason(RefusalCode.TOPOLOGY, {"why": "the host reports no NUMA topology"})
     fitted = hardware.numa_fit_instance_to_host(
         host,
         asked.numa,
