@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from compute_agent import events as ev
 from compute_agent.effects import ReadAllocations, ReadTree
 from shared_scheduler.protocol.messages import Release, Verdict
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE, claim, root
+from tests.unit.compute_agent.worlds import NODE, claim, report, root
 
 
 def test_a_release_makes_the_agent_look_whether_placement_knows_better() -> None:
@@ -56,3 +57,20 @@ def test_claims_that_are_taken_back_one_after_another_cost_one_look_a_second() -
 
     for kind in (ReadTree, ReadAllocations):
         assert len([read for read in node.done if isinstance(read, kind)]) <= 6
+
+
+def test_what_stood_there_before_nova_compute_spoke_is_looked_after_until_it_is_gone() -> None:
+    # given an allocation that a scheduler wrote while no agent spoke, read before nova-compute was heard
+    node = Node(vcpus=1)
+    node.allocations["of-nobody"] = {NODE: {"VCPU": 1}}
+    node.tell(ev.ChannelChanged(True), ev.Tick())
+    node.pass_s(1)
+    node.tell(ev.TrackerConnected("tap"), report())
+
+    # when it is taken back, and nobody tells the agent
+    node.pass_s(1)
+    del node.allocations["of-nobody"]
+    node.pass_s(5)
+
+    # then its room is free long before the poll
+    assert said(node.send(claim("c1")), Verdict)[0].accepted

@@ -22,6 +22,28 @@ def test_an_answer_that_nobody_hears_is_taken_back() -> None:
     assert desk.give(ev.AnswerUnheard(answer.claim_ids)) == []
 
 
+def test_an_agent_that_speaks_by_now_is_told_of_what_was_written_without_it() -> None:
+    # given a write on a node without an agent, and an agent that has come meanwhile
+    desk = Desk().without_agents("node-1")
+    write = only(ef.WriteAllocation, desk.ask())
+    desk.with_agents("node-1")
+
+    # when nobody knows whether it was written, and it is taken back
+    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
+    effects = desk.deleted(delete)
+
+    # then the agent, which may have seen it in Placement, is told
+    assert releases_in(effects) == [write.claim_id]
+
+
+def test_nobody_is_told_where_no_agent_speaks() -> None:
+    desk = Desk().without_agents("node-1")
+    write = only(ef.WriteAllocation, desk.ask())
+    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
+
+    assert releases_in(desk.deleted(delete)) == []
+
+
 def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() -> None:
     desk = Desk().with_agents("node-1")
     (write,) = of_kind(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
