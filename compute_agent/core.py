@@ -209,12 +209,15 @@ class AgentCore:
 
     def _tracker_reported(self, report: ev.TrackerReported, now: float) -> None:
         before, capacity = dict(self.ledger.members), self.ledger.capacity()
+        had_reported = self._reported
         self._reported = report.ready and (report.complete or self._reported)
         self._ended(self.ledger.reported(report, now), now)
         if any(capacity) and capacity != self.ledger.capacity():
             self.tree.ask(now)  # without a tap nobody else tells; Placement was written before this
         for consumer in report.members.keys() | (before.keys() if report.complete else set()):
             self._membership_changed(consumer, before.get(consumer), now)
+        if self._reported and not had_reported:
+            self._look_after(self.ledger.accounts.beliefs, now)
         for claim_id in self.ledger.in_doubt():
             self._notice(NoticeCode.TOPOLOGY_IN_DOUBT, claim_id=claim_id)
 
@@ -229,6 +232,12 @@ class AgentCore:
         if before.migration and (after is None or after.migration != before.migration):
             self._expect_gone(before.migration, now)
             self._expect_gone(consumer, now)
+
+    def _look_after(self, consumers: Iterable[str], now: float) -> None:
+        """Whose end nobody tells: a migration's, or what was written without us and is taken back."""
+        for consumer in sorted(consumers):
+            if not self.ledger.explains(consumer):
+                self._expect_gone(consumer, now)
 
     def _expect_gone(self, consumer: str, now: float) -> None:
         at_s = self._watch.add(consumer, now)
@@ -291,9 +300,8 @@ class AgentCore:
         again_s = self._watch.read(event.consumers, now)
         if again_s is not None:
             self.allocations.ask(again_s)
-        for consumer in sorted(event.consumers.keys() - before):
-            if self._reported and not self.ledger.explains(consumer):
-                self._expect_gone(consumer, now)  # a migration's, whose end nobody tells
+        if self._reported:
+            self._look_after(event.consumers.keys() - before, now)
         self._answer_doubters(min(self._last_read_s, self._last_tree_read_s), now)
 
     def _read_failed(self, event: ev.ReadFailed, now: float) -> None:

@@ -38,6 +38,9 @@ States on the right that do not appear on the left are endings; every claim has 
 CONFIRMED is one, too, unless its caller had gone: the last few are remembered for that.  So are those
 DELETED ones whose write was given up: it may have waited somewhere while the delete overtook it.
 
+Where no agent speaks nobody is told; but if one speaks by the end, its Release makes it look.  It may
+have seen in Placement what was written without it.
+
 A Release may be lost, and a late verdict may then accept what nobody wants.  Claims that ended with
 a Release are remembered for a while, and such a verdict is answered with the Release again.  What
 even that misses is found by the agent, which asks Placement about claims that nobody took over.
@@ -74,7 +77,7 @@ from shared_scheduler.protocol.messages import (
     Usage,
     Verdict,
 )
-from shared_scheduler.state.row import Version
+from shared_scheduler.state.row import Freshness, Version
 from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.topology import TopologyTake
 
@@ -449,12 +452,16 @@ class Claims:
     # -- endings
 
     def _release(self, turn: Turn, claim: OpenClaim) -> None:
-        if not claim.intent.by_agent:
+        if not (claim.intent.by_agent or self._agent_speaks_for(claim.intent.node)):
             return
         self._released[claim.claim_id] = claim.intent
         if len(self._released) > self._settings.released_max:
             self._released.popitem(last=False)
         self._cast_release(turn, claim.claim_id, claim.intent)
+
+    def _agent_speaks_for(self, node: str) -> bool:
+        """One may have come since we wrote without it, and count what it saw in Placement."""
+        return node in self._table and self._table.freshness(node) is not Freshness.PROVISIONAL
 
     def _cast_release(self, turn: Turn, claim_id: str, intent: Intent) -> None:
         sender = self._identity.address(intent.cell)

@@ -32,8 +32,6 @@ from shared_scheduler.state.services import ServiceFacts
 
 #: an RPC or a cast over the API's message queue takes up to this long
 RPC_S = 0.004
-#: agents read Placement in full this often: what nobody tells them must be seen before the last checks
-PLACEMENT_POLL_S = 60.0
 #: a delete waits this long for a live migration, and again
 AFTER_MOVE_S = 1.0
 
@@ -110,9 +108,7 @@ class World:
     # -- beginning
 
     def _make_node(self, number: int) -> SimNode:
-        beats = agent_settings.Settings(
-            beat_interval_s=self.sizes.beat_interval_s, placement_poll_s=PLACEMENT_POLL_S
-        )
+        beats = agent_settings.Settings(beat_interval_s=self.sizes.beat_interval_s)
         return SimNode(
             number,
             self.agenda,
