@@ -159,8 +159,8 @@ class Checkers:
         over = over_given(leaves)
         self.check("no_overpinning", not over, node.node, verdict.claim_id, "makes it", over)
         pending = agent.ledger.pending.values()
-        if any(held.in_doubt for held in pending):
-            return  # nova-compute took what they would have had: they are not counted anywhere
+        if not node.is_current or any(held.in_doubt for held in pending):
+            return  # nova-compute took what those in doubt would have had: they are not counted anywhere
         texts = [held.topology for held in node.tracker.instances.values()]
         wanted = holding_of([*texts, *(held.claim.topology for held in pending)])
         counted = _plus_devices(holding_in(leaves), board.cells * board.devices_per_cell)

@@ -7,6 +7,7 @@ on its disk over restarts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -104,7 +105,7 @@ class SimNode:
         self._ticking: Ticking | None = None
         self._auditing = False
         self._waiting: list[Order] = []  # for nova-compute, or for the end of its audit
-        self._unheard: list[ev.Event] = []  # while frozen
+        self._unheard: deque[ev.Event] = deque()  # while frozen
         placement.add_provider(self.node, self.host, size.inventories())
         agenda.after(AUDIT_INTERVAL_S * rng.random(), self._audit)
 
@@ -169,9 +170,13 @@ class SimNode:
         """It goes on."""
         self._trace.note(self.node, "agent is thawed")
         self.frozen = False
-        unheard, self._unheard = self._unheard, []
-        for event in unheard:
-            self.feed(event)
+        while self._unheard:
+            self.feed(self._unheard.popleft())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the agent has heard, and believes, what nova-compute said last."""
+        return self.agent is not None and self.agent.ready and not self._unheard
 
     def jump(self, by_s: int) -> None:
         """The machine's clock runs ahead."""
