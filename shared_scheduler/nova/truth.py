@@ -76,7 +76,7 @@ class Truth:
         found = [pictures.of_placement(reads), *pictures.of_database(reads, self._services(), self._moving())]
         say("asking the agents")
         snapshots = ask_agents(self._cells, reads)
-        return [*found, pictures.of_agents(snapshots)], self._owners()
+        return [*found, pictures.of_agents(snapshots)], owners()
 
     def _nodes(self, cell: Cell) -> list[NodeRead]:
         database = self._databases[cell.uuid]
@@ -98,14 +98,6 @@ class Truth:
             for service in database.services()
         }
 
-    def _owners(self) -> frozenset[str]:
-        found: set[str] = set()
-        for cell in NovaApiDatabase().cells():
-            instances = sa.select(models.Instance.uuid).where(models.Instance.deleted == 0)
-            found.update(row[0] for row in _rows(cell, instances))
-            found.update(row[0] for row in _rows(cell, sa.select(models.Migration.uuid)))
-        return frozenset(found)
-
     def _moving(self) -> frozenset[str]:
         """Nodes that an unfinished migration leaves or goes to."""
         moving: set[tuple[str, str]] = set()
@@ -125,6 +117,21 @@ class Truth:
             for row in (database.nodes() if names else ())
             if (row["host"], row["hypervisor_hostname"]) in names
         )
+
+
+def owners() -> frozenset[str]:
+    """Consumers that somebody owns, in all cells: instances, and migrations.
+
+    :raises DatabaseError: a database cannot be read
+    """
+    instances = sa.select(models.Instance.uuid).where(models.Instance.deleted == 0)
+    migrations = sa.select(models.Migration.uuid)
+    return frozenset(
+        row[0]
+        for cell in NovaApiDatabase().cells()
+        for query in (instances, migrations)
+        for row in _rows(cell, query)
+    )
 
 
 def _rows(cell: Cell, query: sa.Select[Any]) -> list[Any]:

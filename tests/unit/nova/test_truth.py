@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who owns an allocation, as Nova's own ``nova-manage placement audit`` sees it."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from nova import context, objects
+
+from shared_scheduler.nova import truth
+from tests.unit.nova.conftest import PROJECT, USER, admin
+from tests.unit.nova.test_request_filters import cell1
+
+
+def migration(status: str) -> str:
+    """The uuid of a migration with this status."""
+    with context.target_cell(admin(), cell1()) as target:
+        made = objects.Migration(
+            target, uuid=str(uuid.uuid4()), instance_uuid=instance(target), status=status,
+            migration_type="migration", source_compute="cmp1", source_node="cmp1",
+            dest_compute="cmp2",
+        )  # fmt: skip
+        made.create()
+        return str(made.uuid)
+
+
+def instance(target: context.RequestContext) -> str:
+    made = objects.Instance(target, uuid=str(uuid.uuid4()), project_id=PROJECT, user_id=USER)
+    made.create()
+    return str(made.uuid)
+
+
+def test_an_instance_owns_what_it_has_until_it_is_deleted(databases: None) -> None:
+    with context.target_cell(admin(), cell1()) as target:
+        kept, deleted = instance(target), instance(target)
+        objects.Instance.get_by_uuid(target, deleted).destroy()
+
+    assert kept in truth.owners()
+    assert deleted not in truth.owners()
+
+
+@pytest.mark.parametrize("status", ["pre-migrating", "post-migrating", "finished", "running"])
+def test_a_migration_under_way_owns_what_its_source_keeps(databases: None, status: str) -> None:
+    assert migration(status) in truth.owners()
+
+
+@pytest.mark.parametrize("status", ["confirmed", "reverted", "error", "failed", "completed", "done"])
+def test_a_migration_that_is_over_owns_nothing(databases: None, status: str) -> None:
+    assert migration(status) not in truth.owners()
