@@ -104,7 +104,7 @@ class Truth:
         each = models.Migration
         query = sa.select(
             each.source_compute, each.source_node, each.dest_compute, each.dest_node
-        ).where(each.status.notin_(ENDED_MIGRATIONS), each.deleted == 0)
+        ).where(_is_under_way())
         for cell in self._cells:
             for source, source_node, destination, destination_node in _rows(cell, query):
                 moving |= {(source, source_node), (destination, destination_node)}
@@ -120,17 +120,25 @@ class Truth:
 
 
 def owners() -> frozenset[str]:
-    """Consumers that somebody owns, in all cells: instances, and migrations.
+    """Consumers that somebody owns, in all cells: instances, and migrations that are not over.
+
+    As ``nova-manage placement audit`` sees it.
 
     :raises DatabaseError: a database cannot be read
     """
     instances = sa.select(models.Instance.uuid).where(models.Instance.deleted == 0)
-    migrations = sa.select(models.Migration.uuid)
+    migrations = sa.select(models.Migration.uuid).where(_is_under_way())
     return frozenset(
         row[0]
         for cell in NovaApiDatabase().cells()
         for query in (instances, migrations)
         for row in _rows(cell, query)
+    )
+
+
+def _is_under_way() -> sa.ColumnElement[bool]:
+    return sa.and_(
+        models.Migration.status.notin_(ENDED_MIGRATIONS), models.Migration.deleted == 0
     )
 
 

@@ -139,7 +139,7 @@ def _capacity(inventory: Sequence[Any] | None) -> int:
 
 
 def orphans(placement: Picture, owners: frozenset[str]) -> list[str]:
-    """One sentence for each consumer that neither an instance nor a migration owns."""
+    """One sentence for each consumer that neither an instance nor a migration under way owns."""
     consumers = {
         fact[1]: node
         for node, facts in placement.nodes.items()
@@ -147,7 +147,7 @@ def orphans(placement: Picture, owners: frozenset[str]) -> list[str]:
         if fact[0] == "allocation"
     }
     return [
-        f"{node}: consumer {consumer} has an allocation, and no instance or migration owns it"
+        f"{node}: consumer {consumer} has an allocation, and no instance or migration under way owns it"
         for consumer, node in sorted(consumers.items())
         if consumer not in owners
     ]
