@@ -76,3 +76,18 @@ def test_what_a_lost_write_wrote_after_all_is_taken_back_when_its_answer_comes()
     assert desk.core.claims.endings["deleted"] == 1
     assert desk.written(write) == []
     desk.idle()
+
+
+def test_a_delete_that_is_tried_again_at_once_is_not_tried_later_as_well() -> None:
+    # given a write that was not answered, and a delete that failed and waits for its next attempt
+    desk = Desk().with_agents("node-1")
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
+    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
+    desk.give(ev.AllocationDeleted(delete.claim_id, False, "Placement is away"))
+    # when the answer comes after all, and the delete that follows it does its work
+    again = only(ef.DeleteAllocation, desk.written(write))
+    desk.deleted(again)
+    # then the claim has ended, and nothing rings for it any more
+    assert desk.core.claims.endings["deleted"] == 1
+    assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
+    desk.idle()
