@@ -413,6 +413,7 @@ class Claims:
     def _delete(self, turn: Turn, claim: OpenClaim) -> None:
         claim.state = ClaimState.DELETING
         claim.deletes += 1
+        self._timers.cancel(("delete", claim.claim_id))
         request_id = claim.intent.request_id
         consumer = claim.intent.consumer
         turn.emit(DeleteAllocation(claim.claim_id, consumer, claim.written, self._before(claim), request_id))
