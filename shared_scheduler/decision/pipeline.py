@@ -65,11 +65,16 @@ class Decider:
         settings: DecisionSettings,
         foreign_filters: Mapping[str, ForeignFilter] | None = None,
         foreign_weighers: Mapping[str, ForeignWeigher] | None = None,
+        exact: ForeignFilter | None = None,
     ) -> None:
-        """Other settings from now on.  Raises before anything is changed."""
+        """Other settings from now on.  Raises before anything is changed.
+
+        ``exact`` stands for all of Nova's filters together (``DecisionSettings.exact_hosts_max``).
+        """
         filters = filters_of(settings.enabled_filters, foreign_filters or {})
         weighers = weighers_of(settings.weighers, foreign_weighers or {})
         self._settings, self._filters, self._weighers = settings, filters, weighers
+        self._exact = exact
         self._masks = MaskCache()
         self._totals = Totals(weighers)
 
@@ -96,13 +101,18 @@ class Decider:
         left = run_stages(look, early, mask, left, reasons)
         if left and not skips_filters(request):
             filters = [f for f in self._filters if natives or not isinstance(f, NativeFilter)]
-            left = _filter(FilterRun(look, mask, left, reasons, narrowing), filters)
+            run = FilterRun(look, mask, left, reasons, narrowing)
+            left = _filter(run, filters, self._exact if natives else None, self._exact_max(request))
         slots = None if left == look.high else np.flatnonzero(mask)
         weights = self._totals.weigh(look, slots, left)
         if slots is None:
             slots = self._every(look.high)
         own = self._own(slots) if left > 1 else None
         return Decision(look, len(self._table), reasons, slots, weights, own, self._rng)
+
+    def _exact_max(self, request: Request) -> int:
+        """Without its candidates a request that is not flat cannot be shown to Nova's filters."""
+        return self._settings.exact_hosts_max if request.flat else 0
 
     def _every(self, high: int) -> IntArray:
         if len(self._all) != high:
@@ -149,11 +159,18 @@ class Decider:
         return mask, left, reasons
 
 
-def _filter(run: FilterRun, filters: Iterable[NativeFilter | ForeignFilter]) -> int:
+def _filter(
+    run: FilterRun,
+    filters: Iterable[NativeFilter | ForeignFilter],
+    exact: ForeignFilter | None,
+    exact_max: int,
+) -> int:
     for one in filters:
         if not run.left:
             break
         run.filter(one)
+    if exact is not None and 0 < run.left <= exact_max:
+        run.filter(exact)
     run.finish()
     return run.left
 

@@ -79,3 +79,7 @@ class DecisionSettings:
     #: at most this far below the best, so that they do not all run for one host.  0: equal weights
     #: only.  None: plain Nova, the first of the best for everybody.
     near_tie: float | None = 0.1
+
+    #: Where no more hosts than this pass, all of them are shown to Nova's own filters before they are
+    #: weighed; where more do, only those that are tried.
+    exact_hosts_max: int = 3

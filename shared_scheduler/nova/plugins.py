@@ -15,11 +15,13 @@ from typing import Any
 
 from nova import weights
 
+from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import point_at
+from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.state.view import HostView
 
 #: Modules of the classes that the columns have counterparts of.
@@ -60,6 +62,43 @@ class SiteFilter:
         with _named("filter", self.name):
             left = self._plugin.filter_all([state for state, _ in of_state.values()], request.spec)
             return None if left is None else [of_state[id(state)][1] for state in left]
+
+
+class NovaFilters:
+    """A ``decision.look.ForeignFilter``: what nova-scheduler does with all hosts, for the few that are left.
+
+    Weighers then see hosts only that Nova's own filters let pass, NUMA and PCI fit included.
+    """
+
+    name = "NovaFilters"
+    once = False
+
+    def __init__(self, host_manager: HostManager, states: HostStates) -> None:
+        self._host_manager = host_manager
+        self._states = states
+
+    def passing(
+        self, request: Request, index: int, views: Sequence[HostView]
+    ) -> Sequence[HostView]:
+        """All of them where a filter breaks: the judge then looks at each that is tried."""
+        point_at(request.spec, request, index)
+        pairs = _states(self._states, views)
+        for state, view in pairs:
+            state.allocation_candidates = _candidates(request, view.node)
+        try:
+            left = self._host_manager.get_filtered_hosts([s for s, _ in pairs], request.spec)
+        except Exception:
+            LOG.exception("A filter failed; each host is filtered alone when it is tried")
+            return views
+        kept = {id(state) for state in left}
+        return [view for state, view in pairs if id(state) in kept]
+
+
+def _candidates(request: Request, node: str) -> list[dict[str, Any]]:
+    """Of a flat request, from the root; whether each form has room is for others to say."""
+    return [
+        allocation_request(Candidate({node: form.resources}, {"": (node,)})) for form in request.forms
+    ]
 
 
 class SiteWeigher:

@@ -34,7 +34,7 @@ from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import NovaJudge
 from shared_scheduler.nova.placement_transport import ReportClientTransport
-from shared_scheduler.nova.plugins import site_filters, site_weighers
+from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighers
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -220,7 +220,8 @@ class RunningScheduler:
             (type(each).__name__ for each in manager.weighers),
         )
         filters, weighers = site_filters(manager, self.states), site_weighers(manager, self.states)
-        self.engine.look(lambda _: self.decider.configure(wanted, filters, weighers))
+        exact = NovaFilters(manager, self.states)
+        self.engine.look(lambda _: self.decider.configure(wanted, filters, weighers, exact))
 
     def _use_cells(self, cells: tuple[Cell, ...]) -> None:
         disabled = frozenset(cell.uuid for cell in cells if cell.disabled)

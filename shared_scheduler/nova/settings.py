@@ -78,6 +78,7 @@ def decision_settings(enabled_filters: Iterable[str], weighers: Iterable[str]) -
         "metrics_required": CONF.metrics.required,
         "metrics_weight_of_unavailable": CONF.metrics.weight_of_unavailable,
         "near_tie": _near_tie(),
+        "exact_hosts_max": CONF.shared_scheduler.exact_hosts_max,
     }
     return DecisionSettings(**values)
 

@@ -65,3 +65,22 @@ def test_a_plug_in_that_runs_once_is_asked_for_the_first_instance_only():
         decision = decider.decide(small_request(), index, narrowing=narrowing)
         assert list(decision.nodes()) == ["h0"]
     assert even.asked == ["h0", "h1"]
+
+
+def test_the_few_that_pass_are_all_shown_to_novas_own_filters():
+    for hosts, exact_hosts_max, shown in ((2, 3, 2), (3, 3, 3), (4, 3, 0), (2, 0, 0)):
+        names = [f"h{number}" for number in range(hosts)]
+        even, decider = OnlyEvenHosts(), Decider(cloud(*names))
+        decider.configure(DecisionSettings(exact_hosts_max=exact_hosts_max), exact=even)
+
+        left = set(decider.decide(small_request()).nodes())
+
+        assert even.asked == names[:shown]
+        assert left == {name for name in names if not shown or int(name[-1]) % 2 == 0}
+
+
+def test_they_are_not_shown_without_their_candidates():
+    even, decider = OnlyEvenHosts(), Decider(cloud("h0", "h1"))
+    decider.configure(DecisionSettings(exact_hosts_max=3), exact=even)
+    decider.decide(small_request(flat=False))
+    assert even.asked == []

@@ -18,6 +18,7 @@ from shared_scheduler.core.judge import Approval
 from shared_scheduler.nova import judge
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
+from shared_scheduler.nova.plugins import NovaFilters
 from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.nova.settings import default_ratios
 from shared_scheduler.protocol.messages import Reason, Usage
@@ -222,3 +223,33 @@ class TestPci:
         assert bench.verify(request_spec(), candidates=(bad,)) == Reason(
             judge.FILTERED, {"filter": "OnlyB"}
         )
+
+
+class TestSeveralAtOnce:
+    """``NovaFilters``: nova-scheduler's way, for the few hosts that are left."""
+
+    @staticmethod
+    def passing(world: World, spec: Any) -> int:
+        request = make_request(user_context(), spec, [str(uuid.uuid4())], 0, NoNodes())
+        states = HostStates(world.aggregates, default_ratios())
+        views = [world.table.view(world.node.uuid)]
+        return len(NovaFilters(HostManager(world.aggregates), states).passing(request, 0, views))
+
+    def test_who_passes_is_left(self, world: World) -> None:
+        refused = request_spec(flavor=flavor(extra_specs={"capabilities:hypervisor_type": "VMware"}))
+        assert self.passing(world, request_spec()) == 1
+        assert self.passing(world, refused) == 0
+
+    def test_cells_are_fitted(self, world: World, conf: Any) -> None:
+        conf.set_override("enabled_filters", ["NUMATopologyFilter"], group="filter_scheduler")
+        assert self.passing(world, TestNuma.pinned(2)) == 1
+        assert self.passing(world, TestNuma.pinned(40)) == 0
+
+    def test_a_filter_that_breaks_leaves_it_to_the_judge(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def breaks(*_: Any) -> bool:
+            raise RuntimeError("the rack service is away")
+
+        monkeypatch.setattr("nova.scheduler.filters.compute_filter.ComputeFilter.host_passes", breaks)
+        assert self.passing(world, request_spec()) == 1
