@@ -16,6 +16,7 @@ from shared_scheduler.transport.bus import ConnectionChanged, Receive
 from shared_scheduler.transport.kombu_bus import KombuBus
 
 URL = "rabbit://nova:secret@mq:5672/"
+MOVED = "rabbit://nova:secret@other-mq:5672/"
 
 
 class Wire:
@@ -97,7 +98,7 @@ def test_both_cells_hear_of_the_connection_and_of_other_schedulers(story: Story)
     story.wires[0].say(hello)
 
     assert story.told == [
-        ev.ChannelChanged("a", True), ev.ChannelChanged("b", True),
+        ev.ChannelChanged("a", True), ev.ev.ChannelChanged("b", True),
         ev.MessagesArrived("a", (hello,)), ev.MessagesArrived("b", (hello,)),
     ]  # fmt: skip
 
@@ -135,7 +136,7 @@ def test_a_cell_that_joins_later_is_told_that_the_channel_is_up(story: Story) ->
 
     story.channels.by_cell["b"].announce("b")
 
-    assert story.told == [ev.ChannelChanged("b", True)]
+    assert story.told == [ev.ev.ChannelChanged("b", True)]
 
 
 def test_the_channel_ends_with_the_last_cell_that_uses_it(story: Story) -> None:
@@ -148,3 +149,25 @@ def test_the_channel_ends_with_the_last_cell_that_uses_it(story: Story) -> None:
 
     story.open(cell("b"))
     assert len(story.wires) == 2
+
+
+def test_a_cell_that_moved_to_another_queue_is_followed(story: Story) -> None:
+    """As stock does at SIGHUP, after ``nova-manage cell_v2 update_cell``."""
+    story.open(cell("a"), cell("b"))
+
+    story.open(cell("a"), cell("b", MOVED))
+
+    assert [wire.closed for wire in story.wires] == [0, 0]
+    assert story.channels.by_cell["a"].cells == ("a",)
+    assert story.channels.by_cell["b"] is not story.channels.by_cell["a"]
+    story.wires[1].changed(True)
+    assert story.told == [ev.ChannelChanged("b", True)]
+
+
+def test_a_queue_that_the_last_cell_moved_away_from_is_left(story: Story) -> None:
+    story.open(cell("a"))
+
+    story.open(cell("a", MOVED))
+
+    assert [wire.closed for wire in story.wires] == [1, 0]
+    assert story.channels.by_cell["a"].address == story.channels.addresses["a"]

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ from nova.db.main import models
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregatesRead, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.service.databases import DatabaseError
+from shared_scheduler.service.databases import Cell, CellDatabase, DatabaseError
 from shared_scheduler.service.node_reads import NodeReads
 from shared_scheduler.service.outages import Outages
 from shared_scheduler.service.poller import CellPoll, Intervals, Poller
+from shared_scheduler.service.reading import Reading
 from shared_scheduler.service.rounds import Round, Rounds
 from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
 from tests.unit.placement.world import World
@@ -294,3 +295,37 @@ def test_cells_come_and_go(nova: NovaDatabases, world: World, service: Service) 
     assert not [one for one in list(service.heard.queue) if isinstance(one, ServicesRead)]
     service.poller.use({nova.cell_uuid: nova.cell()}, {})
     service.wait_for(ServicesRead)
+
+
+def test_a_cell_whose_database_moved_is_polled_there(
+    nova: NovaDatabases, world: World, service: Service  # noqa: F811
+) -> None:
+    known = nova.compute("cmp-1", world.provider())
+    service.wait_for(NodeRead, lambda event: event.node == known)
+    before = service.poller.polls()[nova.cell_uuid]
+
+    moved = nova.cell()
+    service.poller.use({nova.cell_uuid: moved}, {})
+
+    after = service.poller.polls()[nova.cell_uuid]
+    assert after is not before
+    assert after.nodes == {known}  # what is gone by now will be noticed
+    service.wait_for(ServicesRead)
+
+
+def test_a_cell_is_opened_again_only_where_it_moved(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    opened: list[Cell] = []
+
+    def open_cell(asked: Cell) -> CellDatabase:
+        opened.append(asked)
+        return nova.cell()
+
+    reading = Reading(
+        nova.api(), open_cell, PlacementMirror(world.client), lambda event: None, lambda node: False, QUICK
+    )
+    here = Cell(nova.cell_uuid, "cell1", "sqlite:///here", "rabbit://here/")
+    there = replace(here, database_url="sqlite:///there")
+    for cells in (here, here, there):
+        reading.use((cells,))
+    reading.stop()
+    assert opened == [here, there]
