@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.decision.request import Group
 from tests.unit.core.desk import (
     OTHER_CELL,
     Desk,
+    claims_in,
     nodes_of,
     of_kind,
     only,
@@ -36,6 +38,28 @@ def test_alternates_are_not_claimed_and_bounded_by_the_request() -> None:
     answer = only(ef.Answer, desk.written(write))
     assert len(answer.choices[0]) == 2
     desk.idle()
+
+
+def test_the_first_of_a_group_may_be_built_on_any_host() -> None:
+    # given a group without members, all of whose servers shall be on one host
+    desk = Desk().with_agents("node-1", "node-2")
+    claim = only_claim(desk.ask(request(num_alternates=1, group=Group("group", "affinity"))))
+    # when its first server is placed
+    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    # then the host that it is placed on binds the group once it is built there, not before
+    assert {choice.node for choice in answer.choices[0]} == {"node-1", "node-2"}
+
+
+def test_several_of_a_group_keep_to_the_hosts_of_one_another() -> None:
+    desk = Desk().with_agents("node-1", "node-2")
+    group = Group("group", "affinity")
+    effects = desk.ask(request("server-1", "server-2", num_alternates=1, group=group))
+    for claim in claims_in(effects):
+        effects = desk.accept(claim)
+        (write,) = of_kind(ef.WriteAllocation, effects)
+        effects = desk.written(write)
+    (answer,) = of_kind(ef.Answer, effects)
+    assert [len(inner) for inner in answer.choices] == [1, 1]
 
 
 def test_alternates_that_are_not_flat_need_a_candidate_and_the_answer_waits_for_them() -> None:
