@@ -177,7 +177,7 @@ class Planner:
         None: among the best is a tree of which only Placement can tell."""
         found: list[Choice] = []
         seat = work.seats[-1]
-        request = work.request_for(None)
+        request = work.request_for_alternates()
         try:
             decision = self._decide(work, request, seat)
         except DecisionError:
@@ -196,7 +196,7 @@ class Planner:
     def alternate_nodes(self, work: Work, cell: str) -> list[str]:
         """The best hosts of ``cell`` besides the chosen ones; Placement must name candidates."""
         try:
-            decision = self._decide(work, work.request_for(None), work.seats[-1])
+            decision = self._decide(work, work.request_for_alternates(), work.seats[-1])
         except DecisionError:
             return []
         nodes = self._others(work, decision, cell)

@@ -111,6 +111,11 @@ class Work:
         """Nodes that instances are on."""
         return frozenset(seat.choice.node for seat in self.seats if seat.choice is not None)
 
+    def request_for_alternates(self) -> Request:
+        """As Nova: one instance alone does not bind its group to the host that is chosen for it, for an
+        alternate is where it goes if it is not built there; several bind one another."""
+        return self.request_for(self.seats[0] if len(self.seats) == 1 else None)
+
     def request_for(self, seat: Seat | None) -> Request:
         """The request as one instance sees it: the others are in the server group already."""
         group = self.request.group
