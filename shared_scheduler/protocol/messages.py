@@ -232,3 +232,11 @@ class Resync:
 Message = (
     Hello | Increment | Snapshot | Beat | Goodbye | Claim | Release | Verdict | Resync
 )
+
+
+def is_for_agents(message: Message) -> bool:
+    """Whether agents have something to do when a scheduler broadcasts this.
+
+    A Hello that wants nothing comes every few seconds, and there may be 10,000 agents.
+    """
+    return not isinstance(message, Hello) or message.want is not Want.NOTHING

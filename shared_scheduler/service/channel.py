@@ -32,7 +32,7 @@ from shared_scheduler.protocol.messages import (
     Role,
     Snapshot,
     Verdict,
-    Want,
+    is_for_agents,
 )
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import Endpoint
@@ -106,12 +106,9 @@ class Channel:
             self.counters["outbox_full"] += 1
 
     def broadcast(self, message: Message) -> None:
-        """Send to all other schedulers of the cell, and to all agents where they have to do something.
-
-        A Hello that wants nothing goes out every few seconds, and there may be 10,000 agents.
-        """
-        wants = not isinstance(message, Hello) or message.want is not Want.NOTHING
-        send = self._endpoint.broadcast if wants else self._endpoint.tell_schedulers
+        """Send to all other schedulers of the cell, and to all agents where they have to do something."""
+        for_agents = is_for_agents(message)
+        send = self._endpoint.broadcast if for_agents else self._endpoint.tell_schedulers
         body = self._encoded(message)
         if body is not None and not send(body):
             self.counters["outbox_full"] += 1

@@ -2,7 +2,7 @@
 """A state channel that misbehaves on purpose, from a seeded generator.
 
 Every message is encoded and decoded again with the real codec, once for each receiver, so that no
-object is ever shared by accident (but for those that hold nothing that could change: half of all
+object is ever shared by accident (but for those that hold nothing that could change: most of all
 deliveries are Beats and Hellos).  Delivery follows the table of ``transport/bus.py``; a body that
 the codec rejects is dropped and counted, as the product's receiver does.
 """
@@ -17,7 +17,15 @@ from random import Random
 
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import RemoteProtocolError
-from shared_scheduler.protocol.messages import Beat, Goodbye, Hello, Message, Release, Resync
+from shared_scheduler.protocol.messages import (
+    Beat,
+    Goodbye,
+    Hello,
+    Message,
+    Release,
+    Resync,
+    is_for_agents,
+)
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.skew import as_newer, foreign_body
 
@@ -108,18 +116,19 @@ class Network:
     # -- sending
 
     def broadcast(self, sender: str, message: Message) -> None:
-        """An agent's reaches all schedulers; a scheduler's all agents and the other schedulers."""
+        """An agent's reaches all schedulers; a scheduler's the other schedulers, and all agents where they
+        have to do something."""
         if self._trace.detailed:
             self._trace.detail(sender, f"-> all {brief(message)}")
-        self._send_all(sender, self._encoded(sender, message))
+        self._send_all(sender, self._encoded(sender, message), is_for_agents(message))
 
     def babble(self, sender: str) -> None:
         """A newer release broadcasts something that nobody here understands."""
-        self._send_all(sender, foreign_body(self._rng))
+        self._send_all(sender, foreign_body(self._rng), True)
 
-    def _send_all(self, sender: str, body: bytes) -> None:
+    def _send_all(self, sender: str, body: bytes, for_agents: bool) -> None:
         own = self._endpoints.get(sender)
-        to_all = own is not None and own.scheduler
+        to_all = for_agents and own is not None and own.scheduler
         for address, endpoint in self._endpoints.items():
             if address != sender and (to_all or endpoint.scheduler):
                 self._send(sender, address, body)
