@@ -22,7 +22,7 @@ from typing import Any
 
 from shared_scheduler.cmd.arguments import number, whole
 from shared_scheduler.cmd.progress import Progress
-from shared_scheduler.cmd.swarm import Outcome, Total, many
+from shared_scheduler.cmd.swarm import Outcome, Total, cpu_s, many, rare_collections, speed
 from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.computes import Size
@@ -150,19 +150,16 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
 
 def run(args: argparse.Namespace) -> int:
     """One world, or many."""
-    return _many(args) if args.seeds else _one(args)
+    with rare_collections():
+        return _many(args) if args.seeds else _one(args)
 
 
 def _one(args: argparse.Namespace) -> int:
     plan = plan_of(args)
-    began_s = time.monotonic()
+    began_s, had_cpu_s = time.monotonic(), cpu_s()
     with Progress(f"seed {plan.seed}") as progress:
         world = run_plan(plan, progress.show, DETAILED_LINES if args.trace else 0)
-    wall_s = time.monotonic() - began_s
-    figures = report(world) | {
-        "wall_s": round(wall_s, 2),
-        "times_real_time": round(world.now / wall_s, 1),
-    }
+    figures = report(world) | speed(world.now, time.monotonic() - began_s, cpu_s() - had_cpu_s)
     _print(figures, args.format)
     if args.trace:
         _write(args.trace, story(plan, world))
@@ -177,15 +174,15 @@ def _one(args: argparse.Namespace) -> int:
 
 def _many(args: argparse.Namespace) -> int:
     first, total, broken = seed_of(args), Total(), list[Outcome]()
-    began_s = time.monotonic()
+    began_s, had_cpu_s = time.monotonic(), cpu_s()
     with Progress(f"{args.seeds} seeds from {first}") as progress:
         for outcome in many(range(first, first + args.seeds), args.jobs or os.cpu_count() or 1):
             total.add(outcome)
             if outcome.broken:
                 broken.append(outcome)
             progress.show(total.seeds / args.seeds, f"{len(broken)} broken")
-    wall_s = time.monotonic() - began_s
-    _print({"first_seed": first} | total.figures(wall_s), args.format)
+    figures = total.figures(time.monotonic() - began_s, cpu_s() - had_cpu_s)
+    _print({"first_seed": first} | figures, args.format)
     _tell_broken(sorted(broken, key=lambda outcome: outcome.seed), args.trace)
     return 1 if broken else 0
 
