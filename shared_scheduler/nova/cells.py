@@ -44,16 +44,22 @@ class Channels:
         self._handle = handle
         self._cell_of = cell_of
         self._by_url: dict[str, Channel] = {}
+        self._urls: dict[str, str] = {}  # of cells that have a channel
         self.by_cell: dict[str, Channel] = {}
         #: address of this scheduler in each cell, read by the core
         self.addresses: dict[str, str] = {}
         self.signer = Signer()
 
     def open(self, cells: Iterable[Cell]) -> list[Channel]:
-        """Channels (not started) that are new; ``by_cell`` has those of all cells."""
+        """Channels (not started) that are new; ``by_cell`` has those of all cells.
+
+        Cells that moved to another message queue leave the channel that they had.
+        """
         opened = []
-        wanted = [cell for cell in cells if cell.uuid != CELL0 and cell.uuid not in self.by_cell]
-        for cell in sorted(wanted, key=lambda one: one.disabled):
+        wanted = [cell for cell in cells if cell.uuid != CELL0]
+        self._leave_moved(wanted)
+        new = [cell for cell in wanted if cell.uuid not in self.by_cell]
+        for cell in sorted(new, key=lambda one: one.disabled):
             shared = self._by_url.get(cell.transport_url or "")
             if cell.disabled:
                 if shared is not None:  # its agents are heard too, and are not the other cell's
@@ -62,15 +68,23 @@ class Channels:
             channel = self._shared(cell, shared) if shared is not None else self._new(cell)
             if channel is not None:
                 self.by_cell[cell.uuid] = channel
+                self._urls[cell.uuid] = cell.transport_url
                 self.addresses[cell.uuid] = channel.address
                 if shared is None:
                     opened.append(channel)
         return opened
 
+    def _leave_moved(self, cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            if self._urls.get(cell.uuid, cell.transport_url) != cell.transport_url:
+                LOG.info("Cell %s has moved to another message queue", cell.name or cell.uuid)
+                self.close(cell.uuid)
+
     def close(self, cell: str) -> None:
         """This cell is no more; its channel ends with the last cell that uses it."""
         channel = self.by_cell.pop(cell, None)
         self.addresses.pop(cell, None)
+        self._urls.pop(cell, None)
         if channel is not None and channel.leave(cell):
             self._by_url = {url: one for url, one in self._by_url.items() if one is not channel}
             channel.close()

@@ -229,7 +229,7 @@ class RunningScheduler:
         self._leave_cells({cell.uuid for cell in cells})
         opened = self.channels.open(cells)
         for uuid, channel in self.channels.by_cell.items():
-            if uuid not in self.engine.channels:
+            if self.engine.channels.get(uuid) is not channel:  # new, or moved to another queue
                 self.engine.channels[uuid] = channel
                 channel.announce(uuid)
         for channel in opened:

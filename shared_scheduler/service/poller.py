@@ -89,7 +89,7 @@ class CellPoll:
         agent_speaks_for: Callable[[str], bool],
         nodes: frozenset[str] = frozenset(),
     ) -> None:
-        self._database = database
+        self.database = database
         self._submit = submit
         self._read = read
         self._agent_speaks_for = agent_speaks_for
@@ -105,7 +105,7 @@ class CellPoll:
     def services(self) -> bool:
         """All services."""
         with self._lock:
-            found = self._database.services()
+            found = self.database.services()
             self._submit(ServicesRead(self.cell, found, complete=True))
             self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
             self._last_id = max((_record_id(one) for one in found), default=0)
@@ -117,7 +117,7 @@ class CellPoll:
             return self.services() if self._last_id is None else self._exceptions(self._last_id)
 
     def _exceptions(self, last_id: int) -> bool:
-        found = self._database.service_exceptions(self._odd, last_id)
+        found = self.database.service_exceptions(self._odd, last_id)
         news = tuple(
             one for one in found
             if self._odd.get(one.host) != _state(one) or _record_id(one) > last_id
@@ -131,7 +131,7 @@ class CellPoll:
     def node_list(self) -> bool:
         """New and gone compute nodes."""
         with self._lock:
-            found = self._database.node_names()
+            found = self.database.node_names()
             gone, new = self.nodes - found, found - self.nodes
             self.nodes = found
             if gone:
@@ -142,17 +142,17 @@ class CellPoll:
 
     def look_at(self, nodes: Sequence[str]) -> list[tuple[Mapping[str, Any], frozenset[str]]]:
         """The records of these nodes, each with the instances of its host."""
-        rows = self._database.nodes(nodes)
-        members = self._database.instances({row["host"] for row in rows}) if rows else {}
+        rows = self.database.nodes(nodes)
+        members = self.database.instances({row["host"] for row in rows}) if rows else {}
         return [(row, members.get(row["host"], frozenset())) for row in rows]
 
     def changes(self) -> None:
         """Nodes that nova-compute has reported since the last look.  Asked by one thread."""
         if self._since is None:
-            self._since = self._database.last_change()
+            self._since = self.database.last_change()
         if self._since is None or all(map(self._agent_speaks_for, self.nodes)):
             return
-        found = dict(self._database.nodes_changed_since(self._since - LOOK_BACK))
+        found = dict(self.database.nodes_changed_since(self._since - LOOK_BACK))
         changed = {n for n, reported in found.items() if self._reported.get(n) != reported}
         for node in changed | self._changed:
             self._want(node)
@@ -221,12 +221,17 @@ class Poller:
         """
         self._reads.use(databases)
         with self._lock:
-            ended = [self._cells.pop(uuid) for uuid in list(self._cells) if uuid not in databases]
-            new = [uuid for uuid in databases if uuid not in self._cells]
-            for uuid in new:
-                known = frozenset(node for node, cell in nodes.items() if cell == uuid)
-                self._cells[uuid] = self._begin(databases[uuid], known)
-        for _, rounds in ended:
+            ended = {
+                uuid: self._cells.pop(uuid)
+                for uuid, (poll, _) in list(self._cells.items())
+                if databases.get(uuid) is not poll.database
+            }
+            for uuid in databases.keys() - self._cells.keys():
+                known = {node for node, cell in nodes.items() if cell == uuid}
+                if uuid in ended:  # its database has moved
+                    known |= ended[uuid][0].nodes
+                self._cells[uuid] = self._begin(databases[uuid], frozenset(known))
+        for _, rounds in ended.values():
             rounds.stop()
 
     def polls(self) -> dict[str, CellPoll]:

@@ -87,15 +87,19 @@ class Reading:
         return self._api.cells()
 
     def use(self, cells: tuple[Cell, ...]) -> None:
-        """Poll those of these cells that are new, leave those that are gone or disabled."""
+        """Poll those of these cells that are new or have moved, leave those that are gone or disabled."""
         before = self._databases
-        self._databases = {
-            cell.uuid: before.get(cell.uuid) or self._open_cell(cell)
-            for cell in cells if cell.schedulable
-        }
+        self._databases = {cell.uuid: self._database(cell) for cell in cells if cell.schedulable}
         self._poller.use(self._databases, {})
-        for uuid in before.keys() - self._databases.keys():
-            before[uuid].close()
+        for uuid, database in before.items():
+            if self._databases.get(uuid) is not database:
+                database.close()
+
+    def _database(self, cell: Cell) -> CellDatabase:
+        known = self._databases.get(cell.uuid)
+        if known is not None and known.cell.database_url == cell.database_url:
+            return known
+        return self._open_cell(cell)
 
     def submit(self, effect: RefreshNode) -> None:
         """Read one node; never blocks."""

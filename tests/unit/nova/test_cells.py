@@ -98,7 +98,7 @@ def test_both_cells_hear_of_the_connection_and_of_other_schedulers(story: Story)
     story.wires[0].say(hello)
 
     assert story.told == [
-        ev.ChannelChanged("a", True), ev.ev.ChannelChanged("b", True),
+        ev.ChannelChanged("a", True), ev.ChannelChanged("b", True),
         ev.MessagesArrived("a", (hello,)), ev.MessagesArrived("b", (hello,)),
     ]  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_a_cell_that_joins_later_is_told_that_the_channel_is_up(story: Story) ->
 
     story.channels.by_cell["b"].announce("b")
 
-    assert story.told == [ev.ev.ChannelChanged("b", True)]
+    assert story.told == [ev.ChannelChanged("b", True)]
 
 
 def test_the_channel_ends_with_the_last_cell_that_uses_it(story: Story) -> None:

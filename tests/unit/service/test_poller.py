@@ -170,7 +170,7 @@ def test_a_fleet_with_agents_everywhere_is_not_asked_for_changes(
     poll.spoken_for.add(nova.node("cmp-1"))
     poll.poll.node_list()
     asked: list[Any] = []
-    monkeypatch.setattr(poll.poll._database, "nodes_changed_since", asked.append)
+    monkeypatch.setattr(poll.poll.database, "nodes_changed_since", asked.append)
     poll.poll.changes()
     assert asked == []
 
@@ -318,13 +318,13 @@ def test_a_cell_is_opened_again_only_where_it_moved(nova: NovaDatabases, world: 
 
     def open_cell(asked: Cell) -> CellDatabase:
         opened.append(asked)
-        return nova.cell()
+        return nova.open_cell(asked)
 
     reading = Reading(
         nova.api(), open_cell, PlacementMirror(world.client), lambda event: None, lambda node: False, QUICK
     )
-    here = Cell(nova.cell_uuid, "cell1", "sqlite:///here", "rabbit://here/")
-    there = replace(here, database_url="sqlite:///there")
+    here = Cell(nova.cell_uuid, "cell1", nova.cell_url, "rabbit://here/")
+    there = replace(here, database_url=f"{nova.cell_url}?timeout=7")
     for cells in (here, here, there):
         reading.use((cells,))
     reading.stop()
