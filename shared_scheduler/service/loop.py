@@ -138,7 +138,7 @@ class Engine:
             self._sinks.reader.stop()
             self._sinks.asker.stop()
             self._sinks.writer.stop()
-        for channel in self.channels.values():
+        for channel in list(self.channels.values()):
             channel.close()
         for waiting in list(self._waiting.values()):
             _end(waiting, EngineBrokenError("the scheduler has stopped"))
@@ -294,7 +294,7 @@ class Engine:
             "cells": {
                 cell: {"connected": channel.connected, "address": channel.address,
                        "counters": dict(channel.counters)}
-                for cell, channel in self.channels.items()
+                for cell, channel in list(self.channels.items())  # a reload may add some
             },
         }
 

@@ -35,11 +35,12 @@ class Outages:
 
     def recovered(self, what: str) -> None:
         """It worked."""
-        if what not in self._said:
+        if what not in self._said:  # as nearly always
             return
         with self._lock:
-            since, _ = self._said.pop(what, (0.0, 0.0))
-        self._log.info("%s: works again after %.0f s", what, self._clock() - since)
+            said = self._said.pop(what, None)
+        if said is not None:  # or another thread was faster
+            self._log.info("%s: works again after %.0f s", what, self._clock() - said[0])
 
     def lasting(self) -> frozenset[str]:
         """What is away."""
