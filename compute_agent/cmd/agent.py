@@ -19,8 +19,9 @@ EXIT_UNEXPECTED = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal; the exit code."""
     try:
-        from compute_agent.sources import threading_backend  # noqa: F401, I001  before anything of nova
+        from compute_agent.sources.threading_backend import choose_threads
 
+        choose_threads()  # before anything else of Nova is imported
         from oslo_log import log
 
         from compute_agent.service.process import AgentProcess
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(why: str, code: int = EXIT_CONFIG) -> int:
-    print(f"{PROG}: {why}", file=sys.stderr)
+    print(f"{PROG}: {' '.join(why.split())}", file=sys.stderr)
     return code
 
 
