@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, str] = {
 }
 
 PROGRAM = "shared-scheduler-manage"
+#: exit code after Ctrl-C, as shells have it: 128 and the number of the signal
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from shared_scheduler.cmd.live_view import LiveView
-from shared_scheduler.cmd.manage import COMMANDS, main
+from shared_scheduler.cmd.manage import COMMANDS, INTERRUPTED, main
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.network import Weather
@@ -149,6 +149,17 @@ def test_the_demo_exits_with_one_when_an_invariant_breaks(
     planted.answer_before_the_write.patch(monkeypatch)
     assert main(["demo", *SMALL, "--duration", "2", "--seed", "1"]) == 1
     assert "written_first" in capsys.readouterr().out
+
+
+def test_a_key_that_ends_the_demo_gives_the_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr(World, "run", interrupted)
+    assert main(["demo", *SMALL, "--duration", "2", "--seed", "1"]) == INTERRUPTED
+    assert screen.getvalue().endswith("\x1b[?25h\n")
 
 
 def test_the_live_view_redraws_in_place_and_leaves_the_terminal_as_it_was() -> None:
