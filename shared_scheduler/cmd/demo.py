@@ -57,9 +57,11 @@ def run(args: argparse.Namespace) -> int:
     )
     exhibition = Exhibition(world, args.duration)
     view = LiveView(world, exhibition, args.duration, sys.stdout, args.format == "text")
-    _play(world, exhibition, view, args.duration)
-    exhibition.end()
-    view.close()
+    try:
+        _play(world, exhibition, view, args.duration)
+        exhibition.end()
+    finally:
+        view.close()
     _summary(world, exhibition, args)
     return 1 if world.checkers.violations else 0
 

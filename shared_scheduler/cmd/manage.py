@@ -32,7 +32,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script.  Exit code 2 for wrong arguments, else the sub-command's own."""
+    """The console script.  Exit code 2 for wrong arguments, 130 for Ctrl-C, else the sub-command's own."""
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or given[0] in ("-h", "--help"):
         print(overview())
@@ -43,7 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     command = importlib.import_module(f"shared_scheduler.cmd.{name}")
     args = parser_of(name, command).parse_args(given[1:])
-    return int(command.run(args))
+    try:
+        return int(command.run(args))
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def parser_of(name: str, command: ModuleType) -> argparse.ArgumentParser:
