@@ -82,8 +82,8 @@ def stats(view: HostView) -> dict[str, str | None]:
     return {key: None if value is None else str(value) for key, value in view.stats.items()}
 
 
-def has_attribute(view: HostView, name: str) -> bool:
-    """``hasattr(host_state, name)``."""
+def is_attribute(name: str) -> bool:
+    """``hasattr(host_state, name)``, which is the same for every host."""
     return name in _KNOWN or name.startswith("_")
 
 

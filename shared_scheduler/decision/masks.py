@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shared_scheduler.state.columns import Array, BoolArray, FloatArray
+from shared_scheduler.state.columns import Array, BoolArray, FloatArray, IntArray
+from shared_scheduler.state.kinds import Kinds
 from shared_scheduler.state.row import Row
 from shared_scheduler.state.table import HostTable
 
@@ -74,6 +75,12 @@ class MaskCache:
         """
         return self._up_to_date(table, key, make_test, static, np.dtype(np.bool_))
 
+    def kinds(
+        self, table: HostTable, key: Hashable, kinds: Kinds, make_test: Callable[[], RowTest]
+    ) -> BoolArray:
+        """As ``rows``, of a test that hosts of one kind answer alike: one of them is asked."""
+        return self._up_to_date(table, key, make_test, True, np.dtype(np.bool_), kinds)
+
     def numbers(
         self,
         table: HostTable,
@@ -84,6 +91,12 @@ class MaskCache:
     ) -> FloatArray:
         """As ``rows``, a number a slot."""
         return self._up_to_date(table, key, make_number, static, np.dtype(np.float64))
+
+    def numbers_of_kinds(
+        self, table: HostTable, key: Hashable, kinds: Kinds, make_number: Callable[[], RowNumber]
+    ) -> FloatArray:
+        """As ``kinds``, a number a slot."""
+        return self._up_to_date(table, key, make_number, True, np.dtype(np.float64), kinds)
 
     def parsed(self, text: str, parse: Callable[[str], T]) -> T:
         """What a text of a request means; flavors repeat, so do their texts."""
@@ -113,6 +126,7 @@ class MaskCache:
         make_answer: Callable[[], RowTest | RowNumber],
         static: bool,
         dtype: np.dtype[Any],
+        kinds: Kinds | None = None,
     ) -> Array:
         newest = table.static_generation if static else table.generation
         kept = self._kept.get(key)
@@ -120,12 +134,12 @@ class MaskCache:
             kept = _Kept(np.zeros(0, dtype=dtype), 0, make_answer())
             self._keep(key, kept)
         if kept.generation < newest:
-            self._refresh(table, kept, static)
+            self._refresh(table, kept, static, kinds)
             kept.generation = newest
         return kept.array
 
     @staticmethod
-    def _refresh(table: HostTable, kept: _Kept, static: bool) -> None:
+    def _refresh(table: HostTable, kept: _Kept, static: bool, kinds: Kinds | None) -> None:
         columns = table.columns
         high = columns.high
         if len(kept.array) < high:
@@ -133,17 +147,37 @@ class MaskCache:
             grown[: len(kept.array)] = kept.array
             kept.array = grown
         at = columns.static_at if static else columns.changed_at
-        answer = kept.answer
-        assert answer is not None
-        for slot in np.flatnonzero(at.array[:high] > kept.generation).tolist():
-            row = table.row(slot)
-            kept.array[slot] = answer(row) if row is not None else 0
+        changed = np.flatnonzero(at.array[:high] > kept.generation)
+        if kinds is None:
+            kept.array[changed] = _answers(table, kept, changed)
+        else:
+            kept.array[changed] = _answers_of_kinds(table, kept, changed, kinds)
 
     def _keep(self, key: Hashable, kept: _Kept) -> None:
         self._kept[key] = kept
         self._kept.move_to_end(key)
         if len(self._kept) > MASKS_MAX:
             self._kept.popitem(last=False)
+
+
+def _answers(table: HostTable, kept: _Kept, slots: IntArray) -> Array:
+    """What each of these slots answers; 0 where no host is."""
+    answer = kept.answer
+    assert answer is not None
+    rows = map(table.row, slots.tolist())
+    return np.array([row is not None and answer(row) for row in rows], dtype=kept.array.dtype)
+
+
+def _answers_of_kinds(table: HostTable, kept: _Kept, slots: IntArray, kinds: Kinds) -> Array:
+    """The same, where one host of each kind is asked."""
+    codes = kinds.codes.take(slots)
+    one_of = np.full(kinds.end, -1, dtype=np.int64)
+    one_of[codes] = slots
+    asked = np.flatnonzero(one_of >= 0)
+    by_code = np.zeros(kinds.end, dtype=kept.array.dtype)
+    by_code[asked] = _answers(table, kept, one_of[asked])
+    answers: Array = by_code[codes]
+    return answers
 
 
 def mask_of_slots(high: int, slots: Iterable[int]) -> BoolArray:

@@ -30,6 +30,7 @@ from collections import Counter
 import numpy as np
 
 from shared_scheduler.state.columns import BitColumns, Column, ColumnSet, FloatArray, IntArray
+from shared_scheduler.state.kinds import Kinds
 from shared_scheduler.state.row import CLOSED_CODES, CODE_OF_CLOSED, Closed
 
 #: columns of which it is known whether all hosts hold the same value
@@ -89,6 +90,10 @@ class HostColumns(ColumnSet):
         self.hypervisor_version = self.add(np.float64, 0)
         self.pci_weight = self.add(np.float64, 0)
         self.identity = self.add(np.uint64, 0)
+        #: hosts with the same hypervisor and CPU
+        self.hypervisors = Kinds(self)
+        #: hosts in the same host aggregates
+        self.host_aggregates = Kinds(self)
         self.traits = BitColumns(self)
         self.aggregates = BitColumns(self)
         self.rooms: dict[str, RoomColumns] = {}
@@ -123,6 +128,8 @@ class HostColumns(ColumnSet):
         for rooms in self.rooms.values():
             rooms.put_units(slot, 1, 1)
             rooms.put_elsewhere(slot, False, -1)
+        for kinds in (self.hypervisors, self.host_aggregates):
+            kinds.clear(slot)
         super().clear(slot)
 
     def rooms_of(self, resource_class: str) -> RoomColumns:

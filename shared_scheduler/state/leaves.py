@@ -47,3 +47,11 @@ PROVIDER = "rp."
 IMAGE_PROPERTIES = "image_properties"
 AGENT_MODE = "agent.mode"
 AGENT_READY = "agent.ready"
+
+#: What hosts of one kind of hypervisor have in common.  Capabilities are looked for among the statistics
+#: where an attribute is not set, so statistics of the same name count as well.
+HYPERVISOR = tuple(
+    prefix + name
+    for name in ("hypervisor_type", "hypervisor_version", "supported_hv_specs", "cpu_info")
+    for prefix in (COMPUTE_NODE, STATS)
+)

@@ -70,6 +70,8 @@ class RowWriter:
         version = row.leaves.get("cn.hypervisor_version")
         number = float(version) if isinstance(version, int | float) else 0.0
         self._columns.put_tallied("hypervisor_version", row.slot, number)
+        facts = repr([row.leaves.get(name) for name in leaves.HYPERVISOR])
+        self._columns.hypervisors.put(row.slot, facts)
 
     def closed(self, row: Row, service: ServiceFacts | None, cell_disabled: bool) -> None:
         """Whether the host is considered at all."""

@@ -123,6 +123,7 @@ class HostTable:
         self._writer.pools(row)
         self._writer.providers(row)
         self._closed(row)
+        self._put_aggregates(row)
         self._moved(row)
         return slot
 
@@ -359,7 +360,12 @@ class HostTable:
             for slot in self._of_host.get(host, ()):
                 row = self._row_at(slot)
                 self._closed(row)
+                self._put_aggregates(row)
                 self._static(row)
+
+    def _put_aggregates(self, row: Row) -> None:
+        ids = tuple(one.id for one in self.aggregates.of(row.host))
+        self.columns.host_aggregates.put(row.slot, ids)
 
     def _closed(self, row: Row) -> None:
         disabled = row.cell in self._disabled_cells

@@ -32,6 +32,7 @@ _EXACT = {
     leaves.IMAGE_PROPERTIES: Touch.NOTHING,
     "cn.current_workload": Touch.NOTHING,
     leaves.AGENT_READY: Touch.READY,
+    **{name: Touch.STATIC for name in leaves.HYPERVISOR},
 }
 _PREFIXES = (
     (leaves.STATS, Touch.NUMBERS),

@@ -128,13 +128,18 @@ class HostView:
     @property
     def pools(self) -> tuple[tuple[Mapping[str, Leaf], int], ...]:
         """PCI pools: (key of the pool, free devices)."""
-        start = len(leaves.PCI_STATIC)
-        found = []
-        for name, key in self.leaves.items():
-            if name.startswith(leaves.PCI_STATIC) and isinstance(key, dict):
-                free = self.leaves.get(leaves.PCI + name[start:])
-                found.append((key, free if isinstance(free, int) else 0))
-        return tuple(found)
+        return pools_of(self.leaves)
+
+
+def pools_of(node_leaves: Mapping[str, Leaf]) -> tuple[tuple[Mapping[str, Leaf], int], ...]:
+    """PCI pools of a node: (key of the pool, free devices)."""
+    start = len(leaves.PCI_STATIC)
+    found = []
+    for name, key in node_leaves.items():
+        if name.startswith(leaves.PCI_STATIC) and isinstance(key, dict):
+            free = node_leaves.get(leaves.PCI + name[start:])
+            found.append((key, free if isinstance(free, int) else 0))
+    return tuple(found)
 
 
 def described(row: Row) -> dict[str, Any]:

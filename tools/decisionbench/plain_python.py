@@ -5,6 +5,7 @@ One small object a host, one method call a host and plug-in, its list and sort; 
 no debug output, no multipliers from aggregates.  What a rewrite without columns could hope for.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,16 +43,16 @@ class Asked:
     group: frozenset[str]
 
 
-class Filter:
+class Filter(ABC):
     """As Nova's BaseFilter."""
 
     def filter_all(self, hosts: list[Host], asked: Asked) -> list[Host]:
         """Those that pass."""
         return [host for host in hosts if self.passes(host, asked)]
 
+    @abstractmethod
     def passes(self, host: Host, asked: Asked) -> bool:
         """One of them."""
-        raise NotImplementedError
 
 
 class Up(Filter):

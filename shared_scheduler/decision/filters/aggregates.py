@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from shared_scheduler.decision.filters.base import (
     Aggregates,
     NativeFilter,
-    by_aggregates,
     listed,
     metadata_of,
     values_of,
@@ -33,24 +33,28 @@ class _AggregateFilter(NativeFilter):
         asked = self._asked(look)
         if asked is None or not look.table.aggregates.all():
             return None if asked is None or self._passes((), asked) else _nobody(look)
-        return look.masks.rows(
-            look.table,
+        table, of = look.table, look.table.aggregates.of
+        return look.masks.kinds(
+            table,
             (self.code, asked),
-            lambda: by_aggregates(look.table, lambda its: self._passes(its, asked)),
+            table.columns.host_aggregates,
+            lambda: lambda row: self._passes(of(row.host), asked),
         )
 
     def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
         return self._detail(view.aggregates, self._asked(look))
 
+    @abstractmethod
     def _asked(self, look: Look) -> Any:
         """What the request brings (hashable); None: nothing, every host passes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _passes(self, aggregates: Aggregates, asked: Any) -> bool:
-        raise NotImplementedError
+        """Whether hosts in these aggregates pass."""
 
+    @abstractmethod
     def _detail(self, aggregates: Aggregates, asked: Any) -> Mapping[str, Leaf]:
-        raise NotImplementedError
+        """What was compared, for hosts in these aggregates."""
 
 
 def _nobody(look: Look) -> BoolArray:

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 from shared_scheduler.decision.look import Look
-from shared_scheduler.decision.masks import RowTest
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.aggregates import AggregateFacts
 from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.view import HostView
 
 Aggregates = tuple[AggregateFacts, ...]
 
 
-class NativeFilter:
+class NativeFilter(ABC):
     """One of Nova's filters over columns.  Class attributes are those of Nova's class.
 
     ``screens`` tells that it may let hosts pass that Nova's filter refuses: the exact answer is
@@ -28,13 +27,13 @@ class NativeFilter:
     on_rebuild = False
     screens = False
 
+    @abstractmethod
     def mask(self, look: Look) -> BoolArray | None:
         """Which slots pass; None: all of them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
         """What was compared, for a host that did not pass."""
-        raise NotImplementedError
 
 
 def metadata_of(aggregates: Aggregates) -> dict[str, set[str]]:
@@ -49,20 +48,6 @@ def metadata_of(aggregates: Aggregates) -> dict[str, set[str]]:
 def values_of(aggregates: Aggregates, key: str) -> set[str]:
     """The values that a host's aggregates have for one key, as they are."""
     return {one.metadata[key] for one in aggregates if key in one.metadata}
-
-
-def by_aggregates(table: HostTable, passes: Callable[[Aggregates], bool]) -> RowTest:
-    """A test of a host's aggregates, run once for all hosts in the same aggregates."""
-    seen: dict[int, tuple[Aggregates, bool]] = {}
-
-    def test(row: object) -> bool:
-        aggregates = table.aggregates.of(row.host)  # type: ignore[attr-defined]
-        known = seen.get(id(aggregates))
-        if known is None or known[0] is not aggregates:
-            known = seen[id(aggregates)] = (aggregates, passes(aggregates))
-        return known[1]
-
-    return test
 
 
 def least_of(values: set[str], otherwise: float, convert: Callable[[str], float]) -> float:

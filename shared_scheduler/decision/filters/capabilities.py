@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared_scheduler.decision.filters.base import NativeFilter
-from shared_scheduler.decision.host_attributes import OPAQUE, capability, has_attribute
+from shared_scheduler.decision.host_attributes import OPAQUE, capability, is_attribute
 from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowTest
 from shared_scheduler.decision.operators import satisfies
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.columns import BoolArray
+from shared_scheduler.state.leaves import STATS
 from shared_scheduler.state.row import Row
+from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.view import HostView
 
 SCOPE = "capabilities"
+#: attributes that hosts of one kind of hypervisor have in common
+OF_ITS_KIND = frozenset({"hypervisor_type", "hypervisor_version", "supported_instances", "cpu_info"})
 ADDRESS_BITS = "hw:maxphysaddr_bits"
 
 
@@ -38,7 +42,7 @@ class Wanted:
         return "" if found is None else str(found)
 
     def _named_by(self, view: HostView) -> bool:
-        return has_attribute(view, self.path[0]) or self.path[0] in view.stats
+        return is_attribute(self.path[0]) or self.path[0] in view.stats
 
 
 def wanted_by(extra_specs: Mapping[str, str]) -> tuple[Wanted, ...]:
@@ -65,9 +69,21 @@ class ComputeCapabilitiesFilter(NativeFilter):
         wanted = wanted_by(look.request.flavor.extra_specs)
         if not wanted:
             return None
-        return look.masks.rows(
-            look.table, (self.code, wanted), lambda: _test(look, wanted), static=False
-        )
+        alike = tuple(one for one in wanted if one.path[0] in OF_ITS_KIND)
+        others = tuple(one for one in wanted if one.path[0] not in OF_ITS_KIND)
+        of_kind = self._by_kind(look, alike) if alike else None
+        of_row = self._by_row(look, others) if others else None
+        if of_kind is None or of_row is None:
+            return of_row if of_kind is None else of_kind
+        return of_kind & of_row
+
+    def _by_kind(self, look: Look, wanted: tuple[Wanted, ...]) -> BoolArray:
+        kinds, key = look.columns.hypervisors, (self.code, wanted)
+        return look.masks.kinds(look.table, key, kinds, lambda: _test(look.table, wanted))
+
+    def _by_row(self, look: Look, wanted: tuple[Wanted, ...]) -> BoolArray:
+        key, table = (self.code, wanted), look.table
+        return look.masks.rows(table, key, lambda: _test_named(table, wanted), static=False)
 
     def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
         for one in wanted_by(look.request.flavor.extra_specs):
@@ -77,9 +93,19 @@ class ComputeCapabilitiesFilter(NativeFilter):
         return {}
 
 
-def _test(look: Look, wanted: tuple[Wanted, ...]) -> RowTest:
-    table = look.table
+def _test_named(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
+    """As ``_test``, without a view of hosts that have none of what is optional.
 
+    Flavors have extra specs for aggregates, which this filter looks for on hosts all the same.
+    """
+    test = _test(table, wanted)
+    if not all(one.optional and not is_attribute(one.path[0]) for one in wanted):
+        return test
+    names = {STATS + one.path[0] for one in wanted}
+    return lambda row: (row.extra is None and row.leaves.keys().isdisjoint(names)) or test(row)
+
+
+def _test(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
     def test(row: Row) -> bool:
         view = table.view_at(row.slot)
         return all(one.refused_with(view) is None for one in wanted)

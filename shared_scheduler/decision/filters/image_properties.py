@@ -101,7 +101,8 @@ class ImagePropertiesFilter(NativeFilter):
         if not any(features):  # Nova looks at versions and address bits only beside one of these
             return None
         key = (self.code, features, *map(properties.get, _OTHERS))
-        return look.masks.rows(look.table, key, lambda: _test(self._wanted(look)))
+        kinds = look.columns.hypervisors
+        return look.masks.kinds(look.table, key, kinds, lambda: _test(self._wanted(look)))
 
     def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
         wanted = self._wanted(look)
@@ -121,20 +122,14 @@ class ImagePropertiesFilter(NativeFilter):
 
 def _test(wanted: Wanted) -> RowTest:
     version_fits = _version_test(wanted.version)
-    seen: dict[tuple[str, Any, Any], bool] = {}
 
     def test(row: Row) -> bool:
-        supported = row.leaves.get("cn.supported_hv_specs") or []
-        version = row.leaves.get("cn.hypervisor_version")
-        cpu_info = row.leaves.get("cn.cpu_info") if wanted.address_bits else None
-        key = (repr(supported), version, cpu_info)
-        if key not in seen:
-            seen[key] = (
-                _has_features(wanted, supported)
-                and version_fits(version)
-                and _has_address_bits(wanted.address_bits, cpu_info)
-            )
-        return seen[key]
+        get = row.leaves.get
+        return (
+            _has_features(wanted, get("cn.supported_hv_specs") or [])
+            and version_fits(get("cn.hypervisor_version"))
+            and _has_address_bits(wanted.address_bits, get("cn.cpu_info"))
+        )
 
     return test
 

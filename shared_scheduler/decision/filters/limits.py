@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 from shared_scheduler.decision.filters.base import NativeFilter, least_of, values_of
@@ -32,9 +33,10 @@ class _Below(NativeFilter):
         default, option, table = self._default(look), self.option, look.table
         if not self.by_aggregate or not table.aggregates.has_key(option):
             return default
-        return look.masks.numbers(
+        return look.masks.numbers_of_kinds(
             table,
             ("limit", option),
+            table.columns.host_aggregates,
             lambda: lambda row: least_of(
                 values_of(table.aggregates.of(row.host), option), default, int
             ),
@@ -42,8 +44,9 @@ class _Below(NativeFilter):
 
     _number = ""
 
+    @abstractmethod
     def _default(self, look: Look) -> int:
-        raise NotImplementedError
+        """The option's value."""
 
     def _column(self, look: Look) -> FloatArray:
         column: FloatArray = getattr(look.columns, self._number).array[: look.high]

@@ -21,7 +21,8 @@ from shared_scheduler.state import leaves as names
 from shared_scheduler.state.columns import BoolArray
 from shared_scheduler.state.numbers import DefaultRatios
 from shared_scheduler.state.row import Row
-from shared_scheduler.state.view import HostView
+from shared_scheduler.state.table import HostTable
+from shared_scheduler.state.view import HostView, pools_of
 
 
 class NUMATopologyFilter(NativeFilter):
@@ -80,10 +81,15 @@ def _cells_test(look: Look, ask: TopologyAsk | None, needs_threads: bool) -> Row
             return False
         if ask is None:
             return True
-        leaves = table.view_at(row.slot).leaves if row.claims else row.leaves
+        leaves = _effective(table, row)
         return cells_may_fit(ask, host_cells(leaves), _ratios(leaves, table.ratios))
 
     return test
+
+
+def _effective(table: HostTable, row: Row) -> Mapping[str, Leaf]:
+    """A view is made where own claims must be taken off only."""
+    return table.view_at(row.slot).leaves if row.claims else row.leaves
 
 
 def _ratios(leaves: Mapping[str, Leaf], defaults: DefaultRatios) -> Ratios:
@@ -106,7 +112,7 @@ class PciPassthroughFilter(NativeFilter):
         return look.masks.rows(
             table,
             (self.code, devices),
-            lambda: lambda row: devices_may_fit(devices, table.view_at(row.slot).pools),
+            lambda: lambda row: devices_may_fit(devices, pools_of(_effective(table, row))),
             static=False,
         )
 

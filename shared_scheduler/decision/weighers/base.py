@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from shared_scheduler.decision.filters.base import least_of, values_of
 from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowNumber
 from shared_scheduler.state.columns import FloatArray, IntArray
 
 
-class NativeWeigher:
+class NativeWeigher(ABC):
     """One of Nova's weighers over columns.
 
     ``option`` is the multiplier's name, in the settings and in the metadata of aggregates;
@@ -27,17 +29,20 @@ class NativeWeigher:
         """Known at once: raw values of all hosts are equal."""
         return False
 
+    @abstractmethod
     def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
         """Raw weights of ``slots`` (None: of all slots), clamped at ``minval``; None: all equal."""
-        raise NotImplementedError
 
     def multiplier(self, look: Look, slots: IntArray | None) -> float | FloatArray:
         """One for all, or one a host where an aggregate sets it."""
         default = self.configured(look)
         if not look.table.aggregates.has_key(self.metadata_key):
             return self.sign * default
-        every = look.masks.numbers(
-            look.table, ("multiplier", self.name), lambda: self._of_row(look, default)
+        every = look.masks.numbers_of_kinds(
+            look.table,
+            ("multiplier", self.name),
+            look.columns.host_aggregates,
+            lambda: self._of_row(look, default),
         )
         of_slots = every[: look.high] if slots is None else every.take(slots)
         return self.sign * of_slots
