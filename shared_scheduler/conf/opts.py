@@ -99,9 +99,9 @@ multipliers times values between 0 and 1.
         max=100000,
         mutable=True,
         help=_text("""
-Where no more hosts than this pass the filters over columns, all of them are shown to Nova's own filter
-classes before they are weighed, as nova-scheduler does with every host. Where more pass, only the hosts
-that are tried are shown. The choice is valid either way; with NUMA or PCI requests the weights are exactly
+Where no more hosts than this have room for a request, all of them are shown to Nova's own filter classes
+before they are weighed, as nova-scheduler does with every host. Where more have room, only the hosts that
+are tried are shown. The choice is valid either way; with NUMA or PCI requests the weights are exactly
 Nova's only where every host is shown. A host costs about a tenth of a millisecond, with NUMA about two.
 """),
     ),

@@ -64,10 +64,18 @@ class FilterRun:
         passes = self._passes(one)
         if passes is not None:
             code = one.code if isinstance(one, NativeFilter) else one.name
-            self.left = _narrow(self._mask, passes, self.left, self._reasons, code)
+            self.drop(passes, code)
         if before is not None:
             before &= ~self._mask
             self._dropped = before if self._dropped is None else self._dropped | before
+
+    def ask(self, one: ForeignFilter) -> BoolArray:
+        """Whom it would let pass of those that are left; nobody is dropped."""
+        return _foreign(self._look, one, self._mask, None)
+
+    def drop(self, passes: BoolArray, code: str) -> None:
+        """Drop all others."""
+        self.left = _narrow(self._mask, passes, self.left, self._reasons, code)
 
     def _passes(self, one: NativeFilter | ForeignFilter) -> BoolArray | None:
         known = None

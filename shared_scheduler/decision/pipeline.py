@@ -165,12 +165,14 @@ def _filter(
     exact: ForeignFilter | None,
     exact_max: int,
 ) -> int:
+    few = exact is not None and 1 < run.left <= exact_max  # a single one is not weighed
+    passes = run.ask(exact) if exact is not None and few else None
     for one in filters:
         if not run.left:
             break
         run.filter(one)
-    if exact is not None and 0 < run.left <= exact_max:
-        run.filter(exact)
+    if exact is not None and passes is not None:
+        run.drop(passes, exact.name)
     run.finish()
     return run.left
 

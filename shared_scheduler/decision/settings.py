@@ -80,6 +80,6 @@ class DecisionSettings:
     #: only.  None: plain Nova, the first of the best for everybody.
     near_tie: float | None = 0.1
 
-    #: Where no more hosts than this pass, all of them are shown to Nova's own filters before they are
+    #: Where no more hosts than this have room, all of them are shown to Nova's own filters before they are
     #: weighed; where more do, only those that are tried.
     exact_hosts_max: int = 3

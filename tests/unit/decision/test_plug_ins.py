@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from shared_scheduler.decision.pipeline import Decider, Narrowing
 from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.state.services import ServiceFacts
 from tests.unit.decision.worlds import add_host, cloud, small_request
 
 
@@ -67,8 +68,8 @@ def test_a_plug_in_that_runs_once_is_asked_for_the_first_instance_only():
     assert even.asked == ["h0", "h1"]
 
 
-def test_the_few_that_pass_are_all_shown_to_novas_own_filters():
-    for hosts, exact_hosts_max, shown in ((2, 3, 2), (3, 3, 3), (4, 3, 0), (2, 0, 0)):
+def test_the_few_that_have_room_are_all_shown_to_novas_own_filters():
+    for hosts, exact_hosts_max, shown in ((1, 3, 0), (2, 3, 2), (3, 3, 3), (4, 3, 0), (2, 0, 0)):
         names = [f"h{number}" for number in range(hosts)]
         even, decider = OnlyEvenHosts(), Decider(cloud(*names))
         decider.configure(DecisionSettings(exact_hosts_max=exact_hosts_max), exact=even)
@@ -77,6 +78,18 @@ def test_the_few_that_pass_are_all_shown_to_novas_own_filters():
 
         assert even.asked == names[:shown]
         assert left == {name for name in names if not shown or int(name[-1]) % 2 == 0}
+
+
+def test_what_a_host_fell_to_keeps_its_name():
+    table, settings = cloud("h0", "h1", "h2"), DecisionSettings(exact_hosts_max=3)
+    table.set_service(ServiceFacts("h2", up=False))
+    decider = Decider(table)
+    decider.configure(settings, exact=OnlyEvenHosts())
+
+    decision = decider.decide(small_request())
+
+    assert list(decision.nodes()) == ["h0"]
+    assert decision.reasons == {"ComputeFilter": 1, "OnlyEvenHosts": 1}
 
 
 def test_they_are_not_shown_without_their_candidates():
