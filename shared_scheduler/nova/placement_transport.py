@@ -11,12 +11,19 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import nova.conf
 from nova import utils
 from nova.scheduler.client import report
 from openstack import exceptions as sdk_exceptions
 
 from shared_scheduler.placement.connection import MICROVERSION, reply_of
 from shared_scheduler.placement.reply import Reply
+
+CONF = nova.conf.CONF
+
+#: Seconds for what the libraries ask on their own, a token of Keystone and the versions of Placement,
+#: where ``[placement] timeout`` is not set: they would wait for ever.
+FIRST_TIMEOUT_S = 10
 
 
 class _TimedAdapter:
@@ -70,7 +77,7 @@ class ReportClientTransport:
         extra: dict[str, Any] = {} if body is None else {"data": body}
 
         def send() -> Any:
-            client = self._connected()
+            client = self._connected(timeout_s)
             self._timed.local.timeout_s = timeout_s
             return getattr(client, method.lower())(
                 path, version=MICROVERSION, global_request_id=request_id or None, **extra
@@ -78,9 +85,14 @@ class ReportClientTransport:
 
         return reply_of(send, (sdk_exceptions.SDKException,))
 
-    def _connected(self) -> Any:
-        with self._lock:
+    def _connected(self, timeout_s: float) -> Any:
+        if not self._lock.acquire(timeout=timeout_s):
+            raise sdk_exceptions.SDKException("another thread still waits for the first answer")
+        try:
             if self._client is None:
+                CONF.set_default("timeout", FIRST_TIMEOUT_S, group="placement")
                 self._timed = _TimedAdapter(utils.get_sdk_adapter("placement", admin=True))
                 self._client = report.SchedulerReportClient(adapter=self._timed)
             return self._client
+        finally:
+            self._lock.release()

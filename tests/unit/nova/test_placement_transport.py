@@ -25,7 +25,7 @@ def placement_at(
         conf.set_override("endpoint_override", url, group="placement")
         return ReportClientTransport()
 
-    monkeypatch.setattr(placement_transport, "FIRST_TIMEOUT_S", 1, raising=False)
+    monkeypatch.setattr(placement_transport, "FIRST_TIMEOUT_S", 1)
     yield at
     for name in ("auth_type", "endpoint_override"):
         conf.clear_override(name, group="placement")
