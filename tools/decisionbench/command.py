@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from tools.decisionbench import burst, call, nova_side, streams
+from tools.decisionbench import burst, call, growth, nova_side, streams
 from tools.decisionbench.fleet import Workload
 from tools.decisionbench.measure import Result, measure
 from tools.decisionbench.plot import svg
@@ -57,7 +57,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         "--nova-hosts-max", type=int, default=10_000, help="no comparison beyond (default 10000)"
     )
     parser.add_argument(
-        "--decisions-only", action="store_true", help="no increments, bursts, calls, memory"
+        "--decisions-only", action="store_true", help="no increments, bursts, calls, memory, growth"
     )
     parser.add_argument("--results", type=Path, default=Path("benchmark-decision"))
     return parser.parse_args(argv)
@@ -76,7 +76,8 @@ def main(argv: list[str] | None = None) -> int:
                 results.append((repeat, result))
                 print(line(result), flush=True)
     table = {} if asked.decisions_only else of_the_table()
-    write(asked.results, results, table)
+    grows = {} if asked.decisions_only else growth.growth(TARGET_HOSTS)
+    write(asked.results, results, table, grows)
     return verdict([result for _, result in results], table)
 
 
@@ -116,7 +117,12 @@ def line(result: Result) -> str:
     return text
 
 
-def write(where: Path, results: list[tuple[int, Result]], table: dict[str, Any]) -> None:
+def write(
+    where: Path,
+    results: list[tuple[int, Result]],
+    table: dict[str, Any],
+    grows: dict[str, growth.Points],
+) -> None:
     """JSON and plots beside one another."""
     where.mkdir(parents=True, exist_ok=True)
     data = {
@@ -134,16 +140,24 @@ def write(where: Path, results: list[tuple[int, Result]], table: dict[str, Any])
         },
         "results": [{"repeat": repeat, **result.as_dict()} for repeat, result in results],
         "table": table,
+        "growth": grows,
     }
     (where / "results.json").write_text(json.dumps(data, indent=2) + "\n")
+    plot_hosts(where / "hosts.svg", results)
+    for name, points in grows.items():
+        title = f"CPU time of one decision at {TARGET_HOSTS:,} hosts"
+        (where / f"{name}.svg").write_text(svg(title, name, "microseconds", {"": points}))
+    print(f"written: {where / 'results.json'} and plots beside it")
+
+
+def plot_hosts(path: Path, results: list[tuple[int, Result]]) -> None:
+    """How each workload grows with hosts."""
     ours: dict[str, list[tuple[float, float]]] = {}
     for _, result in results:
         ours.setdefault(result.workload, []).append((result.hosts, result.cpu_us.p50))
         if result.nova_us and result.workload == "plain":
             ours.setdefault("Nova's classes, plain", []).append((result.hosts, min(result.nova_us)))
-    plot = svg("CPU time of one decision", "hosts", "microseconds", ours)
-    (where / "hosts.svg").write_text(plot)
-    print(f"written: {where / 'results.json'}, {where / 'hosts.svg'}")
+    path.write_text(svg("CPU time of one decision", "hosts", "microseconds", ours))
 
 
 def commit() -> str:
