@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A keystoneauth adapter for Placement, and one call over it that never raises.
+"""What the client needs of HTTP: one call that never raises.
 
-Options are Nova's own ``[placement]`` (session, auth and adapter options of keystoneauth1), so that the
-scheduler works with the nova.conf that is there.  ``auth_type = admin_token`` or ``none`` with an
-``endpoint`` serves a Placement with ``auth_strategy = noauth2``.
+The service goes through Nova's report client (``shared_scheduler/nova/placement_transport.py``); here is
+the plain way, for a Placement with ``auth_strategy = noauth2``.
 """
 
 from __future__ import annotations
@@ -13,21 +12,15 @@ from typing import Any, Protocol
 
 from keystoneauth1 import adapter as ks_adapter
 from keystoneauth1 import exceptions as ks_exceptions
-from keystoneauth1 import loading as ks_loading
 from keystoneauth1 import session as ks_session
 from keystoneauth1 import token_endpoint
 
 from shared_scheduler.placement.reply import Reply, no_reply, reply_from
 
-GROUP = "placement"
 SERVICE_TYPE = "placement"
 MICROVERSION = "1.36"
 #: Nova's HTTP header for the global request id, set by the adapter.
 USER_AGENT = "shared-scheduler"
-
-
-class ConnectionOptionsError(Exception):
-    """The ``[placement]`` section cannot be used; says what to do."""
 
 
 class Transport(Protocol):
@@ -89,35 +82,6 @@ def _decoded(response: Any) -> Any:
         return response.json()
     except ValueError:
         return None
-
-
-def register_options(conf: Any, group: str = GROUP) -> None:
-    """Register keystoneauth's options where Nova has not done so."""
-    if group in conf and "valid_interfaces" in conf[group]:
-        return
-    ks_loading.register_session_conf_options(conf, group)
-    ks_loading.register_auth_conf_options(conf, group)
-    ks_loading.register_adapter_conf_options(conf, group, include_deprecated=False)
-    conf.set_default("service_type", SERVICE_TYPE, group=group)
-    conf.set_default("valid_interfaces", ["internal", "public"], group=group)
-
-
-def transport_from_conf(conf: Any, group: str = GROUP) -> KeystoneTransport:
-    """Make one from the options of ``group``.  Raises ``ConnectionOptionsError``."""
-    register_options(conf, group)
-    try:
-        auth = ks_loading.load_auth_from_conf_options(conf, group)
-        session = ks_loading.load_session_from_conf_options(conf, group, auth=auth)
-        adapter = ks_loading.load_adapter_from_conf_options(
-            conf, group, session=session, auth=auth, raise_exc=False
-        )
-    except Exception as error:  # oslo.config's and keystoneauth's own families
-        raise ConnectionOptionsError(f"[{group}] in nova.conf is not usable: {error}") from error
-    if auth is None:
-        raise ConnectionOptionsError(
-            f"[{group}] auth_type is not set: give the credentials of Nova's service user there"
-        )
-    return KeystoneTransport(adapter)
 
 
 def transport_to(endpoint: str, token: str = "admin", session: Any = None) -> KeystoneTransport:
