@@ -20,13 +20,14 @@ from shared_scheduler.core.claims import Claims, ClaimState
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.work import Work
-from shared_scheduler.protocol.messages import Beat, Increment
+from shared_scheduler.protocol.messages import Increment
 from shared_scheduler.protocol.pipe import MessagePipe
-from shared_scheduler.protocol.window import Cause, MessageWindow, Outcome
+from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.state.overlay import Overlay
 from shared_scheduler.state.table import HostTable
+from tests.unit.planted import in_ledger, in_protocol, in_table
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -49,63 +50,20 @@ def bug(*breaks: str) -> Callable[[Patch], Planted]:
     return plant
 
 
+# -- bugs that the parts' own machines notice as well (tests/unit/planted)
+
+skip_a_gap = bug("no_gap")(in_protocol.skip_a_gap.patch)
+apply_twice = bug("sequence_grows", "row_is_truth", "no_gap")(in_protocol.apply_twice.patch)
+ignore_the_epoch = bug("older_epoch", "sequence_grows", "row_is_truth")(in_protocol.ignore_the_epoch.patch)
+miss_a_lost_last_message = bug("converged")(in_protocol.miss_a_lost_last_message.patch)
+digest_what_is_gone = bug("row_is_truth", "converged")(in_protocol.digest_what_is_gone.patch)
+judge_without_pending_claims = bug("no_overcommit")(in_ledger.judge_without_pending_claims.patch)
+never_take_over = bug("no_orphans")(in_ledger.never_take_over.patch)
+forget_a_forget = bug("overlay", "converged")(in_table.forget_a_forget.patch)
+lose_claims_at_a_snapshot = bug("overlay")(in_table.lose_claims_at_a_snapshot.patch)
+
+
 # -- the window
-
-
-@bug("no_gap")
-def skip_a_gap(patch: pytest.MonkeyPatch) -> None:
-    """An early increment is applied as if nothing were missing."""
-
-    def take(self: MessageWindow, message: Increment, now: float) -> tuple[Increment, ...]:
-        if self.sequence is None or message.sequence <= self.sequence:
-            return real(self, message, now)
-        self._newest = message.sequence
-        self.sequence = message.sequence
-        self._step(Cause.APPLIED_ALL, now)
-        return (message,)
-
-    real = MessageWindow._take_increment
-    patch.setattr(MessageWindow, "_take_increment", take)
-
-
-@bug("sequence_grows", "row_is_truth", "no_gap")
-def apply_late_duplicates(patch: pytest.MonkeyPatch) -> None:
-    """An increment that was applied already is applied again, after newer ones."""
-
-    def take(self: MessageWindow, message: Increment, now: float) -> tuple[Increment, ...]:
-        old = self.sequence is not None and message.sequence <= self.sequence
-        found = real(self, message, now)
-        return (message,) if old else found
-
-    real = MessageWindow._take_increment
-    patch.setattr(MessageWindow, "_take_increment", take)
-
-
-@bug("older_epoch", "sequence_grows", "row_is_truth")
-def believe_an_older_epoch(patch: pytest.MonkeyPatch) -> None:
-    """A message of an agent's former life is applied."""
-
-    def receive(self: MessageWindow, message: Any, now: float, own_digest: Any) -> Any:
-        if isinstance(message, Increment) and message.epoch < self.epoch:
-            return Outcome((message,))
-        return real(self, message, now, own_digest)
-
-    real = MessageWindow.receive
-    patch.setattr(MessageWindow, "receive", receive)
-
-
-@bug("converged")
-def ignore_beats(patch: pytest.MonkeyPatch) -> None:
-    """Beats only say that the agent lives: a lost last message is never missed."""
-
-    def take(self: MessageWindow, beat: Beat, now: float, own_digest: Any) -> None:
-        if self._knows_no_state_of(beat.epoch):
-            real(self, beat, now, own_digest)
-        else:
-            self._step(Cause.HEARD, now)
-
-    real = MessageWindow._take_beat
-    patch.setattr(MessageWindow, "_take_beat", take)
 
 
 @bug("converged", "caught_up")
@@ -131,36 +89,7 @@ def reuse_a_sequence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MessagePipe, "flush", flush)
 
 
-@bug("row_is_truth", "converged")
-def forget_to_digest_what_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """The digest goes on counting consumers that are gone."""
-
-    def publish(self: MessagePipe, increment: Increment) -> None:
-        before = self.digest
-        real(self, increment)
-        if any(value is None for value in increment.consumers.values()):
-            self.digest = before
-
-    real = MessagePipe._publish
-    patch.setattr(MessagePipe, "_publish", publish)
-
-
 # -- the agent
-
-
-@bug("no_overcommit")
-def judge_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
-    """Claims that are accepted and not built yet are not counted when the next one is judged."""
-
-    def shortage(self: Ledger, claim: Any) -> Any:
-        pending, self.pending = self.pending, {}
-        try:
-            return real(self, claim)
-        finally:
-            self.pending = pending
-
-    real = Ledger._shortage
-    patch.setattr(Ledger, "_shortage", shortage)
 
 
 @bug("no_overcommit")
@@ -186,12 +115,6 @@ def pin_on_what_the_tracker_says(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_count_again", count)
 
 
-@bug("no_orphans")
-def never_take_over(patch: pytest.MonkeyPatch) -> None:
-    """A claim stays pending after nova-compute has taken it over."""
-    patch.setattr(Ledger, "_is_taken_over", lambda self, held: False)
-
-
 @bug("row_is_truth", "sequence_grows", "converged")
 def keep_the_epoch_over_a_restart(patch: pytest.MonkeyPatch) -> None:
     """A new life of an agent counts its messages from the beginning, in the old epoch."""
@@ -206,25 +129,6 @@ def keep_the_epoch_over_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 # -- the table
-
-
-@bug("overlay", "converged")
-def forget_a_forget(patch: pytest.MonkeyPatch) -> None:
-    """A refused claim stays in the table."""
-    patch.setattr(HostTable, "forget", lambda self, claim_id: None)
-
-
-@bug("overlay")
-def lose_claims_at_a_snapshot(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot replaces own outstanding claims along with the rest (seed 000)."""
-
-    def load(self: HostTable, node: str, *args: Any, **version: Any) -> None:
-        for own in self.outstanding(node):
-            self._overlay.forget(own.claim_id)
-        real(self, node, *args, **version)
-
-    real = HostTable.load
-    patch.setattr(HostTable, "load", load)
 
 
 @bug("row_is_truth", "converged")
