@@ -65,7 +65,6 @@ class Weather:
 @dataclass(slots=True)
 class _Endpoint:
     address: str
-    scheduler: bool
     receive: Receive
     newer: bool
 
@@ -81,6 +80,7 @@ class Network:
         self._rng = rng
         self._trace = trace
         self._endpoints: dict[str, _Endpoint] = {}
+        self._schedulers: dict[str, _Endpoint] = {}  # those of them: most of what is said is for these
         self._cut_from: Counter[str] = Counter()  # nothing that they send arrives
         self._cut_to: Counter[str] = Counter()  # nothing arrives at them
 
@@ -91,11 +91,14 @@ class Network:
 
         ``newer``: it is of a later release and says more than others understand (``skew.py``).
         """
-        self._endpoints[address] = _Endpoint(address, scheduler, receive, newer)
+        self._endpoints[address] = endpoint = _Endpoint(address, receive, newer)
+        if scheduler:
+            self._schedulers[address] = endpoint
 
     def leave(self, address: str) -> None:
         """An endpoint is gone, with everything that is on the way to it."""
         self._endpoints.pop(address, None)
+        self._schedulers.pop(address, None)
 
     # -- cuts
 
@@ -127,10 +130,9 @@ class Network:
         self._send_all(sender, foreign_body(self._rng), True)
 
     def _send_all(self, sender: str, body: bytes, for_agents: bool) -> None:
-        own = self._endpoints.get(sender)
-        to_all = for_agents and own is not None and own.scheduler
-        for address, endpoint in self._endpoints.items():
-            if address != sender and (to_all or endpoint.scheduler):
+        to_all = for_agents and sender in self._schedulers
+        for address in self._endpoints if to_all else self._schedulers:
+            if address != sender:
                 self._send(sender, address, body)
 
     def cast(self, sender: str, address: str, message: Message) -> None:
