@@ -15,6 +15,10 @@ from shared_scheduler.state.row import CLOSED_CODES
 from shared_scheduler.state.table import HostTable
 
 
+#: Rows described while decisions wait: some milliseconds.
+NODES_PER_LOOK = 32
+
+
 def questions(engine: Engine, name: str) -> Questions:
     """The questions of one scheduler process; ``name`` is how operators know it."""
     return {

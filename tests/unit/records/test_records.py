@@ -102,6 +102,21 @@ class TestJsonLines:
         assert kept == ["req-4", "req-3", "req-2"]
         assert sorted(p.name for p in tmp_path.iterdir()) == ["r", "r.1", "r.2"]
 
+    def test_a_file_that_cannot_be_put_aside_is_written_again_when_it_can(self, tmp_path: Path) -> None:
+        aside = tmp_path / "r.jsonl.1"
+        (aside / "in the way").mkdir(parents=True)
+        sink = JsonLines(tmp_path / "r.jsonl", max_mb=1, kept=2)
+        sink.write([record(1, text="x" * 900_000)])
+        with pytest.raises(OSError):
+            sink.write([record(2, text="x" * 900_000)])
+
+        (aside / "in the way").rmdir()
+        aside.rmdir()
+        sink.write([record(3)])
+        sink.close()
+
+        assert '"req-3"' in (tmp_path / "r.jsonl").read_text()
+
     def test_one_file_alone_begins_anew(self, tmp_path: Path) -> None:
         lines = JsonLines(tmp_path / "r", max_mb=1, kept=1)
         lines.write([record(n, filler="x" * 600_000) for n in range(3)])
