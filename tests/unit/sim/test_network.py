@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated network carries a broadcast to whom the product's exchanges would."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shared_scheduler.protocol.messages import Beat, Hello, Message, Role, Want
+from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.sim.network import Network, Weather
+
+EVERYBODY = ("scheduler-1", "scheduler-2", "agent-1", "agent-2")
+
+
+def heard_by(sender: str, message: Message) -> list[str]:
+    agenda = Agenda()
+    network = Network(agenda, Random(1), Weather(), Trace(agenda))
+    heard: list[str] = []
+    for name in EVERYBODY:
+        network.join(name, name.startswith("scheduler"), lambda _, name=name: heard.append(name))  # type: ignore[misc]
+    network.broadcast(sender, message)
+    agenda.run_until(1.0)
+    return sorted(heard)
+
+
+def hello(want: Want) -> Hello:
+    return Hello(Role.SCHEDULER, "scheduler-1", 1, "", "", want, 0)
+
+
+@pytest.mark.parametrize("want", [Want.BEAT, Want.SNAPSHOT])
+def test_a_scheduler_that_wants_something_is_heard_by_all_others(want: Want) -> None:
+    assert heard_by("scheduler-1", hello(want)) == ["agent-1", "agent-2", "scheduler-2"]
+
+
+def test_what_schedulers_only_tell_one_another_no_agent_hears() -> None:
+    assert heard_by("scheduler-1", hello(Want.NOTHING)) == ["scheduler-2"]
+
+
+def test_what_an_agent_says_is_heard_by_schedulers_only() -> None:
+    assert heard_by("agent-1", Beat("node-1", 1, 1, "host-1", 0)) == ["scheduler-1", "scheduler-2"]
