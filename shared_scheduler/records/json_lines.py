@@ -40,6 +40,8 @@ class JsonLines:
 
         :raises OSError: the disk is full, or the file cannot be written
         """
+        if self._file.closed:  # it could not be put aside the last time
+            self._file = self._path.open("ab")
         for record in records:
             line = json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
             if self._file.tell() and self._file.tell() + len(line) > self._max_bytes:

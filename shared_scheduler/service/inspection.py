@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from shared_scheduler.core.scheduler import SchedulerCore
@@ -14,6 +15,8 @@ from shared_scheduler.service.loop import Engine
 from shared_scheduler.state.row import CLOSED_CODES
 from shared_scheduler.state.table import HostTable
 
+#: What is told of one node.
+Describe = Callable[[SchedulerCore, str], dict[str, Any]]
 
 #: Rows described while decisions wait: some milliseconds.
 NODES_PER_LOOK = 32
@@ -23,9 +26,21 @@ def questions(engine: Engine, name: str) -> Questions:
     """The questions of one scheduler process; ``name`` is how operators know it."""
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
-        "nodes": lambda _: {"scheduler": name, "nodes": engine.look(nodes)},
-        "tables": lambda _: {"scheduler": name, "nodes": engine.look(tables)},
+        "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
+        "tables": lambda _: {"scheduler": name, "nodes": _rows(engine, _whole)},
     }
+
+
+def _rows(engine: Engine, describe: Describe) -> list[dict[str, Any]]:
+    """A row a node, some at a time: each is true, but not all of the same moment."""
+    there = engine.look(lambda core: list(core.table.nodes()))
+    parts = [there[start : start + NODES_PER_LOOK] for start in range(0, len(there), NODES_PER_LOOK)]
+    looks = (engine.look(partial(_part, part, describe)) for part in parts)
+    return [row for rows in looks for row in rows]
+
+
+def _part(part: Sequence[str], describe: Describe, core: SchedulerCore) -> list[dict[str, Any]]:
+    return [describe(core, node) for node in part if node in core.table]
 
 
 def status(engine: Engine) -> dict[str, Any]:
@@ -35,7 +50,7 @@ def status(engine: Engine) -> dict[str, Any]:
         "in_flight": engine.in_flight,
         "cells": {
             cell: {"connected": channel.connected, "address": channel.address}
-            for cell, channel in engine.channels.items()
+            for cell, channel in list(engine.channels.items())  # a reload may add some
         },
         "counters": counters(engine),
     }
@@ -44,7 +59,7 @@ def status(engine: Engine) -> dict[str, Any]:
 def counters(engine: Engine) -> dict[str, int]:
     """Every counter by name, those of the cells' channels added up."""
     found: Counter[str] = Counter()
-    for channel in engine.channels.values():
+    for channel in list(engine.channels.values()):
         found.update(channel.counters)
     found.update(engine.counters)
     found.update(engine.look(lambda core: dict(core.nodes.counters)))
@@ -63,10 +78,9 @@ def _core_status(core: SchedulerCore) -> dict[str, Any]:
     }
 
 
-def nodes(core: SchedulerCore) -> list[dict[str, Any]]:
+def nodes(engine: Engine) -> list[dict[str, Any]]:
     """One short row a node, by host."""
-    rows = [_short(core, node) for node in core.table.nodes()]
-    return sorted(rows, key=lambda row: (row["host"], row["node"]))
+    return sorted(_rows(engine, _short), key=lambda row: (row["host"], row["node"]))
 
 
 def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
@@ -105,12 +119,9 @@ def why_not(table: HostTable, node: str) -> str:
     return next((name for name, holds in states.items() if holds), "")
 
 
-def tables(core: SchedulerCore) -> list[dict[str, Any]]:
-    """Everything of every row, as ``compare`` needs it."""
-    return [
-        {**core.table.describe(node), "service": _service_of(core.table, node)}
-        for node in core.table.nodes()
-    ]
+def _whole(core: SchedulerCore, node: str) -> dict[str, Any]:
+    """Everything of a row, as ``compare`` needs it."""
+    return {**core.table.describe(node), "service": _service_of(core.table, node)}
 
 
 def _service_of(table: HostTable, node: str) -> dict[str, bool] | None:
