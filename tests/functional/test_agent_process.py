@@ -128,7 +128,7 @@ def test_keys_change_and_epochs_are_surpassed_while_it_runs(
 
     scheduler.cast(Resync(NODE, scheduler.channel.address, before.epoch + 10**9, 0))
     told = scheduler.wait(lambda one: isinstance(one, Snapshot) and one.epoch > before.epoch)
-    assert told.epoch == before.epoch + 10**9 + 1
+    assert told.epoch > before.epoch + 10**9
     assert set(told.claims) == {"c0", "c1", "c2"}
     assert not [one for one in scheduler.heard if isinstance(one, Verdict) and not one.accepted]
     assert agent.end() == 0
