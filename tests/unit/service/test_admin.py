@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import stat
 from collections.abc import Iterator
@@ -74,6 +75,24 @@ def test_a_silent_client_does_not_keep_others_waiting(
         silent.connect(str(path))
         assert admin.ask(path, "status")["nodes"] == 3
         assert silent.recv(1000) == b""  # turned out
+
+
+def test_it_goes_on_after_it_ran_out_of_descriptors(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [OSError(errno.EMFILE, "Too many open files")]
+    accept = socket.socket.accept
+
+    def accept_later(listener: socket.socket) -> object:
+        if errors:
+            raise errors.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 10.0)
+    monkeypatch.setattr(socket.socket, "accept", accept_later)
+    for _ in range(3):
+        assert admin.ask(path, "status")["nodes"] == 3
+    assert not errors
 
 
 def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None:
