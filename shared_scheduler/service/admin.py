@@ -25,6 +25,8 @@ ANSWER_TIMEOUT_S = 30.0
 #: How long one client may take to ask, and to take each chunk of its answer: others wait for it.
 CLIENT_TIMEOUT_S = 2.0
 CHUNK_BYTES = 64 * 1024
+#: Pause before clients are taken again after that failed.
+ACCEPT_PAUSE_S = 1.0
 SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
 
@@ -44,6 +46,7 @@ class AdminServer:
         self._questions = questions
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Bind and answer in the background.
@@ -59,6 +62,7 @@ class AdminServer:
         listener, self._listener = self._listener, None
         if listener is None:
             return
+        self._stopped.set()
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
@@ -90,8 +94,9 @@ class AdminServer:
         while (listener := self._listener) is not None:
             try:
                 client, _ = listener.accept()
-            except OSError:
-                return  # closed by stop()
+            except OSError:  # closed by stop(), or out of descriptors for a while
+                self._stopped.wait(ACCEPT_PAUSE_S)
+                continue
             with client, contextlib.suppress(OSError):
                 _send(client, self._encoded(self._reply(_read_line(client))))
 
