@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -35,3 +36,22 @@ def number(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return convert
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An argument that takes a number within bounds; ``unit`` stands for it in the help."""
+
+    flag: str
+    least: float
+    most: float
+    unit: str
+    help: str
+    default: float = 0.0
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Make it known."""
+        parser.add_argument(
+            self.flag, type=number(self.least, self.most), default=self.default,
+            metavar=self.unit, help=self.help,
+        )  # fmt: skip

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared_scheduler.cmd.arguments import number, whole
+from shared_scheduler.cmd.arguments import Number, whole
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import Outcome, Total, cpu_s, many, rare_collections, speed
 from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
@@ -38,70 +38,40 @@ from shared_scheduler.sim.world import Sizes
 BROKEN_TOLD_MAX = 10
 
 
+HABITS = (
+    Number("--lifetime", 0.1, 100_000, "S", "how long an instance lives (default: %(default)s)", 60.0),
+    Number(
+        "--topologies", 0, 1, "PART",
+        "requests for NUMA cells, large pages or devices (nodes have some where not 0)",
+    ),
+    Number("--migrations", 0, 1_000, "PER_S", "live migrations a second, of which no scheduler hears"),
+    Number("--beat", 0.5, 60, "S", "agents beat so often (default: %(default)s)", 5.0),
+    Number("--agentless", 0, 1, "PART", "nodes without an agent"),
+    Number("--newer", 0, 1, "PART", "peers of a later release"),
+)  # fmt: skip
+WEATHER = (
+    Number("--duplicates", 0, 1, "PART", "messages doubled"),
+    Number("--garbled", 0, 1, "PART", "messages cut short"),
+    Number("--late", 0, 1, "PART", "messages delayed by up to a second, so that others overtake them"),
+    Number(
+        "--fault-every", 0, 100_000, "S",
+        "about one fault (cut, crash, storm ...) each so many seconds",
+    ),
+)  # fmt: skip
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_size(parser, nodes_max=20_000, schedulers_max=64)
     add_habits(parser, rate_max=10_000)
-    _add_more_habits(parser)
+    for habit in HABITS:
+        habit.add_to(parser)
     add_weather(parser, loss_max=1)
-    _add_more_weather(parser)
+    for trouble in WEATHER:
+        trouble.add_to(parser)
     add_run(parser)
     _add_many(parser)
     parser.set_defaults(nodes=50, schedulers=3, duration=60.0, rate=20.0, loss=0.0)
-
-
-def _add_more_habits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--lifetime",
-        type=number(0.1, 100_000),
-        default=60.0,
-        metavar="S",
-        help="how long an instance lives (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--topologies",
-        type=number(0, 1),
-        default=0.0,
-        metavar="PART",
-        help="requests for NUMA cells, large pages or devices (nodes have some where not 0)",
-    )
-    parser.add_argument(
-        "--migrations",
-        type=number(0, 1_000),
-        default=0.0,
-        metavar="PER_S",
-        help="live migrations a second, of which no scheduler hears",
-    )
-    parser.add_argument(
-        "--beat",
-        type=number(0.5, 60),
-        default=5.0,
-        metavar="S",
-        help="agents beat so often (default: %(default)s)",
-    )
-    part = number(0, 1)
-    parser.add_argument("--agentless", type=part, default=0.0, metavar="PART", help="nodes without an agent")
-    parser.add_argument("--newer", type=part, default=0.0, metavar="PART", help="peers of a later release")
-
-
-def _add_more_weather(parser: argparse.ArgumentParser) -> None:
-    part = number(0, 1)
-    parser.add_argument("--duplicates", type=part, default=0.0, metavar="PART", help="messages doubled")
-    parser.add_argument("--garbled", type=part, default=0.0, metavar="PART", help="messages cut short")
-    parser.add_argument(
-        "--late",
-        type=part,
-        default=0.0,
-        metavar="PART",
-        help="messages delayed by up to a second, so that others overtake them",
-    )
-    parser.add_argument(
-        "--fault-every",
-        type=number(0, 100_000),
-        default=0.0,
-        metavar="S",
-        help="about one fault (cut, crash, storm ...) each so many seconds",
-    )
 
 
 def _add_many(parser: argparse.ArgumentParser) -> None:
