@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -106,14 +107,17 @@ class Guests(dict[str, Any]):
         kept = json.loads(path.read_text()) if path.exists() else {}
         super().__init__({uuid: make(name, state, uuid) for uuid, (name, state) in kept.items()})
         self._path = path
+        self._lock = threading.Lock()  # nova-compute builds and deletes in threads
 
     def __setitem__(self, uuid: str, guest: Any) -> None:
-        super().__setitem__(uuid, guest)
-        self._keep()
+        with self._lock:
+            super().__setitem__(uuid, guest)
+            self._keep()
 
     def __delitem__(self, uuid: str) -> None:
-        super().__delitem__(uuid)
-        self._keep()
+        with self._lock:
+            super().__delitem__(uuid)
+            self._keep()
 
     def _keep(self) -> None:
         new = self._path.with_suffix(".new")
