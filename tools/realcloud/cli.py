@@ -104,7 +104,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--vfs", type=int, help="virtual functions of each compute")
     add("--backend", choices=BACKENDS, help="concurrency backend of the schedulers (default threading)")
     add("--report-interval", dest="report_interval_s", type=int, metavar="S", help="default 2")
-    add("--service-down-time", dest="service_down_time_s", type=int, metavar="S", help="default 12")
+    add("--service-down-time", dest="service_down_time_s", type=int, metavar="S", help="default 30")
     add("--audit-interval", dest="update_resources_interval_s", type=int, metavar="S",
         help="nova-compute's audit; 0: Nova's 60 s")  # fmt: skip
     add("--allocation-conflict-retry-count", type=int, metavar="N", help="of Placement; 0: its default")

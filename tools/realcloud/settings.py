@@ -62,7 +62,7 @@ class Settings:
     backend: str = "threading"
     """Concurrency backend of the schedulers."""
     report_interval_s: int = 2
-    service_down_time_s: int = 12
+    service_down_time_s: int = 30
     update_resources_interval_s: int = 0
     """nova-compute's audit: 0 is Nova's default of 60 s."""
     allocation_conflict_retry_count: int = 0
