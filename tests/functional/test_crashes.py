@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from shared_scheduler.service.given_up import AGAIN_S
 from tests.functional import truth
 from tools.realcloud.catalog import SLOT_MB, Flavor
 from tools.realcloud.cloud import Cloud
@@ -56,10 +57,9 @@ def test_all_schedulers_killed_and_started_again_know_what_was_placed(cloud: Clo
 
 
 def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) -> None:
-    # given a server that nova-conductor gave up, as it does after a minute without an answer
+    # given a server for which nova-conductor will have no answer (here it has none from a scheduler either)
     cloud.add_flavor(Flavor("huge", ram_mb=1_000_000))
     [server] = cloud.boot(1, flavor="huge")
-    assert cloud.wait_built([server])[server]["status"] == "ERROR"
     # and what a scheduler leaves that is killed between Placement's answer and its own
     allocated = {"VCPU": 1, "MEMORY_MB": SLOT_MB, "DISK_GB": 1}
     body = {
@@ -67,8 +67,10 @@ def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) ->
         "project_id": str(uuid.uuid4()), "user_id": str(uuid.uuid4()), "consumer_type": "INSTANCE",
     }  # fmt: skip
     cloud.placement("PUT", f"/allocations/{server}", body).expect(204)
-    # then the schedulers find it, and its node is as free as before
-    cloud.wait(lambda: cloud.allocations(server) == {}, "the allocation to be let go", 60)
+    # when it is given up
+    assert cloud.wait_built([server])[server]["status"] == "ERROR"
+    # then the schedulers find what it holds, by their second look at the latest, and its node is free again
+    cloud.wait(lambda: cloud.allocations(server) == {}, "the allocation to be let go", 2 * AGAIN_S)
     truth.assert_true_everywhere(cloud)
 
 
