@@ -48,12 +48,15 @@ def pytest_runtest_makereport(
 SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")
 """About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
 
+LONG = ("test_under_eventlet", "test_simulator", "test_decisions", "test_planted_bugs")
+"""Files of minutes of computing: begun early, or the run ends with one worker at one of them."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For several workers (``tools/test``): there are two clouds, and a file's tests share its fixtures.
 
-    Before xdist's own hook, which reads these marks. The clouds come first: they take the longest.
+    Before xdist's own hook, which reads these marks. What takes the longest comes first: the clouds.
     """
     items.sort(key=_turn)
     for item in items:
@@ -67,11 +70,11 @@ def _group(item: pytest.Item) -> str:
 
 
 def _turn(item: pytest.Item) -> tuple[str, int]:
-    """Groups of clouds by their name, then all others as they were collected."""
-    group = _group(item)
-    if not group.startswith("cloud"):
-        return "others", 0
-    return group, SECOND_CLOUD.index(item.path.stem) if group == "cloud2" else 0
+    """Clouds by their name, then long files, then all others as they were collected."""
+    group, file = _group(item), item.path.stem
+    if group.startswith("cloud"):
+        return group, SECOND_CLOUD.index(file) if group == "cloud2" else 0
+    return ("long", LONG.index(file)) if file in LONG else ("others", 0)
 
 
 def pytest_report_header(config: Any) -> str:
