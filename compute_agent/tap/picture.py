@@ -78,9 +78,10 @@ class Reader:
 
     def members(self, nodename: str) -> dict[str, Member]:
         """The node's instances and those that move in or out (never ``tracked_instances``)."""
-        stats, left = self._tracker.stats.get(nodename), self._left.get(nodename, {})
+        stats = self._tracker.stats.get(nodename)
         states = stats.states if stats is not None else {}
-        found = {uuid: Member() for uuid, state in states.items() if left.get(uuid) is not state}
+        left = self._still_left(nodename, states)
+        found = {uuid: Member() for uuid in states if uuid not in left}
         for uuid, migration in self._tracker.tracked_migrations.items():
             if nodename in (_of(migration, "source_node"), _of(migration, "dest_node")):
                 found[uuid] = Member(uuid in found, _of(migration, "uuid") or "unknown")
@@ -94,11 +95,15 @@ class Reader:
 
     def move_ended(self, nodename: str, uuid: str) -> None:
         """It has.  Nova's statistics keep who moved away until the next audit makes them anew."""
-        states, left = self._tracker.stats[nodename].states, self._left.setdefault(nodename, {})
+        states = self._tracker.stats[nodename].states
         if uuid in states and not self._stays:
-            left[uuid] = states[uuid]
-        for gone in [each for each, state in left.items() if states.get(each) is not state]:
-            del left[gone]
+            self._left.setdefault(nodename, {})[uuid] = states[uuid]
+
+    def _still_left(self, nodename: str, states: Mapping[str, object]) -> dict[str, object]:
+        """Those of whom the statistics say what they said when they moved away."""
+        left = self._left.get(nodename, {})
+        self._left[nodename] = {uuid: was for uuid, was in left.items() if uuid in states and states[uuid] is was}
+        return self._left[nodename]
 
     def tree_digest(self, node: str) -> bytes:
         """A digest of what the node's providers hold, generations left out."""
