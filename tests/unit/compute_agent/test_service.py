@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from compute_agent.core import AgentCore
-from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from compute_agent.service import agent as agent_module
 from compute_agent.service.agent import Agent
 from compute_agent.service.channel import Channel
 from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
-from compute_agent.service.state import StateDirectory, StateError
+from compute_agent.service.state import StateDirectory
 from compute_agent.settings import Settings
 from compute_agent.sources.placement import PlacementError, PlacementReader
 from compute_agent.tap.wire import ClaimFailed, NodeGone, NodeReported, TapHello
@@ -320,67 +319,6 @@ class TestPlacementReader:
 
         with pytest.raises(PlacementError, match=r"in_tree.*503 out of order"):
             PlacementReader(placement).tree(NODE)
-
-
-class TestState:
-    def test_epochs_grow_even_if_the_clock_jumps_back(self, tmp_path: Path) -> None:
-        state = StateDirectory(str(tmp_path))
-
-        epochs = [state.next_epoch(lambda at=at: at) for at in (2000.0, 1000.0, 1000.0, 3000.0)]  # type: ignore[misc]
-
-        assert epochs == [2_000_000, 2_000_001, 2_000_002, 3_000_000]
-
-    def test_an_epoch_that_was_told_is_surpassed_by_the_next_life(self, tmp_path: Path) -> None:
-        state = StateDirectory(str(tmp_path))
-        state.next_epoch(lambda: 1000.0)
-
-        state.keep_epoch(5_000_000)
-        state.keep_epoch(4_000_000)  # another node of this host: the greatest counts
-
-        assert state.next_epoch(lambda: 1000.0) == 5_000_001
-
-    @pytest.mark.parametrize("text", ["", "-5", "seven", "9" * 40, str(2**63 - 1)])
-    def test_an_epoch_that_cannot_be_one_is_replaced_by_the_clock(self, tmp_path: Path, text: str) -> None:
-        (tmp_path / "epoch").write_text(text)
-
-        assert StateDirectory(str(tmp_path)).next_epoch(lambda: 2000.0) == 2_000_000
-
-    def test_a_second_agent_is_refused_and_told_who_the_first_is(self, tmp_path: Path) -> None:
-        first = StateDirectory(str(tmp_path))
-
-        with pytest.raises(StateError, match="another agent"):
-            StateDirectory(str(tmp_path))
-
-        first.close()
-        StateDirectory(str(tmp_path)).close()
-
-    def test_claims_come_back_as_they_were(self, tmp_path: Path) -> None:
-        kept = KeptClaim(claim("c1", "vm-1", topology="1"), frozenset({"instance"}))
-        first = StateDirectory(str(tmp_path))
-        first.keep(NODE, (kept,))
-        first.close()
-
-        assert StateDirectory(str(tmp_path)).kept() == {NODE: (kept,)}
-
-    @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x\x91\x92\xc4\x01x\x90"])
-    def test_a_file_that_cannot_be_read_is_no_reason_to_stay_down(
-        self, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        (tmp_path / "claims").write_bytes(content)
-
-        assert StateDirectory(str(tmp_path)).kept() == {}
-        assert "cannot be read" in caplog.text
-
-    def test_a_directory_that_cannot_be_written_says_what_to_do(self, tmp_path: Path) -> None:
-        (tmp_path / "epoch.new").mkdir()  # as root, rights are no obstacle
-        state = StateDirectory(str(tmp_path))
-        with pytest.raises(StateError, match=r"state_path = .*cannot be used.*give the agent's user"):
-            state.next_epoch(time.time)
-        state.close()
-
-    def test_a_directory_that_cannot_be_made_says_what_to_do(self) -> None:
-        with pytest.raises(StateError, match=r"state_path = /proc/nothing cannot be used"):
-            StateDirectory("/proc/nothing")
 
 
 class Conductor:
