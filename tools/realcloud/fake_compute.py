@@ -136,6 +136,10 @@ def _remembering(plain: Any) -> Any:
             super().__init__(*args, **kwargs)
             self.instances = Guests(Path(nova.conf.CONF.state_path) / "guests.json", fake.FakeInstance)
 
+        def post_live_migration(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
+            """At the source: the guest runs elsewhere now, and may come back."""
+            self.destroy(context, instance, network_info=None)
+
     return FakeDriverThatRemembers
 
 
