@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from shared_scheduler.cmd import simulate
 from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.manage import COMMANDS, INTERRUPTED, main
 from shared_scheduler.cmd.progress import Progress
+from shared_scheduler.cmd.swarm import Outcome
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.workload import Habits
@@ -104,6 +107,37 @@ def test_a_broken_seed_is_told_with_its_replay_and_its_trace(
     with open(name) as file:
         story = file.read()
     assert "BROKEN" in story and "window of node-" in story and "-> all Beat" in story
+
+
+def swarm_that_ends(with_error: BaseException) -> Callable[..., Iterator[Outcome]]:
+    """Seeds of which the second is broken; then nothing comes any more."""
+
+    def many(*_: object) -> Iterator[Outcome]:
+        yield Outcome(11, ())
+        yield Outcome(12, ("overlay: somebody forgot",))
+        raise with_error
+
+    return many
+
+
+def test_a_broken_seed_is_told_as_soon_as_it_is_found(
+    tmp_path: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # given a long run that somebody ends when one of its seeds has broken
+    monkeypatch.setattr(simulate, "many", swarm_that_ends(KeyboardInterrupt()))
+    name = f"{tmp_path}/trace.txt"
+    asked = ["simulate", "--seeds", "2000", "--seed", "11", "--trace", name, "--format", "json"]
+    assert main(asked) == INTERRUPTED
+    # then its replay has been told, its trace is there, and what ran until then is summed up
+    told = capsys.readouterr()
+    assert "shared-scheduler-manage simulate --seeds 1 --seed 12 --trace trace.txt" in told.err
+    assert "overlay: somebody forgot" in told.err
+    figures = json.loads(told.out)
+    assert (figures["seeds"], figures["broken_seeds"]) == (2, 1)
+    with open(name) as file:
+        assert "--seed 12" in file.readline()
 
 
 def test_a_broken_invariant_exits_with_one_and_prints_how_to_replay_it(
