@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar on standard error, for terminals only."""
+"""A progress bar on standard error, for terminals only, and what is told meanwhile."""
 
 from __future__ import annotations
 
@@ -29,9 +29,19 @@ class Progress:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
+        self._wipe()
+
+    def _wipe(self) -> None:
         if self._on:
             self._out.write("\r\x1b[K")
             self._out.flush()
+
+    def tell(self, text: str) -> None:
+        """Lines above the bar; also where there is no terminal."""
+        self._wipe()
+        self._out.write(f"{text}\n")
+        self._out.flush()
+        self._shown = (-1, "")
 
     def show(self, part: float, note: str = "") -> None:
         """Redraw if the bar grew or the note changed."""

@@ -143,26 +143,28 @@ def _one(args: argparse.Namespace) -> int:
 
 
 def _many(args: argparse.Namespace) -> int:
-    first, total, broken = seed_of(args), Total(), list[Outcome]()
+    first, total = seed_of(args), Total()
+    seeds = range(first, first + args.seeds)
     began_s, had_cpu_s = time.monotonic(), cpu_s()
-    with Progress(f"{args.seeds} seeds from {first}") as progress:
-        for outcome in many(range(first, first + args.seeds), args.jobs or os.cpu_count() or 1):
-            total.add(outcome)
-            if outcome.broken:
-                broken.append(outcome)
-            progress.show(total.seeds / args.seeds, f"{len(broken)} broken")
-    figures = total.figures(time.monotonic() - began_s, cpu_s() - had_cpu_s)
-    _print({"first_seed": first} | figures, args.format)
-    _tell_broken(sorted(broken, key=lambda outcome: outcome.seed), args.trace)
-    return 1 if broken else 0
+    try:
+        with Progress(f"{args.seeds} seeds from {first}") as progress:
+            for outcome in many(seeds, args.jobs or os.cpu_count() or 1):
+                total.add(outcome)
+                if outcome.broken and total.broken <= BROKEN_TOLD_MAX:
+                    _tell_broken(outcome, progress, args.trace if total.broken == 1 else None)
+                progress.show(total.seeds / args.seeds, f"{total.broken} broken")
+    finally:  # what has run until somebody ended it counts too
+        figures = total.figures(time.monotonic() - began_s, cpu_s() - had_cpu_s)
+        _print({"first_seed": first} | figures, args.format)
+    return 1 if total.broken else 0
 
 
-def _tell_broken(broken: list[Outcome], trace: str | None) -> None:
-    for outcome in broken[:BROKEN_TOLD_MAX]:
-        command = drawn(outcome.seed).command()
-        print(f"\nseed {outcome.seed}: {command} --trace trace.txt", *outcome.broken, sep="\n  ", file=sys.stderr)
-    if broken and trace:
-        plan = drawn(broken[0].seed)
+def _tell_broken(outcome: Outcome, progress: Progress, trace: str | None) -> None:
+    """At once: a long run may be hours from its end."""
+    plan = drawn(outcome.seed)
+    head = f"seed {outcome.seed}: {plan.command()} --trace trace.txt"
+    progress.tell("\n  ".join((head, *outcome.broken)))
+    if trace:
         _write(trace, story(plan, run_plan(plan, lines=DETAILED_LINES)))
 
 
