@@ -279,3 +279,22 @@ def test_a_look_that_fails_frees_those_who_wait() -> None:
         shared.take()
     shared.take()
     assert done == [True]
+
+
+def test_a_request_that_is_decided_twice_has_its_time_once(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    # given a host that comes while a request, which takes 7 s to find nothing, is decided
+    within_s: list[float] = []
+
+    def decide(timeout_s: float) -> str:
+        nova.compute(f"cmp-{len(within_s)}", world.provider())
+        within_s.append(timeout_s)
+        site.now_s += 7.0
+        return "no"
+
+    # when it has 10 s, it is decided again in the 3 s that are left; when it has 5 s, it is not
+    assert site.catch_up.deciding(decide, lambda outcome: outcome == "no", 10.0) == "no"
+    assert within_s == [10.0, 3.0]
+    site.catch_up.deciding(decide, lambda outcome: outcome == "no", 5.0)
+    assert within_s == [10.0, 3.0, 5.0]
