@@ -14,6 +14,7 @@ import random
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,18 +169,11 @@ class RunningScheduler:
 
         :raises EngineBrokenError: there will be none
         """
-        self._catch_up.before_decision()
-        known = self._catch_up.news
-        outcome = self._decide_once(request)
-        if _is_no(outcome):
-            self._catch_up.before_no()
-            if self._catch_up.news != known:
-                outcome = self._decide_once(request)
+        outcome = self._catch_up.deciding(
+            partial(self.engine.decide, request), _is_no, CONF.shared_scheduler.request_timeout_s
+        )
         self._record(outcome)
         return outcome
-
-    def _decide_once(self, request: Request) -> Answer | Fail:
-        return self.engine.decide(request, CONF.shared_scheduler.request_timeout_s)
 
     def _record(self, outcome: Answer | Fail) -> None:
         """The claims of an answer stand already: a record that fails must not turn it into an error."""

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from shared_scheduler.core.events import NodeDoubted, NodeRead
 from shared_scheduler.placement.client import PlacementError
@@ -36,6 +36,7 @@ from shared_scheduler.state.leaves import PROVIDER
 
 LOG = logging.getLogger(__name__)
 
+Outcome = TypeVar("Outcome")
 #: A compute node's record, and the instances of its host.
 _Seen = tuple[Mapping[str, Any], frozenset[str]]
 
@@ -135,6 +136,23 @@ class CatchUp:
         self._left_alone_until_s: dict[str, float] = {}
         self._outages = Outages(LOG, clock)
 
+    def deciding(
+        self, decide: Callable[[float], Outcome], is_no: Callable[[Outcome], bool], timeout_s: float
+    ) -> Outcome:
+        """Look, decide, and before "no" look at everything; decide again if that had news.
+
+        ``decide`` takes the seconds it has: ``timeout_s``, and the second time what is left of them.
+        """
+        self.before_decision()
+        known, until_s = self.news, self._clock() + timeout_s
+        outcome = decide(timeout_s)
+        if is_no(outcome):
+            self.before_no()
+            left_s = until_s - self._clock()
+            if self.news != known and left_s > 0:
+                return decide(left_s)
+        return outcome
+
     def before_decision(self) -> None:
         """Learn what nobody tells; of hosts without an agent, if they are few."""
         self._look.take(LOOK_MAX_AGE_S)
@@ -189,12 +207,20 @@ class CatchUp:
         """Look at the hosts that are not as they were."""
         self._ask(PLACEMENT, self._sweep)
         there = {node for poll in polls.values() for node in poll.nodes}
-        self._told = {node: seen for node, seen in self._told.items() if node in there}
+        self._forget_all_but(there)
         for cell, poll in polls.items():
             self._ask(cell, partial(self._read_rows, poll))
         if self._clock() - self._compared_s >= AGENTS_EVERY_S:
             self._compared_s = self._clock()
             self._ask(PLACEMENT, partial(self._compare, there & self._moved))
+
+    def _forget_all_but(self, there: set[str]) -> None:
+        """A node that comes back is read anew; whom to leave alone no longer needs no remembering."""
+        now_s = self._clock()
+        self._told = {node: seen for node, seen in self._told.items() if node in there}
+        self._moved &= there
+        alone = self._left_alone_until_s
+        self._left_alone_until_s = {who: until_s for who, until_s in alone.items() if until_s > now_s}
 
     def _compare(self, nodes: set[str]) -> bool:
         """Have the agents of these look whose providers are not as they say; whether there were any."""
