@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
@@ -178,10 +179,27 @@ def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
     world: World, settler: Settler, clock: Clock
 ) -> None:
     node, began_s = world.provider(), clock.now
-    world.http.faults = [raced, carried_out] * 100
+
+    def lost(method: str, path: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        """Somebody else has changed the provider meanwhile."""
+        world.set(node, "inventories", {"VCPU": {"total": 8}})
+        return raced(method, path, carry_out)
+
+    world.http.every_write = lost
     assert settler.write(intent(node)).code is WriteCode.PROVIDER_CONFLICT
     assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
-    world.http.faults = []
+
+
+def test_a_conflict_that_lasts_while_no_provider_moves_is_the_consumers(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    # given a consumer of which Placement shows nothing, and which it refuses all the same
+    node, began_s = world.provider(), clock.now
+    world.http.every_write = raced
+
+    # when it is written, then another host would not help
+    assert settler.write(intent(node)).code is WriteCode.CONSUMER_CONFLICT
+    assert clock.now - began_s >= ORPHAN_AFTER_S
     assert world.used(node) == 0
 
 

@@ -63,13 +63,17 @@ def _forget_what_was_synced() -> None:
 
 
 class WsgiAdapter(requests.adapters.BaseAdapter):
-    """Carries requests into the application; faults come first in, first out."""
+    """Carries requests into the application; faults come first in, first out.
+
+    ``every_write``: what happens to all writes of allocations that meet no other fault.
+    """
 
     def __init__(self, app: Any) -> None:
         super().__init__()
         self._app = app
         self._lock = threading.Lock()
         self.faults: list[Fault] = []
+        self.every_write: Fault | None = None
         self.calls: list[tuple[str, str]] = []
         self.headers: list[Mapping[str, str]] = []
 
@@ -78,7 +82,9 @@ class WsgiAdapter(requests.adapters.BaseAdapter):
         with self._lock:
             self.calls.append((request.method, path))
             self.headers.append(request.headers.copy())
-            fault = self.faults.pop(0) if self.faults else None
+            writes = request.method in ("PUT", "POST") and path.startswith("/allocations")
+            usual = self.every_write if writes else None
+            fault = self.faults.pop(0) if self.faults else usual
         if fault is None:
             return self._carry_out(request)
         return fault(request.method, path, lambda: self._carry_out(request))
