@@ -109,9 +109,10 @@ class Checkers:
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             del held[claim_id]
 
-    def moved_out(self, node: SimNode, consumer: str) -> None:
-        """Its claim on this node is history: should it come back, nobody has claimed for that."""
-        held = self._accepted.get(node.node, {})
+    def left(self, node: str, consumer: str) -> None:
+        """It moved out, or was not built: its claim on this node is history.  Should it come back,
+        nobody has claimed for that."""
+        held = self._accepted.get(node, {})
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]
 

@@ -62,6 +62,6 @@ class Moves:
             self._world.agenda.after(AGAIN_S, self._end, server, migration, source, to)
             return
         to.tracker.arrive(server.uuid, source.moved_out(server.uuid, migration))
-        self._world.checkers.moved_out(source, server.uuid)
+        self._world.checkers.left(source.node, server.uuid)
         server.fate, server.node = Fate.LIVES, to.node
         self._world.trace.note(to.node, f"has {server.uuid}, and has not noticed")
