@@ -28,6 +28,11 @@ class Agenda:
     def __len__(self) -> int:
         return len(self._heap)
 
+    @property
+    def done(self) -> int:
+        """How many actions have been done so far."""
+        return self._count - len(self._heap)
+
     def at(self, at_s: float, action: Action, *args: Any) -> None:
         """Do ``action(*args)`` at ``at_s``, or now if that has passed."""
         self._count += 1
