@@ -161,10 +161,11 @@ class SimNode:
 
     def freeze(self) -> None:
         """The agent's process is stopped; what reaches it waits."""
-        if self.agent is None:
+        if self.agent is None or self._ticking is None:
             return
         self._trace.note(self.node, "agent is frozen")
         self.frozen = True
+        self._ticking.rest()
 
     def thaw(self) -> None:
         """It goes on."""
@@ -172,6 +173,8 @@ class SimNode:
         self.frozen = False
         while self._unheard:
             self.feed(self._unheard.popleft())
+        if self._ticking is not None:
+            self._ticking.wake()
 
     @property
     def is_current(self) -> bool:

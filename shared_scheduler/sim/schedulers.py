@@ -134,6 +134,7 @@ class SimScheduler:
         """The process is stopped; what reaches it waits."""
         self._trace.note(self.name, "is frozen")
         self._frozen, self.disturbed_s = True, self._agenda.now
+        self._ticking.rest()
 
     def thaw(self) -> None:
         """It goes on."""
@@ -142,6 +143,7 @@ class SimScheduler:
         unheard, self._unheard = self._unheard, []
         for event in unheard:
             self.feed(event)
+        self._ticking.wake()
 
     def jump(self, by_s: int) -> None:
         """The machine's clock runs ahead."""

@@ -14,7 +14,8 @@ LEAST_PAUSE_S = 0.0001
 class Ticking:
     """Calls ``tick`` when ``deadline_s`` says so (in the world's time).
 
-    ``look`` after each step of the machine, and when its clock jumped.
+    ``look`` after each step of the machine, and when its clock jumped.  While its process is stopped,
+    it ``rest``s.
     """
 
     def __init__(self, agenda: Agenda, deadline_s: Callable[[], float | None], tick: Callable[[], None]) -> None:
@@ -22,14 +23,25 @@ class Ticking:
         self._deadline_s = deadline_s
         self._tick = tick
         self._at_s = float("inf")
-        self._stopped = False
+        self._stopped = self._resting = False
 
     def look(self) -> None:
         """The deadline may have changed."""
+        if self._resting:
+            return
         deadline_s = self._deadline_s()
         if deadline_s is not None and deadline_s < self._at_s:
             self._at_s = max(deadline_s, self._agenda.now + LEAST_PAUSE_S)
             self._agenda.at(self._at_s, self._ring, self._at_s)
+
+    def rest(self) -> None:
+        """No ticks until it wakes."""
+        self._resting, self._at_s = True, float("inf")
+
+    def wake(self) -> None:
+        """A tick that was due meanwhile comes at once."""
+        self._resting = False
+        self.look()
 
     def stop(self) -> None:
         """The machine is no more."""
