@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state channel that misbehaves on purpose, from a seeded generator.
 
-Every message is encoded and decoded again with the real codec, once for each receiver, so that no
-object is ever shared by accident (but for those that hold nothing that could change: most of all
-deliveries are Beats and Hellos).  Delivery follows the table of ``transport/bus.py``; a body that
+Every message is encoded and decoded again with the real codec: once for each receiver, so that no
+object is ever shared by accident, or once for all receivers of a broadcast, which is faster.  Nobody
+may change a message, so both ways have to give the same trace.  (A Beat or a Hello, as most of all
+deliveries are, holds nothing that could change, and is never decoded twice.)  Delivery follows the table of ``transport/bus.py``; a body that
 the codec rejects is dropped and counted, as the product's receiver does.
 """
 
@@ -42,7 +43,6 @@ PLAIN = frozenset(
 )
 #: bodies whose messages are remembered while they are on their way to several receivers
 REMEMBERED_MAX = 1_024
-_decode_plain = lru_cache(REMEMBERED_MAX)(codec.decode)
 
 
 @dataclass(slots=True)
@@ -70,15 +70,19 @@ class _Endpoint:
 
 
 class Network:
-    """The state channel of one cell."""
+    """The state channel of one cell.  ``decode_each``: every receiver decodes for itself."""
 
-    def __init__(self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace) -> None:
+    def __init__(
+        self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace, decode_each: bool = False
+    ) -> None:
         self.weather = weather
         self.up = True
         self.counters: Counter[str] = Counter()
         self._agenda = agenda
         self._rng = rng
         self._trace = trace
+        self._decode_once = lru_cache(REMEMBERED_MAX)(codec.decode)
+        self._decode_each = decode_each
         self._endpoints: dict[str, _Endpoint] = {}
         self._schedulers: dict[str, _Endpoint] = {}  # those of them: most of what is said is for these
         self._cut_from: Counter[str] = Counter()  # nothing that they send arrives
@@ -179,13 +183,18 @@ class Network:
             self._lose(address, "what had come for it")
             return
         try:
-            message = _decode_plain(body) if body[2:3] in PLAIN else codec.decode(body)
+            message = self._decoded(body)
         except RemoteProtocolError as error:
             self.counters[f"rejected_{type(error).__name__}"] += 1
             return
         if self._trace.detailed:
             self._trace.detail(address, f"<- {brief(message)}")
         endpoint.receive(message)
+
+    def _decoded(self, body: bytes) -> Message:
+        if self._decode_each and body[2:3] not in PLAIN:
+            return codec.decode(body)
+        return self._decode_once(body)
 
     def _lose(self, who: str, what: str) -> None:
         self.counters["lost"] += 1

@@ -20,6 +20,9 @@ FAULTS_FROM_S = 3.0
 #: a progress report for each of so many parts of a run
 STEPS = 50
 
+#: part of the drawn worlds in which every receiver decodes for itself
+DECODE_EACH = 0.25
+
 #: what replays a world; the arguments of the one run follow, or ``--seeds 1``
 PROGRAM = "shared-scheduler-manage simulate"
 
@@ -35,6 +38,7 @@ class RunPlan:
     weather: Weather = field(default_factory=Weather)
     fault_every_s: float = 0.0  # 0: nothing breaks
     rows_every: int = 20
+    decode_each: bool = False  # each receiver of a broadcast decodes it for itself
     swarm: bool = False
 
     def command(self) -> str:
@@ -84,6 +88,7 @@ def drawn(seed: int) -> RunPlan:
         ),
         fault_every_s=rng.choice((0.0, 1.0, 2.0, 5.0)),
         rows_every=rng.choice((1, 5, 20)),
+        decode_each=rng.random() < DECODE_EACH,
         swarm=True,
     )
 
@@ -96,7 +101,12 @@ def run(
     ``lines``: keep a detailed trace of so many.
     """
     world = World(
-        plan.seed, plan.sizes, plan.habits, replace(plan.weather), detailed_lines=lines
+        plan.seed,
+        plan.sizes,
+        plan.habits,
+        replace(plan.weather),
+        detailed_lines=lines,
+        decode_each=plan.decode_each,
     )
     world.checkers.rows_every = plan.rows_every
     if plan.fault_every_s:

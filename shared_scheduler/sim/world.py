@@ -68,12 +68,14 @@ class World:
         settings: Settings | None = None,
         stopwatch: Callable[[], float] | None = None,
         detailed_lines: int = 0,
+        decode_each: bool = False,
     ) -> None:
         self.seed = seed
         self.sizes = sizes
         self.agenda = Agenda()
         self.trace = Trace(self.agenda, detailed_lines)
-        self.network = Network(self.agenda, self.rng("network"), weather, self.trace)
+        channel_rng = self.rng("network")
+        self.network = Network(self.agenda, channel_rng, weather, self.trace, decode_each)
         self.placement = SimPlacement()
         self.settings = settings if settings is not None else settings_for(sizes)
         self.users = Users(habits, self.rng("users"))

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.protocol.messages import Beat, Hello, Message, Role, Want
+from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.messages import Beat, Hello, Increment, Message, Role, Want
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.network import Network, Weather
 
@@ -40,3 +41,26 @@ def test_what_schedulers_only_tell_one_another_no_agent_hears() -> None:
 
 def test_what_an_agent_says_is_heard_by_schedulers_only() -> None:
     assert heard_by("agent-1", Beat("node-1", 1, 1, "host-1", 0)) == ["scheduler-1", "scheduler-2"]
+
+
+def bodies_decoded(decode_each: bool, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the codec reads one increment that is for three schedulers."""
+    agenda, decoded = Agenda(), list[bytes]()
+
+    def decode(body: bytes) -> Message:
+        decoded.append(body)
+        return real(body)
+
+    real = codec.decode
+    monkeypatch.setattr(codec, "decode", decode)
+    network = Network(agenda, Random(1), Weather(), Trace(agenda), decode_each)
+    for name in ("scheduler-1", "scheduler-2", "scheduler-3"):
+        network.join(name, True, lambda _: None)
+    network.broadcast("agent-1", Increment("node-1", 1, 1, {"cn.vcpus": 4}, {}, {}))
+    agenda.run_until(1.0)
+    return len(decoded)
+
+
+def test_a_broadcast_is_decoded_once_or_by_each_who_hears_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bodies_decoded(False, monkeypatch) == 1
+    assert bodies_decoded(True, monkeypatch) == 3

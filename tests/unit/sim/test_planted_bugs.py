@@ -38,6 +38,7 @@ def plans() -> Iterator[RunPlan]:
             ),
             fault_every_s=0.0 if seed % 4 == 3 else 1.0,
             rows_every=1,
+            decode_each=True,
         )
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shared_scheduler.sim.invariants import INVARIANTS
@@ -38,6 +40,12 @@ def test_the_same_seed_gives_the_same_trace_byte_for_byte() -> None:
     assert list(one.trace.lines()) == list(two.trace.lines())
     assert one.trace.digest() == two.trace.digest()
     assert report(one) == report(two)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:8])
+def test_nobody_changes_a_message_that_others_hold_too(seed: int) -> None:
+    shared, own = (run(replace(drawn(seed), decode_each=each)) for each in (False, True))
+    assert shared.trace.digest() == own.trace.digest()
 
 
 def test_another_seed_gives_another_trace() -> None:
