@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..realcloud import configs, databases, probes, services
+from ..realcloud.brokers import Programs
 from ..realcloud.configs import ini, write
 from ..realcloud.errors import CloudError
 from ..realcloud.layout import LOOPBACK, PASSWORD, ROOT, Layout, cell_database, port_is_free
@@ -49,9 +50,9 @@ class World:
         for program in (self.layout.nova / "bin" / "nova-scheduler", self.layout.openstack / "bin" / "uwsgi"):
             if not program.exists():
                 raise CloudError(f"{program} is not there; run tools/install")
-        for name in ("mariadbd", "epmd"):
-            if shutil.which(name) is None:
-                raise CloudError(f"{name} is not on the PATH; run tools/install")
+        if shutil.which("mariadbd") is None:
+            raise CloudError("mariadbd is not on the PATH; run tools/install")
+        Programs(SETTINGS.rabbitmq).check()
 
     def open(self) -> None:
         """Start the services that both contestants use."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import brokers
 from .bursts import burst
 from .cloud import Cloud
 from .errors import CloudError
@@ -108,6 +109,8 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--audit-interval", dest="update_resources_interval_s", type=int, metavar="S",
         help="nova-compute's audit; 0: Nova's 60 s")  # fmt: skip
     add("--allocation-conflict-retry-count", type=int, metavar="N", help="of Placement; 0: its default")
+    add("--rabbitmq", type=brokers.directory, metavar="DIR",
+        help="a RabbitMQ unpacked there (default $SHARED_SCHEDULER_RABBITMQ, or the machine's own)")  # fmt: skip
     add("--placement-processes", type=int, metavar="N", help="default 2")
     add("--debug", action=argparse.BooleanOptionalAction, help="debug logs")
     add("--premap", action=argparse.BooleanOptionalAction, help="map hosts to cells; off: the scheduler discovers them")

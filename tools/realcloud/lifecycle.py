@@ -13,6 +13,7 @@ from typing import Any
 
 from . import catalog, configs, databases, probes, services, settings
 from .api import Api
+from .brokers import Programs
 from .errors import CloudError
 from .layout import Layout, cell_database, port_is_free
 from .processes import Process, ProcessTable, cpu_seconds, send, session_of
@@ -51,7 +52,7 @@ class Lifecycle:
     def up(self, changes: dict[str, Any]) -> list[str]:
         """Make the cloud what its settings with `changes` say; returns the services that were started."""
         wanted = settings.changed(self.settings, changes)
-        self._check_installed()
+        self._check_installed(wanted)
         self.layout.prepare()
         with self._locked():
             self._check_ports()
@@ -65,13 +66,13 @@ class Lifecycle:
             self._retire_computes(wanted)
             return startup.started
 
-    def _check_installed(self) -> None:
+    def _check_installed(self, wanted: Settings) -> None:
         for program in (self.layout.nova / "bin" / "nova-compute", self.layout.openstack / "bin" / "uwsgi"):
             if not program.exists():
                 raise CloudError(f"{program} is not there; run tools/install")
-        for program_name in ("mariadbd", "epmd"):
-            if shutil.which(program_name) is None:
-                raise CloudError(f"{program_name} is not on the PATH; run tools/install")
+        if shutil.which("mariadbd") is None:
+            raise CloudError("mariadbd is not on the PATH; run tools/install")
+        Programs(wanted.rabbitmq).check()
 
     def _check_ports(self) -> None:
         """If somebody took one of our ports while all of ours were down, move to others."""

@@ -17,11 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from tools.realcloud.brokers import Programs, chosen
 from tools.realcloud.errors import CloudError
 from tools.realcloud.layout import LOOPBACK, PORT_BLOCK, PORT_BLOCKS, PORT_FIRST, port_is_free
 
-#: The raw scripts: those in /usr/sbin insist on the system's user rabbitmq.
-SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30
 
@@ -38,9 +37,14 @@ def free_ports(count: int) -> list[int]:
 
 
 class PrivateRabbit:
-    """One broker in a directory of its own; a context manager that starts and stops it."""
+    """One broker in a directory of its own; a context manager that starts and stops it.
 
-    def __init__(self) -> None:
+    ``more`` are lines for its rabbitmq.conf.
+    """
+
+    def __init__(self, programs: Programs | None = None, more: str = "") -> None:
+        self._programs = programs or Programs(chosen())
+        self._more = more
         self.port, self._dist_port, self._epmd_port = free_ports(3)
         self._home = Path(tempfile.mkdtemp(prefix="rabbit-"))
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -63,15 +67,14 @@ class PrivateRabbit:
 
     def start(self) -> None:
         """Start epmd and the broker; returns when it takes connections."""
-        if not (SCRIPTS / "rabbitmq-server").exists():
-            raise CloudError(f"no RabbitMQ in {SCRIPTS}: apt-get install rabbitmq-server")
+        self._programs.check()
         self._write_configuration()
-        self._spawn("epmd", "-port", str(self._epmd_port), "-address", LOOPBACK)
+        self._spawn(self._programs.epmd(), "-port", str(self._epmd_port), "-address", LOOPBACK)
         self.start_broker()
 
     def start_broker(self) -> None:
         """The broker alone, epmd is there; what was durable is there again."""
-        self._spawn(str(SCRIPTS / "rabbitmq-server"))
+        self._spawn(self._programs.server)
         end_s = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             if time.monotonic() > end_s or self._processes[-1].poll() is not None:
@@ -101,7 +104,7 @@ class PrivateRabbit:
     def ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl; returns what it prints."""
         done = subprocess.run(
-            [str(SCRIPTS / "rabbitmqctl"), "-q", *arguments],
+            [self._programs.control, "-q", *arguments],
             env=self._environment(),
             capture_output=True,
             text=True,
@@ -122,7 +125,7 @@ class PrivateRabbit:
 
     def _write_configuration(self) -> None:
         (self._home / "rabbitmq.conf").write_text(
-            f"listeners.tcp.1 = {LOOPBACK}:{self.port}\nlog.console.level = warning\n"
+            f"listeners.tcp.1 = {LOOPBACK}:{self.port}\nlog.console.level = warning\n{self._more}\n"
         )
         (self._home / "enabled_plugins").write_text("[].\n")
         (self._home / "env.conf").write_text("")
@@ -131,6 +134,7 @@ class PrivateRabbit:
         home = self._home
         return {
             **os.environ,
+            **self._programs.environment,
             "HOME": str(home),
             "ERL_EPMD_PORT": str(self._epmd_port),
             "ERL_EPMD_ADDRESS": LOOPBACK,

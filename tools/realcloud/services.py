@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import databases, fake_compute, probes
+from .brokers import Programs
 from .layout import LOOPBACK, ROOT, Layout
 from .settings import Settings
 
@@ -18,7 +19,6 @@ ACCESS_FORMAT = (
 )
 """What `access_log.parse` reads."""
 
-RABBITMQ_SCRIPTS = Path("/usr/lib/rabbitmq/bin")  # those in /usr/sbin insist on the system's user rabbitmq
 QUICK_STOP_S = 10.0
 OUR_CODE = {"PYTHONPATH": str(ROOT)}
 """Virtual environments may be shared by clones of this project: each runs its own code."""
@@ -56,20 +56,21 @@ class Service:
 def plan(layout: Layout, settings: Settings) -> dict[str, Service]:
     """All services that these settings ask for, by name, in the order to show them."""
     services = [
-        *_infrastructure(layout), *_apis(layout, settings), *_conductors(layout, settings),
+        *_infrastructure(layout, Programs(settings.rabbitmq)), *_apis(layout, settings), *_conductors(layout, settings),
         *(_scheduler(layout, settings, index) for index in range(1, settings.scheduler_total() + 1)),
         *_computes(layout, settings),
     ]  # fmt: skip
     return {service.name: service for service in services}
 
 
-def _infrastructure(layout: Layout) -> list[Service]:
+def _infrastructure(layout: Layout, broker: Programs) -> list[Service]:
     etc, home = layout.etc / "rabbitmq", layout.data / "rabbitmq"
     erlang = {"ERL_EPMD_PORT": str(layout.ports["epmd"]), "ERL_EPMD_ADDRESS": LOOPBACK, "HOME": str(home),
-              "ERL_CRASH_DUMP": "/dev/null"}  # fmt: skip
+              "ERL_CRASH_DUMP": "/dev/null", **broker.environment}  # fmt: skip
     rabbit = {
-        **erlang, "RABBITMQ_NODENAME": f"cloud-{layout.mark}@localhost", "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
-        "RABBITMQ_LOG_BASE": str(layout.log), "RABBITMQ_LOGS": "-", "RABBITMQ_CONFIG_FILE": str(etc / "rabbitmq.conf"),
+        **erlang, "RABBITMQ_NODENAME": f"cloud-{layout.mark}@localhost",
+        "RABBITMQ_MNESIA_BASE": str(home / broker.store), "RABBITMQ_LOG_BASE": str(layout.log), "RABBITMQ_LOGS": "-",
+        "RABBITMQ_CONFIG_FILE": str(etc / "rabbitmq.conf"),
         "RABBITMQ_CONF_ENV_FILE": str(etc / "env.conf"), "RABBITMQ_ENABLED_PLUGINS_FILE": str(etc / "enabled_plugins"),
         "RABBITMQ_DIST_PORT": str(layout.ports["rabbitmq-dist"]), "RABBITMQ_NODE_PORT": str(layout.ports["rabbitmq"]),
         "RABBITMQ_NODE_IP_ADDRESS": LOOPBACK, "RABBITMQ_PID_FILE": str(layout.run / "rabbitmq.pid"),
@@ -80,9 +81,9 @@ def _infrastructure(layout: Layout) -> list[Service]:
         Service("mariadb", "mariadb", tuple(databases.server_argv(layout)), layout.log_of("mariadb"),
                 ready=lambda: probes.database_answers(layout), needs=("databases",), stop_grace_s=SLOW_STOP_S),
         # RabbitMQ would start this daemon itself, for everybody and for ever; ours is private and ends
-        Service("epmd", "epmd", ("epmd", "-port", str(layout.ports["epmd"]), "-address", LOOPBACK),
+        Service("epmd", "epmd", (broker.epmd(), "-port", str(layout.ports["epmd"]), "-address", LOOPBACK),
                 layout.log_of("epmd"), env=erlang, ready=lambda: port_answers(layout.ports["epmd"])),
-        Service("rabbitmq", "rabbitmq", (str(RABBITMQ_SCRIPTS / "rabbitmq-server"),), layout.log_of("rabbitmq"),
+        Service("rabbitmq", "rabbitmq", (broker.server,), layout.log_of("rabbitmq"),
                 env=rabbit, needs=("epmd",), ready=lambda: probes.broker_answers(layout), stop_grace_s=SLOW_STOP_S,
                 files=(etc / "rabbitmq.conf",)),
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .brokers import chosen
 from .errors import CloudError
 
 SLOT_MB = 400
@@ -68,6 +69,8 @@ class Settings:
     allocation_conflict_retry_count: int = 0
     """Placement's own retry; 0 leaves Placement's default."""
     placement_processes: int = 2
+    rabbitmq: str = field(default_factory=chosen)
+    """Directory that the broker was unpacked into; empty for the machine's own."""
     debug: bool = False
     premap: bool = True
     """Map compute hosts to their cell before they start. Off: discovery is left to the scheduler."""
