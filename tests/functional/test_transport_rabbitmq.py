@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state channel on a real RabbitMQ, in good times and bad."""
+"""The state channel on a real RabbitMQ, in good times and bad: the machine's own, and RabbitMQ 4."""
 
 from __future__ import annotations
 
@@ -24,14 +24,23 @@ from shared_scheduler.transport import settings
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import Mailbox, eventually
+from tools.realcloud.brokers import Programs, rabbitmq_4
 from tools.realcloud.rabbitmq import PrivateRabbit
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[PrivateRabbit]:
-    with PrivateRabbit() as broker:
+def own() -> PrivateRabbit:
+    return PrivateRabbit()
+
+
+def four() -> PrivateRabbit:
+    return PrivateRabbit(Programs(rabbitmq_4()))
+
+
+@pytest.fixture(scope="module", params=[own, four])
+def rabbit(request: pytest.FixtureRequest) -> Iterator[PrivateRabbit]:
+    with request.param() as broker:
         yield broker
 
 
