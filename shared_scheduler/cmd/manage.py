@@ -22,6 +22,7 @@ from types import ModuleType
 COMMANDS: Mapping[str, str] = {
     "demo": "schedulers and simulated nodes at work in this process, with a live view",
     "status": "what the running schedulers of this machine know",
+    "why": "why a request ended as it did: what was tried, and what each host says to it",
     "compare": "schedulers' tables, agents, Placement and Nova's databases: what differs",
     "simulate": "a deterministic world with faults: reports figures and broken invariants",
 }

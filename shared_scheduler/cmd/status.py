@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from shared_scheduler.cmd import schedulers
 from shared_scheduler.service import admin
 
 NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "outstanding", "pending", "used")
@@ -21,47 +20,22 @@ NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "outsta
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--config-file", type=Path, action="append", metavar="PATH", help="the schedulers' nova.conf"
-    )
-    where.add_argument(
-        "--socket-dir", type=Path, metavar="DIR", help="the schedulers' admin_socket_dir"
-    )
+    schedulers.add_to(parser)
     parser.add_argument("--nodes", action="store_true", help="one row a node")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask every scheduler and print."""
-    from oslo_config import cfg
-
     try:
-        directory = args.socket_dir or _configured(args.config_file)
-        answers, silent = admin.ask_each(directory, "nodes" if args.nodes else "status")
-    except (cfg.Error, admin.AdminError) as error:
-        return _refuse([error])
+        answers, silent = schedulers.ask(args, "nodes" if args.nodes else "status")
+    except admin.AdminError as error:
+        return schedulers.refuse("status", [error])
     if args.format == "json":
         print(json.dumps(answers))
     else:
         print("\n\n".join(_nodes(a) if args.nodes else _summary(a) for a in answers))
-    return _refuse(silent) if silent else 0
-
-
-def _refuse(errors: Iterable[Exception]) -> int:
-    for error in errors:
-        print(f"status: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-
-
-def _configured(config_files: Sequence[Path]) -> Path:
-    from shared_scheduler.nova import backend
-
-    backend.choose_threads()
-    from shared_scheduler.nova import truth
-
-    truth.configure(config_files)
-    return truth.admin_socket_dir()
+    return schedulers.refuse("status", silent) if silent else 0
 
 
 def _summary(answer: dict[str, Any]) -> str:

@@ -52,8 +52,10 @@ from shared_scheduler.service.given_up import EVERY_S, GivenUp
 from shared_scheduler.service.inspection import questions
 from shared_scheduler.service.loop import Engine, Sinks
 from shared_scheduler.service.reading import Reading
+from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.rounds import Round
 from shared_scheduler.service.runner import WORKER_NUMBER
+from shared_scheduler.service.why import Why
 from shared_scheduler.state.table import HostTable
 
 CONF = nova.conf.CONF
@@ -85,7 +87,8 @@ class RunningScheduler:
         )  # fmt: skip
         self.engine = Engine(self.core)
         self.recorder = Recorder(_sinks())
-        self._admin = _admin_server(name, self.engine)
+        self._recent = Recent()
+        self._admin = self._admin_server()
         client = PlacementClient(ReportClientTransport())
         self._reading = self._make_reading(client)
         self._catch_up = CatchUp(
@@ -178,9 +181,11 @@ class RunningScheduler:
     def _record(self, outcome: Answer | Fail) -> None:
         """The claims of an answer stand already: a record that fails must not turn it into an error."""
         try:
+            at_s = time.time()
             LOG.info(entries.line(outcome.record))
+            self._recent.add(outcome, at_s)
             if self.recorder:
-                self.recorder.add(entries.entry(outcome.record, self._name, time.time()))
+                self.recorder.add(entries.entry(outcome.record, self._name, at_s))
         except Exception:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
 
@@ -206,6 +211,16 @@ class RunningScheduler:
                 self._reading.submit(RefreshNode(cell, node, "nova-compute reported a change"))
 
     # -- inside
+
+    def _admin_server(self) -> AdminServer | None:
+        directory = CONF.shared_scheduler.admin_socket_dir
+        if not directory:
+            return None
+        worker = os.environ.get(WORKER_NUMBER)
+        known_as = self._name if worker is None else f"{self._name}.worker{worker}"
+        why = Why(self.engine, self.decider, self._recent, known_as)
+        path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
+        return AdminServer(path, questions(self.engine, known_as, why.answer))
 
     def _apply_decision_settings(self) -> None:
         manager = self._host_manager
@@ -293,16 +308,6 @@ def _sinks() -> list[Sink]:
     if ours.records_connection:
         found.append(DecisionTable(ours.records_connection, ours.records_rows_max))
     return found
-
-
-def _admin_server(name: str, engine: Engine) -> AdminServer | None:
-    directory = CONF.shared_scheduler.admin_socket_dir
-    if not directory:
-        return None
-    worker = os.environ.get(WORKER_NUMBER)
-    known_as = name if worker is None else f"{name}.worker{worker}"
-    path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
-    return AdminServer(path, questions(engine, known_as))
 
 
 def _start_admin(server: AdminServer) -> None:

@@ -30,8 +30,10 @@ ACCEPT_PAUSE_S = 1.0
 SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
 
-#: question name -> function of the other fields of the question
-Questions = Mapping[str, Callable[[Mapping[str, Any]], Any]]
+#: the answer, from the fields of the question
+Question = Callable[[Mapping[str, Any]], Any]
+#: by name
+Questions = Mapping[str, Question]
 
 
 class AdminError(Exception):
@@ -187,7 +189,9 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
     return reply["answer"]
 
 
-def ask_each(directory: Path, question: str) -> tuple[list[Any], list[AdminError]]:
+def ask_each(
+    directory: Path, question: str, **fields: Any
+) -> tuple[list[Any], list[AdminError]]:
     """The answers of the schedulers that live in ``directory``, and what is wrong with the others.
 
     Sockets that a killed process left behind are passed over.
@@ -197,7 +201,7 @@ def ask_each(directory: Path, question: str) -> tuple[list[Any], list[AdminError
     answers, silent = list[Any](), list[AdminError]()
     for path in sockets(directory):
         try:
-            answers.append(ask(path, question))
+            answers.append(ask(path, question, **fields))
         except AdminError as error:
             if not _is_dead(path):
                 silent.append(error)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.service.admin import Questions
+from shared_scheduler.service.admin import Question, Questions
 from shared_scheduler.service.loop import Engine
 from shared_scheduler.state.row import CLOSED_CODES
 from shared_scheduler.state.table import HostTable
@@ -22,12 +22,13 @@ Describe = Callable[[SchedulerCore, str], dict[str, Any]]
 NODES_PER_LOOK = 32
 
 
-def questions(engine: Engine, name: str) -> Questions:
+def questions(engine: Engine, name: str, why: Question) -> Questions:
     """The questions of one scheduler process; ``name`` is how operators know it."""
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
         "tables": lambda _: {"scheduler": name, "nodes": _rows(engine, _whole)},
+        "why": why,
     }
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -145,3 +146,20 @@ def test_many_in_one_request_are_all_or_nothing(cloud: Cloud) -> None:
         "c3": 1200,
     }
     truth.assert_true_everywhere(cloud)
+    assert_one_more_is_told_why(cloud)
+
+
+def assert_one_more_is_told_why(cloud: Cloud) -> None:
+    """An operator asks with the uuid of the server that his user complains of."""
+    [server] = cloud.boot(1)
+    assert cloud.wait_built([server])[server]["status"] == "ERROR"
+
+    done = truth.manage(cloud, "why", server, "--host", "c2", "--format", "json")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    [story] = json.loads(done.stdout)
+    assert story["failure"] == "no_valid_host"
+    assert story["decisions"][-1]["survivors"] == 0
+    [host] = story["now"]
+    assert (host["host"], host["code"]) == ("c2", "no_room:MEMORY_MB")
+    assert (host["detail"]["asked"], host["detail"]["used"]) == (400, 1200)

@@ -39,7 +39,7 @@ def test_all_nodes_are_told_a_few_at_a_time(question: str, monkeypatch: pytest.M
     core = Desk().without_agents(*NODES).core
     engine = Looking(core, monkeypatch)
 
-    answer = inspection.questions(cast(Engine, engine), "sched1")[question]({})
+    answer = inspection.questions(cast(Engine, engine), "sched1", dict)[question]({})
 
     assert sorted(row["node"] for row in answer["nodes"]) == sorted(NODES)
     assert max(engine.described) <= inspection.NODES_PER_LOOK < len(NODES)

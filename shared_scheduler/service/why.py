@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why did this request end as it did?  What was recorded then, and what each host says to it now.
+
+The record is of the moment of the decision: how many hosts fell to which reason, which were tried, and
+who turned them down.  The hosts are looked at when somebody asks, with the numbers compared; a host that
+has changed since then may say something else than it did.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.explain import explain
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.records import entries
+from shared_scheduler.service.loop import Engine
+from shared_scheduler.service.recent import Past, Recent
+
+#: Hosts of one reason that are told if the question does not say, and at the most: decisions wait
+#: meanwhile, some 10 us a host.
+EACH_MAX_DEFAULT, EACH_MAX_MOST = 10, 1000
+#: Hosts that a question may name.
+HOSTS_MAX = 50
+
+
+class Why:
+    """Answers ``{"request": request id or server uuid, "hosts": [...], "each_max": 10}``."""
+
+    def __init__(self, engine: Engine, decider: Decider, recent: Recent, name: str) -> None:
+        self._engine = engine
+        self._decider = decider
+        self._recent = recent
+        self._name = name
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Plain values; ``found`` tells whether this scheduler remembers the request.
+
+        :raises ValueError: the question is malformed
+        """
+        name, hosts, each_max = _fields(question)
+        past = self._recent.find(name)
+        head = {"scheduler": self._name, "pid": os.getpid(), "found": past is not None}
+        if past is None:
+            return head
+        told = {**head, **entries.entry(past.record, self._name, past.at_s)}
+        look = partial(self._hosts, past, _index(past, name), hosts, each_max)
+        return {**told, **self._engine.look(look)}
+
+    def _hosts(
+        self, past: Past, index: int, hosts: frozenset[str], each_max: int, _: SchedulerCore
+    ) -> dict[str, Any]:
+        try:
+            found = explain(self._decider, past.request, index, only=hosts, each_max=each_max)
+        except DecisionError as error:
+            return {"now": [], "counts_now": {}, "unexplained": str(error)}
+        return {"now": [asdict(one) for one in found.told], "counts_now": dict(found.counts)}
+
+
+def _index(past: Past, name: str) -> int:
+    """Which of the request's servers is meant; the first, if the request is."""
+    servers = past.request.instance_uuids
+    return servers.index(name) if name in servers else 0
+
+
+def _fields(question: Mapping[str, Any]) -> tuple[str, frozenset[str], int]:
+    name, hosts = question.get("request"), question.get("hosts", [])
+    each_max = question.get("each_max", EACH_MAX_DEFAULT)
+    if not isinstance(name, str) or not name:
+        raise ValueError("request: a request id or a server's uuid is wanted")
+    if not isinstance(hosts, list) or len(hosts) > HOSTS_MAX or not all(isinstance(h, str) for h in hosts):
+        raise ValueError(f"hosts: a list of at most {HOSTS_MAX} names is wanted")
+    if not isinstance(each_max, int) or not 1 <= each_max <= EACH_MAX_MOST:
+        raise ValueError(f"each_max: a number from 1 to {EACH_MAX_MOST} is wanted")
+    return name, frozenset(hosts), each_max

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``why`` shows what a scheduler remembers of a request, and says when none does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.cmd import manage
+from shared_scheduler.service import admin
+
+ANSWER = {
+    "scheduler": "sched1", "pid": 17, "found": True, "at": 1795000000.0, "request_id": "req-7",
+    "failure": "no_valid_host", "text": "There are not enough hosts available.", "hosts": [],
+    "asked": {"flavor": "huge", "instances": ["s1"], "forms": [{"resources": {"MEMORY_MB": 4096}}]},
+    "decisions": [{"survivors": 1, "hosts": 12, "reasons": {"no_room:MEMORY_MB": 11}}],
+    "attempts": [{"host": "c1", "outcome": "no_capacity", "detail": {"free": 7}}],
+    "now": [
+        {"host": "c1", "code": "", "detail": {}, "weights": {"RAMWeigher": 0.25}},
+        {"host": "c2", "code": "no_room:MEMORY_MB", "weights": {},
+         "detail": {"asked": 4096, "used": 8000, "capacity": 8192}},
+    ],
+    "counts_now": {"": 1, "no_room:MEMORY_MB": 11},
+}  # fmt: skip
+
+
+@pytest.fixture
+def asked() -> list[dict[str, Any]]:
+    """The questions as they arrive."""
+    return []
+
+
+@pytest.fixture
+def sockets(tmp_path: Path, asked: list[dict[str, Any]]) -> Iterator[Path]:
+    """Two schedulers; one remembers req-7."""
+
+    def knows(question: Any) -> dict[str, Any]:
+        asked.append(dict(question))
+        return ANSWER if question["request"] == "req-7" else {"found": False}
+
+    servers = [
+        admin.AdminServer(tmp_path / "sched1-17.sock", {"why": knows}),
+        admin.AdminServer(tmp_path / "sched2-18.sock", {"why": lambda _: {"found": False}}),
+    ]
+    for server in servers:
+        server.start()
+    yield tmp_path
+    for server in servers:
+        server.stop()
+
+
+def test_the_story_is_told_from_request_to_numbers(
+    sockets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert manage.main(["why", "req-7", "--socket-dir", str(sockets)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("req-7, ")
+    assert out[0].endswith("sched1 (process 17)")
+    assert out[1:4] == [
+        "  asked    1 server, flavor huge, MEMORY_MB 4096",
+        "  outcome  no_valid_host: There are not enough hosts available.",
+        "  decided  1 of 12 hosts passed; fell: 11 no_room:MEMORY_MB",
+    ]
+    assert "  c1    no_capacity  free 7" in out
+    assert "  c1    passes             RAMWeigher 0.25" in out
+    assert "  c2    no_room:MEMORY_MB  asked 4096, used 8000, capacity 8192" in out
+    assert out[-1] == "  10 more: no_room:MEMORY_MB"
+
+
+def test_of_one_host_only_and_as_data(
+    sockets: Path, asked: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["why", "req-7", "--socket-dir", str(sockets), "--host", "c2", "--each", "3"]
+    assert manage.main(arguments) == 0
+    assert "more:" not in capsys.readouterr().out
+    assert manage.main([*arguments, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [ANSWER]
+    assert asked[-1] == {"ask": "why", "request": "req-7", "hosts": ["c2"], "each_max": 3}
+
+
+def test_one_that_nobody_remembers_is_one_line(
+    sockets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert manage.main(["why", "req-8", "--socket-dir", str(sockets)]) == 1
+    err = capsys.readouterr().err
+    assert "none of the 2 schedulers asked here remembers req-8" in err
+    assert err.count("\n") == 1
