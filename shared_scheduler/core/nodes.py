@@ -166,7 +166,9 @@ class Nodes:
             return
         if isinstance(message, Hello | Snapshot | Beat) and message.host:
             known.host = message.host
-        if isinstance(message, Snapshot | Increment) and misread(message.leaves, self._leaves(known)):
+        if isinstance(message, Snapshot | Increment) and misread(
+            message.leaves, lambda: self._leaves(known)
+        ):
             self._unusable(turn, known)
             return
         heard_s = known.window.heard_at_s
@@ -303,7 +305,7 @@ class Nodes:
         if event.read_at_s < known.read_at_s:
             self.counters["reads_overtaken"] += 1
             return
-        if misread(event.leaves, {}):
+        if misread(event.leaves, dict):
             self.counters["reads_unusable"] += 1
             return
         known.read_at_s = event.read_at_s

@@ -32,20 +32,23 @@ DIGITS_MAX: Final = 12
 
 #: fields of a compute node that are computed with
 NUMBERS = (
-    "vcpus", "vcpus_used", "free_ram_mb", "free_disk_gb", "disk_available_least",
-    "cpu_allocation_ratio", "ram_allocation_ratio", "disk_allocation_ratio", "hypervisor_version",
+    "vcpus", "vcpus_used", "memory_mb_used", "free_ram_mb", "local_gb_used", "free_disk_gb",
+    "disk_available_least", "running_vms", "cpu_allocation_ratio", "ram_allocation_ratio",
+    "disk_allocation_ratio", "hypervisor_version",
 )  # fmt: skip
 #: keys of ``stats`` that are computed with; Nova keeps them as text or as numbers
 TALLIES = ("num_instances", "io_workload", "failed_builds")
+#: further counts of instances among them
+COUNTS = STATS + "num_"
 
 #: what of a provider's leaf is parsed; the generation moves with each allocation
 PARSED = ("inventories", "traits", "aggregates", "parent", "name")
 
 
-def misread(new: Mapping[str, Leaf], known: Mapping[str, Leaf]) -> str:
+def misread(new: Mapping[str, Leaf], known: Callable[[], Mapping[str, Leaf]]) -> str:
     """The first leaf of ``new`` that is unusable, empty if there is none.
 
-    ``known`` are the leaves of the row so far, which have been looked at already.
+    ``known`` gives the leaves of the row so far, which have been looked at already.
     """
     for name, value in new.items():
         if value is None:
@@ -53,7 +56,7 @@ def misread(new: Mapping[str, Leaf], known: Mapping[str, Leaf]) -> str:
         check = EXACT.get(name)
         if check is None:
             if name.startswith(PROVIDER):
-                if not _is_provider(name, value, known.get(name)):
+                if not _is_provider(name, value, known().get(name)):
                     return name
                 continue
             check = _by_prefix(name)
@@ -65,14 +68,18 @@ def misread(new: Mapping[str, Leaf], known: Mapping[str, Leaf]) -> str:
 def _by_prefix(name: str) -> Callable[[Any], bool] | None:
     if name.startswith(NUMA):
         return _is_cell_use
+    if name.startswith(COUNTS):
+        return _is_tally
     if name.startswith(PCI) and not name.startswith(PCI_STATIC):
         return _is_number
     return None
 
 
 def _is_number(value: Any) -> bool:
-    """Of a size that a node may have; not a number (NaN) compares false."""
-    return isinstance(value, int | float) and -NUMBER_MAX < value < NUMBER_MAX
+    """Of a size that a node may have; not a number (NaN) compares false.  A truth is no number, because
+    the table keeps whole numbers as such."""
+    kind = type(value)
+    return (kind is int or kind is float) and -NUMBER_MAX < value < NUMBER_MAX
 
 
 def _is_tally(value: Any) -> bool:

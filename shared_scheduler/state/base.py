@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from shared_scheduler.protocol.messages import Consumer, Leaf
-from shared_scheduler.state.leaves import PROVIDER
+from shared_scheduler.state.late_numbers import LATE_MAX
+from shared_scheduler.state.leaves import PROVIDER, STATS
 from shared_scheduler.state.members import Members
 from shared_scheduler.state.overlay import Overlay
 from shared_scheduler.state.pool import POOL_MAX, Pool
 from shared_scheduler.state.resources import add_amounts
-from shared_scheduler.state.row import ROOT, Flat, Row, StoredConsumer, Version, flat
+from shared_scheduler.state.row import Flat, Row, StoredConsumer, flat
 from shared_scheduler.state.row_columns import RowWriter
 from shared_scheduler.state.touch import Touch, touch_of
 
@@ -21,9 +22,24 @@ TOUCHES_MAX = 65_536
 #: sets of leaf names that came together; there are some dozens of those too
 SHAPES_MAX = 4_096
 #: what a boot or a delete touches, as a name of its own: the class is looked at for each increment
-NUMBERS = Touch.NUMBERS
-#: the shape of leaves that must be looked at one by one
-NOT_PLAIN = -1
+MOVED = Touch.MOVED
+#: whole numbers that boots and deletes move, of which no more than the columns is needed at once; and
+#: Nova's counts of instances by state, project and so on, which nothing is derived from
+LATE = frozenset({
+    "cn.vcpus_used", "cn.memory_mb_used", "cn.free_ram_mb", "cn.local_gb_used", "cn.free_disk_gb",
+    "cn.running_vms", "stats.io_workload",
+})  # fmt: skip
+LATE_COUNTS = STATS + "num_"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Leaves that come together.  ``is_late``: where all are whole numbers, they need not be looked at
+    one by one."""
+
+    names: tuple[str, ...]
+    touched: int
+    is_late: bool
 
 
 class BaseWriter:
@@ -37,8 +53,7 @@ class BaseWriter:
         self._members = members
         self._pool = pool
         self._touches: dict[str, int] = {}
-        #: what leaves that came together touch, where they only need to be stored
-        self._shapes: dict[tuple[str, ...], int] = {}
+        self._shapes: dict[tuple[str, ...], Shape] = {}
         #: consumers that take the same are one object
         self._stored: dict[Flat, StoredConsumer] = {}
         self._names: dict[str, str] = {}
@@ -49,12 +64,14 @@ class BaseWriter:
         leaves: Mapping[str, Leaf],
         consumers: Mapping[str, Consumer],
         pending: Mapping[str, str],
-        version: Version,
+        epoch: int,
+        sequence: int,
     ) -> None:
         """All of it anew.  A leaf that is None is one that is not there."""
         known, pool = self._names, self._pool
-        row.version = version
-        row.leaves = {
+        row.epoch, row.sequence = epoch, sequence
+        row.late = ()
+        row.told = {
             known.setdefault(name, name): pool.leaf(name, value)
             for name, value in leaves.items()
             if value is not None
@@ -77,19 +94,23 @@ class BaseWriter:
         leaves: Mapping[str, Leaf],
         consumers: Mapping[str, Consumer | None],
         pending: Mapping[str, str | None],
-        version: Version,
+        epoch: int,
+        sequence: int,
     ) -> int:
         """What changed; says which parts of the row that touches."""
-        row.version = version
+        row.epoch, row.sequence = epoch, sequence
         touched = self._put_leaves(row, leaves) if leaves else 0
-        if consumers:
-            self._put_consumers(row, consumers)
+        elsewhere = False
+        for uuid, consumer in consumers.items():
+            elsewhere |= self._put_consumer(row, uuid, consumer)
+        if elsewhere:
+            self._writer.elsewhere(row)
         if pending:
             self._put_pending(row, pending)
         if row.claims:
             self._overlay.settle(row)
-        if touched == NUMBERS:
-            self._writer.numbers(row)
+        if touched == MOVED:
+            self._writer.moved(row, leaves)
         elif touched:
             self._derive(row, touched)
         return touched
@@ -97,22 +118,22 @@ class BaseWriter:
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
         """Nearly always the same few numbers: then the dictionary takes them in one go."""
         names = tuple(leaves)
-        touched = self._shapes.get(names)
-        if touched is None:
-            touched = self._learn_shape(names)
-        if touched == NOT_PLAIN or None in leaves.values():
+        shape = self._shapes.get(names) or self._learn_shape(names)
+        if not shape.is_late or not _put_late(row, shape.names, leaves):
             return self._put_each(row, leaves)
-        row.leaves.update(leaves)
-        return touched
+        return shape.touched
 
-    def _learn_shape(self, names: tuple[str, ...]) -> int:
+    def _learn_shape(self, names: tuple[str, ...]) -> Shape:
         if len(self._shapes) >= SHAPES_MAX:
             self._shapes.clear()
         touched = 0
         for name in names:
             touched |= self._touches.get(name) or self._learn(name)
-        plain = touched | Touch.NUMBERS == Touch.NUMBERS
-        found = self._shapes[names] = touched if plain else NOT_PLAIN
+        is_late = len(names) <= LATE_MAX and all(
+            name in LATE or name.startswith(LATE_COUNTS) for name in names
+        )
+        own = tuple(self._names[name] for name in names)
+        found = self._shapes[own] = Shape(own, touched, is_late)
         return found
 
     def _put_each(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
@@ -126,7 +147,7 @@ class BaseWriter:
             touched |= touch
             if value is None:
                 own.pop(name, None)
-                touched |= Touch.READY
+                touched |= Touch.READY | Touch.NUMBERS
             elif touch & _MAY_BE_SHARED:
                 own[name] = self._pool.leaf(name, value)
             else:
@@ -141,57 +162,35 @@ class BaseWriter:
         touch = self._touches[name] = touch_of(name)
         return touch
 
-    def _put_consumers(self, row: Row, consumers: Mapping[str, Consumer | None]) -> None:
-        elsewhere = False
-        for uuid, consumer in consumers.items():
-            elsewhere |= self._put_consumer(row, uuid, consumer)
-        if elsewhere:
-            self._writer.elsewhere(row)
-
     def _put_consumer(self, row: Row, uuid: str, consumer: Consumer | None) -> bool:
         """Whether it has, or had, a part of another provider than the root."""
         before = row.consumers.get(uuid)
-        after = None
-        if consumer is not None:
-            key = flat(row.node, consumer)
-            after = self._stored.get(key) or self._store(key)
+        if consumer is None:
+            return before is not None and self._drop(row, uuid, before)
+        key = flat(row.node, consumer)
+        after = self._stored.get(key) or self._store(key)
         if after is before:
             return False
-        elsewhere = False
-        if before is not None:
-            elsewhere = self._add(row, before, -1)
-        if after is not None:
-            elsewhere |= self._add(row, after, 1)
-            row.consumers[uuid] = after
-        else:
-            del row.consumers[uuid]
-        self._put_member(row, uuid, before, after)
-        return elsewhere
+        elsewhere = before is not None and self._drop(row, uuid, before)
+        row.consumers[uuid] = after
+        if after.root:
+            self._writer.use(row, after.root, 1)
+        if after.member:
+            self._members.add(uuid, row.slot)
+        return elsewhere if not after.others else _use_others(row, after, 1)
+
+    def _drop(self, row: Row, uuid: str, stored: StoredConsumer) -> bool:
+        del row.consumers[uuid]
+        if stored.root:
+            self._writer.use(row, stored.root, -1)
+        if stored.member and not row.is_member(uuid):
+            self._members.discard(uuid, row.slot)
+        return bool(stored.others) and _use_others(row, stored, -1)
 
     def _store(self, key: Flat) -> StoredConsumer:
         if len(self._stored) >= POOL_MAX:
             self._stored.clear()
         return self._stored.setdefault(key, StoredConsumer(*key))
-
-    def _add(self, row: Row, stored: StoredConsumer, sign: int) -> bool:
-        """Count what a consumer takes; whether some of it is of another provider than the root."""
-        elsewhere = False
-        for provider, amounts in stored.rows:
-            if provider == ROOT:
-                self._writer.use(row, amounts, sign)
-            else:
-                add_amounts(row.used, {provider: dict(amounts)}, sign)
-                elsewhere = True
-        return elsewhere
-
-    def _put_member(
-        self, row: Row, uuid: str, before: StoredConsumer | None, after: StoredConsumer | None
-    ) -> None:
-        was, now = before is not None and before.member, after is not None and after.member
-        if now and not was:
-            self._members.add(uuid, row.slot)
-        elif was and not now and not row.is_member(uuid):
-            self._members.discard(uuid, row.slot)
 
     def _put_pending(self, row: Row, pending: Mapping[str, str | None]) -> None:
         for claim_id, consumer in pending.items():
@@ -202,7 +201,7 @@ class BaseWriter:
                 row.pending[claim_id] = consumer
 
     def _derive(self, row: Row, touched: int) -> None:
-        if touched & Touch.NUMBERS:
+        if touched & _NUMBERS:
             self._writer.numbers(row)
         if touched & Touch.POOLS:
             self._writer.pools(row)
@@ -210,6 +209,21 @@ class BaseWriter:
             self._writer.providers(row)
         if touched & Touch.STATIC:
             self._writer.static(row)
+
+
+def _put_late(row: Row, names: tuple[str, ...], leaves: Mapping[str, Leaf]) -> bool:
+    """Whether they could be kept as numbers.  If not, each of ``names`` must be put after all."""
+    if row.late is not names:
+        row.read_late()
+        row.late = names
+    return row.numbers.put(row.slot, leaves.values(), len(names))
+
+
+def _use_others(row: Row, stored: StoredConsumer, sign: int) -> bool:
+    """Count what is taken of other providers than the root; True, as there are some."""
+    for provider, amounts in stored.others:
+        add_amounts(row.used, {provider: dict(amounts)}, sign)
+    return True
 
 
 def _put_generation(row: Row, name: str, value: Leaf) -> bool:
@@ -228,3 +242,4 @@ def _put_generation(row: Row, name: str, value: Leaf) -> bool:
 
 
 _MAY_BE_SHARED = Touch.STATIC | Touch.PROVIDERS
+_NUMBERS = Touch.MOVED | Touch.NUMBERS

@@ -89,16 +89,16 @@ def raw_numbers(
     if extra is not None:
         used, ram_mb = used + extra.vcpus, ram_mb - extra.memory_mb
         free_gb -= extra.disk_gb
-        instances, io_ops = _whole(instances) + extra.instances, _whole(io_ops) + extra.io_ops
+        instances, io_ops = whole(instances) + extra.instances, whole(io_ops) + extra.io_ops
     return (
         get("cn.vcpus") or 0,
         used,
         get("cn.cpu_allocation_ratio") or ratios.cpu,
         ram_mb,
         free_gb * MIB_PER_GIB,
-        instances if type(instances) is int else _whole(instances),
-        io_ops if type(io_ops) is int else _whole(io_ops),
-        failed if type(failed) is int else _whole(failed),
+        whole(instances),
+        whole(io_ops),
+        whole(failed),
     )
 
 
@@ -118,13 +118,15 @@ def consumed_leaves(node_leaves: Mapping[str, Leaf], extra: Extra) -> dict[str, 
         before = found.get(name)
         if isinstance(before, int | float):
             found[name] = before + amount
-    found["stats.num_instances"] = _whole(found.get("stats.num_instances", 0)) + extra.instances
-    found["stats.io_workload"] = _whole(found.get("stats.io_workload", 0)) + extra.io_ops
+    found["stats.num_instances"] = whole(found.get("stats.num_instances", 0)) + extra.instances
+    found["stats.io_workload"] = whole(found.get("stats.io_workload", 0)) + extra.io_ops
     return found
 
 
-def _whole(value: Any) -> int:
+def whole(value: Any) -> int:
     """As Nova: ``int()``; what is no number counts 0 here rather than failing every request."""
+    if type(value) is int:
+        return value
     try:
         return int(value)
     except (TypeError, ValueError):

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf
 from shared_scheduler.state.claims import OwnClaim
+from shared_scheduler.state.columns import Column
+from shared_scheduler.state.late_numbers import LateNumbers
 from shared_scheduler.state.numbers import Extra
 from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
@@ -49,41 +51,43 @@ class Version(NamedTuple):
     sequence: int
 
 
-NO_VERSION = Version(0, 0)
-
-#: the root provider in a stored consumer: its uuid is the node's
-ROOT = ""
+#: what is taken of one provider: ((resource class, amount), ...)
+Amounts = tuple[tuple[str, int], ...]
 
 
 class StoredConsumer(NamedTuple):
     """A consumer, compact: equal ones are one object for the whole table.
 
-    ``rows`` are (provider uuid or ``ROOT``, ((resource class, amount), ...)).
+    ``root`` is what it takes of the node's root provider, None where that is not among its providers.
     """
 
     member: bool
-    rows: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+    root: Amounts | None
+    others: tuple[tuple[str, Amounts], ...]
 
 
 #: the fields of a stored consumer as a plain tuple, which is equal to it and cheaper to make
-Flat = tuple[bool, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]
+Flat = tuple[bool, Amounts | None, tuple[tuple[str, Amounts], ...]]
 
 
 def flat(node: str, consumer: Consumer) -> Flat:
     """Compact form of a consumer, to look the shared one up by."""
     allocations = consumer.allocations
-    if len(allocations) == 1 and node in allocations:  # nearly always
-        return (consumer.member, ((ROOT, tuple(allocations[node].items())),))
-    rows = [
-        (ROOT if provider == node else provider, tuple(amounts.items()))
+    root = allocations.get(node)
+    if root is not None and len(allocations) == 1:  # nearly always
+        return (consumer.member, tuple(root.items()), ())
+    others = tuple(
+        (provider, tuple(amounts.items()))
         for provider, amounts in allocations.items()
-    ]
-    return (consumer.member, tuple(rows))
+        if provider != node
+    )
+    return (consumer.member, None if root is None else tuple(root.items()), others)
 
 
 def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int]]:
     """The allocations of a stored consumer."""
-    return {provider or node: dict(amounts) for provider, amounts in stored.rows}
+    found = {provider: dict(amounts) for provider, amounts in stored.others}
+    return found if stored.root is None else {node: dict(stored.root), **found}
 
 
 def restore(node: str, stored: StoredConsumer) -> Consumer:
@@ -96,8 +100,15 @@ class RootInventory:
     """The root provider's inventories with their capacities; one object for equal ones."""
 
     inventories: Mapping[str, Inventory]
-    #: class -> (capacity, max_unit)
-    limits: Mapping[str, tuple[int, int]]
+    #: class -> (capacity, max_unit, column of the room that is left)
+    limits: Mapping[str, tuple[int, int, Column]]
+
+
+class Steady(NamedTuple):
+    """What a host's numbers are counted against, which boots and deletes do not move."""
+
+    vcpus: float  # vcpus_total * cpu_allocation_ratio
+    least_gb: int | None  # disk_available_least
 
 
 NO_INVENTORY = RootInventory({}, {})
@@ -115,9 +126,15 @@ class Row:
     cell: str
     host: str
     nodename: str
-    version: Version = NO_VERSION
+    numbers: LateNumbers
+    epoch: int = 0
+    sequence: int = 0
     freshness: Freshness = Freshness.PROVISIONAL
-    leaves: dict[str, Leaf] = field(default_factory=dict)
+    #: what is known of its leaves, but for those named by ``late``, which ``numbers`` has
+    told: dict[str, Leaf] = field(default_factory=dict)
+    late: tuple[str, ...] = ()
+    #: None while nova-compute has never reported usage
+    steady: Steady | None = None
     consumers: dict[str, StoredConsumer] = field(default_factory=dict)
     #: pending claims of anybody, as the agent tells: claim id -> consumer
     pending: dict[str, str] = field(default_factory=dict)
@@ -129,6 +146,24 @@ class Row:
     root: RootInventory = NO_INVENTORY
     #: classes that another provider of the tree, or a sharing one, may give
     elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def leaves(self) -> dict[str, Leaf]:
+        """The leaves of the base."""
+        if self.late:
+            self.read_late()
+        return self.told
+
+    def read_late(self) -> None:
+        """Make leaves of the numbers that came last."""
+        numbers = self.numbers.of(self.slot, len(self.late))
+        self.told.update(zip(self.late, numbers, strict=True))
+        self.late = ()
+
+    @property
+    def version(self) -> Version:
+        """Which state of the node the base is."""
+        return Version(self.epoch, self.sequence)
 
     def is_member(self, consumer: str) -> bool:
         """Whether it counts as an instance on this node, claims included."""

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from shared_scheduler.state import leaves
 from shared_scheduler.state.host_columns import HostColumns
-from shared_scheduler.state.numbers import DefaultRatios, raw_numbers
+from shared_scheduler.state.numbers import MIB_PER_GIB, DefaultRatios, raw_numbers, whole
 from shared_scheduler.state.pool import Pool
 from shared_scheduler.state.providers import Provider, providers_of
 from shared_scheduler.state.resources import Inventory, used_of
@@ -18,6 +19,7 @@ from shared_scheduler.state.row import (
     Freshness,
     RootInventory,
     Row,
+    Steady,
 )
 from shared_scheduler.state.services import ServiceFacts
 
@@ -38,9 +40,13 @@ class RowWriter:
         """What boots and deletes move."""
         numbers = raw_numbers(row.leaves, row.extra, self._ratios)
         if numbers is None:
+            row.steady = None
             return
         columns, slot = self._columns, row.slot
         total, used, ratio, ram_mb, disk_mb, instances, io_ops, failed = numbers
+        least_gb: Any = row.leaves.get("cn.disk_available_least")
+        steady = Steady(total * ratio, least_gb)
+        row.steady = self._pool.same(steady, steady)
         free = total * ratio - used
         columns.free_vcpus.cells[slot] = free if free > 0 else 0
         columns.free_ram_mb.cells[slot] = ram_mb if ram_mb > 0 else 0
@@ -49,6 +55,28 @@ class RowWriter:
         columns.num_io_ops.cells[slot] = io_ops
         if columns.failed_builds.cells[slot] != failed:
             columns.put_tallied("failed_builds", slot, failed)
+
+    def moved(self, row: Row, news: Mapping[str, Any]) -> None:
+        """The same where ``news``, none of them None, are all that changed: of the leaves that boots
+        and deletes move (``Touch.MOVED``), only those, each to its own column."""
+        steady = row.steady
+        if steady is None or row.extra is not None:
+            self.numbers(row)
+            return
+        columns, slot, get = self._columns, row.slot, news.get
+        if (used := get("cn.vcpus_used")) is not None:
+            free = steady.vcpus - used
+            columns.free_vcpus.cells[slot] = free if free > 0 else 0
+        if (ram_mb := get("cn.free_ram_mb")) is not None:
+            columns.free_ram_mb.cells[slot] = ram_mb if ram_mb > 0 else 0
+        if (free_gb := get("cn.free_disk_gb")) is not None:
+            least_gb = steady.least_gb
+            disk_mb = (free_gb if least_gb is None or free_gb < least_gb else least_gb) * MIB_PER_GIB
+            columns.free_disk_mb.cells[slot] = disk_mb if disk_mb > 0 else 0
+        if (instances := get("stats.num_instances")) is not None:
+            columns.num_instances.cells[slot] = whole(instances)
+        if (io_ops := get("stats.io_workload")) is not None:
+            columns.num_io_ops.cells[slot] = whole(io_ops)
 
     def pools(self, row: Row) -> None:
         """Free PCI devices, own outstanding claims taken off."""
@@ -95,7 +123,11 @@ class RowWriter:
         return self._pool.made(
             ("root", id(inventories)),
             lambda: RootInventory(
-                inventories, {rc: (i.capacity, i.max_unit) for rc, i in inventories.items()}
+                inventories,
+                {
+                    rc: (i.capacity, i.max_unit, self._columns.rooms_of(rc).room)
+                    for rc, i in inventories.items()
+                },
             ),
         )
 
@@ -133,7 +165,7 @@ class RowWriter:
 
     def use(self, row: Row, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Count amounts of the root provider, and what room is left of their classes."""
-        used, rooms = row.used.get(row.node), self._columns.rooms
+        used = row.used.get(row.node)
         if used is None:
             used = row.used[row.node] = {}
         limits, slot = row.root.limits, row.slot
@@ -144,11 +176,12 @@ class RowWriter:
             else:
                 used.pop(rc, None)
             limit = limits.get(rc)
-            if limit is not None and rc in rooms:
-                free = limit[0] - now
-                rooms[rc].room.cells[slot] = free if free < limit[1] else limit[1]
-            else:
+            if limit is None:
                 self._room(row, rc, now)
+                continue
+            capacity, most, room = limit
+            free = capacity - now
+            room.cells[slot] = free if free < most else most
 
     def rooms(self, row: Row, classes: Iterable[str]) -> None:
         """The root's free room of these classes."""

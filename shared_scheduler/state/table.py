@@ -36,6 +36,7 @@ from shared_scheduler.state.base import BaseWriter
 from shared_scheduler.state.changes import ChangeLog
 from shared_scheduler.state.claims import OwnClaim
 from shared_scheduler.state.host_columns import HostColumns
+from shared_scheduler.state.late_numbers import LateNumbers
 from shared_scheduler.state.members import Members
 from shared_scheduler.state.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
 from shared_scheduler.state.overlay import Overlay
@@ -50,8 +51,6 @@ from shared_scheduler.state.touch import Touch
 from shared_scheduler.state.view import HostView, described
 
 NEVER_REPORTED = CODE_OF_CLOSED[Closed.NEVER_REPORTED]
-#: a Version in one step, for each increment makes one
-new_version = tuple.__new__
 #: what static_at tells of
 RARE = Touch.STATIC | Touch.PROVIDERS
 
@@ -78,8 +77,9 @@ class HostTable:
         self._writer = RowWriter(self.columns, ratios, pool)
         self._overlay = Overlay(self._writer, self.members)
         self._base = BaseWriter(self._writer, self._overlay, self.members, pool)
+        self._late_numbers = LateNumbers()
         self._rows: list[Row | None] = []
-        self._slots: dict[str, int] = {}
+        self._of_node: dict[str, Row] = {}
         self._free: list[int] = []
         self._of_host: dict[str, tuple[int, ...]] = {}
         self._crowded: set[str] = set()  # hosts with several nodes
@@ -89,34 +89,34 @@ class HostTable:
     # -- which nodes there are
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self._of_node)
 
     def __contains__(self, node: object) -> bool:
-        return node in self._slots
+        return node in self._of_node
 
     def nodes(self) -> Iterator[str]:
         """All nodes, in the order in which they came."""
-        return iter(tuple(self._slots))
+        return iter(tuple(self._of_node))
 
     def upsert(self, node: str, cell: str, host: str, nodename: str) -> int:
         """Make the node known, or tell that it moved; returns its slot.
 
         A node that comes back under another cell, host or name loses what was known of it.
         """
-        slot = self._slots.get(node)
-        if slot is not None:
-            row = self._row_at(slot)
-            if (row.cell, row.host, row.nodename) == (cell, host, nodename):
-                return slot
+        known = self._of_node.get(node)
+        if known is not None:
+            if (known.cell, known.host, known.nodename) == (cell, host, nodename):
+                return known.slot
             self.remove(node)
         slot = self._free.pop() if self._free else len(self._rows)
         self.columns.reserve(slot + 1)
-        row = Row(slot, node, cell, host, nodename)
+        self._late_numbers.reserve(slot + 1)
+        row = Row(slot, node, cell, host, nodename, self._late_numbers)
         if slot == len(self._rows):
             self._rows.append(row)
         else:
             self._rows[slot] = row
-        self._slots[node] = slot
+        self._of_node[node] = row
         self._put_host(host, tuple(sorted((*self._of_host.get(host, ()), slot))))
         self.columns.open_slot(slot, cell, _identity(node))
         self._writer.static(row)
@@ -129,10 +129,10 @@ class HostTable:
 
     def remove(self, node: str) -> None:
         """The node is no more; its outstanding claims end.  Fine if it is unknown."""
-        slot = self._slots.pop(node, None)
-        if slot is None:
+        row = self._of_node.pop(node, None)
+        if row is None:
             return
-        row = self._row_at(slot)
+        slot = row.slot
         self._overlay.drop(row)
         for uuid, stored in row.consumers.items():
             if stored.member:
@@ -155,7 +155,8 @@ class HostTable:
 
     def slot_of(self, node: str) -> int | None:
         """Where its columns are; None if it is unknown."""
-        return self._slots.get(node)
+        row = self._of_node.get(node)
+        return None if row is None else row.slot
 
     def node_at(self, slot: int) -> str:
         """The node of a slot that is in use."""
@@ -187,10 +188,10 @@ class HostTable:
         return row
 
     def _row(self, node: str) -> Row:
-        slot = self._slots.get(node)
-        if slot is None:
+        row = self._of_node.get(node)
+        if row is None:
             raise UnknownNodeError(f"node {node} is not in the table: upsert it first")
-        return self._row_at(slot)
+        return row
 
     # -- the base
 
@@ -206,7 +207,7 @@ class HostTable:
     ) -> None:
         """A snapshot, or a database read (epoch 0): this is the whole base now."""
         row = self._row(node)
-        self._base.load(row, leaves, consumers, claims or {}, Version(epoch, sequence))
+        self._base.load(row, leaves, consumers, claims or {}, epoch, sequence)
         self._closed(row)
         self._static(row)
 
@@ -221,12 +222,9 @@ class HostTable:
         sequence: int,
     ) -> None:
         """An increment: absolute values of what changed, None for what is gone."""
-        slot = self._slots.get(node)
-        if slot is None:
-            raise UnknownNodeError(f"node {node} is not in the table: upsert it first")
-        row = self._rows[slot]
-        assert row is not None
-        touched = self._base.apply(row, leaves, consumers, claims, new_version(Version, (epoch, sequence)))
+        row = self._of_node.get(node) or self._row(node)
+        touched = self._base.apply(row, leaves, consumers, claims, epoch, sequence)
+        slot = row.slot
         if touched & Touch.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
             self._closed(row)
         if touched & RARE:
@@ -349,11 +347,11 @@ class HostTable:
 
     def owns(self, node: str, providers: Iterable[str]) -> bool:
         """Whether all of these are of the node's own tree, as far as it is known."""
-        return node in self._slots and self._row(node).providers.keys() >= set(providers)
+        return node in self._of_node and self._row(node).providers.keys() >= set(providers)
 
     def has_plenty(self, node: str, allocations: Allocations) -> bool:
         """Whether so much is left of these that no write can be one too many (``state/plenty.py``)."""
-        return node in self._slots and has_plenty(self._row(node), allocations)
+        return node in self._of_node and has_plenty(self._row(node), allocations)
 
     def _host_changed(self, hosts: Iterable[str]) -> None:
         for host in hosts:

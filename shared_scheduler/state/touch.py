@@ -11,22 +11,26 @@ class Touch:
     be the dearest step of applying an increment."""
 
     NOTHING = 0
-    NUMBERS = 1  # what boots and deletes move
+    MOVED = 1  # numbers that boots and deletes move, each with a column of its own
     POOLS = 2  # free PCI devices
     PROVIDERS = 4  # the mirror of the provider tree
     STATIC = 8  # anything else that changes rarely
     READY = 16  # whether the agent takes claims
+    NUMBERS = 32  # what those are counted against: all numbers are derived anew
 
 
 _EXACT = {
     "cn.vcpus": Touch.NUMBERS,
-    "cn.vcpus_used": Touch.NUMBERS,
-    "cn.memory_mb_used": Touch.NUMBERS,
-    "cn.free_ram_mb": Touch.NUMBERS,
-    "cn.local_gb_used": Touch.NUMBERS,
-    "cn.free_disk_gb": Touch.NUMBERS,
+    "cn.vcpus_used": Touch.MOVED,
+    "cn.memory_mb_used": Touch.NOTHING,
+    "cn.free_ram_mb": Touch.MOVED,
+    "cn.local_gb_used": Touch.NOTHING,
+    "cn.free_disk_gb": Touch.MOVED,
     "cn.disk_available_least": Touch.NUMBERS,
     "cn.cpu_allocation_ratio": Touch.NUMBERS,
+    "stats.num_instances": Touch.MOVED,
+    "stats.io_workload": Touch.MOVED,
+    "stats.failed_builds": Touch.NUMBERS,
     "cn.running_vms": Touch.NOTHING,
     "cn.metrics": Touch.NOTHING,
     leaves.IMAGE_PROPERTIES: Touch.NOTHING,
@@ -35,7 +39,7 @@ _EXACT = {
     **{name: Touch.STATIC for name in leaves.HYPERVISOR},
 }
 _PREFIXES = (
-    (leaves.STATS, Touch.NUMBERS),
+    (leaves.STATS, Touch.NOTHING),
     (leaves.PROVIDER, Touch.PROVIDERS),
     (leaves.PCI_STATIC, Touch.STATIC | Touch.POOLS),
     (leaves.PCI, Touch.POOLS),

@@ -31,6 +31,8 @@ MALFORMED: list[tuple[str, Leaf]] = [
     ("cn.free_ram_mb", 10**30),
     ("cn.hypervisor_version", 10**400),
     ("stats.num_instances", float("nan")),
+    ("stats.num_vm_active", True),
+    ("cn.memory_mb_used", False),
     ("stats.failed_builds", "9" * 40),
     ("pci.pool", 10**30),
     ("numa.0", "junk"),
