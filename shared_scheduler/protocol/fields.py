@@ -79,9 +79,28 @@ def one_of(choices: type[StrEnum]) -> Convert:
     return check
 
 
+def repeated(check: Convert) -> Convert:
+    """As ``check``, for texts that come again in every message: one object for equal ones, looked at once.
+
+    Whoever looks something up by such a text finds its hash computed, and finds it equal at a glance.
+    """
+    known: dict[Any, Any] = {}
+
+    def same(value: Any) -> Any:
+        found = known.get(value) if type(value) is str else None
+        if found is None:
+            found = check(value)
+            if len(known) >= limits.REPEATED_TEXTS_MAX:
+                known.clear()
+            known[found] = found
+        return found
+
+    return same
+
+
 identifier = text(limits.ID_MAX_CHARS)
-leaf_name = text(limits.LEAF_NAME_MAX_CHARS)
-resource_class = text(limits.RESOURCE_CLASS_MAX_CHARS)
+leaf_name = repeated(text(limits.LEAF_NAME_MAX_CHARS))
+resource_class = repeated(text(limits.RESOURCE_CLASS_MAX_CHARS))
 amount = integer(0, limits.AMOUNT_MAX)
 
 

@@ -45,6 +45,10 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 #: How many fields that we do not know may follow the ones that we do (a newer minor version).
 EXTRA_FIELDS_MAX = 16
 
+#: Names of leaves and of resource classes that a process remembers, each; it starts afresh beyond.  A node
+#: has some dozens, most of them those of every other node.
+REPEATED_TEXTS_MAX = 16_384
+
 # --- one node --------------------------------------------------------------------------------
 
 LEAVES_PER_NODE_MAX = CONTAINER_LENGTH_MAX
