@@ -159,10 +159,8 @@ def leave_a_node_that_went_open(patch: pytest.MonkeyPatch) -> None:
 @bug(TableMachine)
 def count_a_class_of_the_child_for_the_root(patch: pytest.MonkeyPatch) -> None:
     """What a consumer takes of a child provider is not given back when it goes."""
-    def add(self: BaseWriter, row: Row, stored: Any, sign: int) -> bool:
-        if sign < 0:
-            stored = stored._replace(rows=stored.rows[:1])
-        return real(self, row, stored, sign)
+    def drop(self: BaseWriter, row: Row, uuid: str, stored: Any) -> bool:
+        return real(self, row, uuid, stored._replace(others=()))
 
-    real = BaseWriter._add
-    patch.setattr(BaseWriter, "_add", add)
+    real = BaseWriter._drop
+    patch.setattr(BaseWriter, "_drop", drop)
