@@ -101,6 +101,8 @@ class Publisher:
         before: Mapping[str, Value],
         now_is: Mapping[str, Value],
     ) -> Iterator[Effect]:
+        if now_is == before:
+            return
         changed: dict[str, Value | None] = dict.fromkeys(before.keys() - now_is.keys())
         changed.update((key, value) for key, value in now_is.items() if before.get(key) != value)
         for key, value in changed.items():

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 LATE_MAX_S = 0.1
 #: the pipe is looked through when it beats at each so many-th sequence
 PIPES_EVERY = 4
+#: so many steps of schedulers are followed by one count of one's claims and requests
+BALANCE_EVERY = 8
 #: violations that are kept, so that a world that is broken everywhere still ends
 VIOLATIONS_MAX = 20
 
@@ -172,16 +174,23 @@ class Checkers:
     def scheduler_stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
         """A scheduler took a step, and its effects are on their way."""
         self._steps += 1
-        claims = scheduler.core.claims
-        ended = sum(claims.endings.values())
-        balance = claims.begun == ended + len(claims)
-        self.check("one_ending", balance, scheduler.name, claims.begun, "begun", ended, "ended")
+        if self._steps % BALANCE_EVERY == 0:
+            self.balance(scheduler)
         if self._world.trace.detailed:
             self._tell_phases(scheduler)
         if type(event) is ev.MessagesArrived:
             for message in event.messages:
                 if isinstance(message, Increment | Snapshot | Verdict):
                     self._row_stepped(scheduler, message.node)
+
+    def balance(self, scheduler: SimScheduler) -> None:
+        """What began and what ended come to what is open; whatever was out of balance once, stays so."""
+        core = scheduler.core
+        begun, ended = core.claims.begun, sum(core.claims.endings.values())
+        requests, claims = len(core.requests), len(core.claims)
+        self.check("one_ending", begun == ended + claims, scheduler.name, begun, "begun", ended, "ended")
+        in_bounds = requests <= core.settings.requests_max and claims <= core.settings.claims_max
+        self.check("bounds", in_bounds, scheduler.name, requests, "requests", claims, "claims")
 
     def _tell_phases(self, scheduler: SimScheduler) -> None:
         for known in scheduler.core.nodes:
@@ -202,7 +211,9 @@ class Checkers:
             return
         version = table.version(node)
         self._check_growth(scheduler, node, version)
-        self._check_buffers(scheduler, node)
+        known = scheduler.core.nodes.get(node)
+        if known is not None:
+            self._check_valid(scheduler.name, known.window.validate)
         if self.rows_every and self._steps % self.rows_every == 0:
             self._check_row(scheduler, node, version)
             self._check_overlay(scheduler, node)
@@ -217,15 +228,6 @@ class Checkers:
         grows = not same_life or version.sequence >= before.sequence
         self.check("sequence_grows", grows, scheduler.name, node, before, "then", version)
         self._versions[scheduler.name, node] = version
-
-    def _check_buffers(self, scheduler: SimScheduler, node: str) -> None:
-        core = scheduler.core
-        known = core.nodes.get(node)
-        if known is not None:
-            self._check_valid(scheduler.name, known.window.validate)
-        requests, claims = len(core.requests), len(core.claims)
-        in_bounds = requests <= core.settings.requests_max and claims <= core.settings.claims_max
-        self.check("bounds", in_bounds, scheduler.name, requests, "requests", claims, "claims")
 
     def _check_row(self, scheduler: SimScheduler, node: str, version: Version) -> None:
         published = self._published.get(node)

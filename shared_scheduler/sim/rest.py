@@ -99,6 +99,7 @@ class Rest:
             requests, claims = len(core.requests), len(core.claims)
             left = (requests, "requests", claims, "claims")
             self._check("no_request_left", not requests and not claims, scheduler.name, *left)
+            world.checkers.balance(scheduler)
             for node in world.nodes.values():
                 self._check_converged(scheduler, node)
         self._check_answers()
