@@ -4,8 +4,10 @@
 Every message is encoded and decoded again with the real codec: once for each receiver, so that no
 object is ever shared by accident, or once for all receivers of a broadcast, which is faster.  Nobody
 may change a message, so both ways have to give the same trace.  (A Beat or a Hello, as most of all
-deliveries are, holds nothing that could change, and is never decoded twice.)  Delivery follows the table of ``transport/bus.py``; a body that
-the codec rejects is dropped and counted, as the product's receiver does.
+deliveries are, holds nothing that could change, and is never decoded twice.)
+
+Delivery follows the table of ``transport/bus.py``; a body that the codec rejects is dropped and
+counted, as the product's receiver does.
 """
 
 from __future__ import annotations
