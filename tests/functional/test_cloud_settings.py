@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.realcloud import access_log, cli, configs, settings
+from tools.realcloud import access_log, cli, configs, services, settings
 from tools.realcloud.errors import CloudError
 from tools.realcloud.layout import Layout
 from tools.realcloud.settings import Settings, changed
@@ -32,7 +32,8 @@ def test_one_compute_may_differ_from_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("scheduler", "agents", "count"),
-    [("shared", "auto", 3), ("nova", "auto", 0), ("both", "auto", 3), ("nova", "all", 3), ("shared", "2", 2)],
+    [("shared", "auto", 3), ("nova", "auto", 0), ("both", "auto", 3), ("nova", "all", 3), ("shared", "2", 2),
+     ("shared", "embedded", 3)],
 )
 def test_how_many_agents(scheduler: str, agents: str, count: int) -> None:
     assert Settings(scheduler=scheduler, agents=agents).agent_count() == count
@@ -54,7 +55,7 @@ def test_both_kinds_of_scheduler_have_names_of_one_sequence() -> None:
     [
         ({"computes": -1}, "--computes -1: must be between"),
         ({"cells": 9}, "--cells 9: must be between 1 and 4"),
-        ({"agents": "some"}, "--agents some: give all, none or a number"),
+        ({"agents": "some"}, "--agents some: give all, none, embedded or a number"),
         ({"compute_slots": (0,)}, "every number must be at least 1"),
         ({"colour": "red"}, "unknown setting colour"),
         ({"hardware_of": {"c1": {"wheels": 4}}}, "hardware of c1: unknown wheels"),
@@ -90,6 +91,43 @@ def test_computes_never_see_a_database_and_only_those_with_agents_a_tap(tmp_path
     assert "compute_agent" not in second
 
 
+def test_an_embedded_agent_is_no_process_and_has_no_socket(tmp_path: Path) -> None:
+    layout, wanted = Layout(tmp_path), Settings(computes=2, agents="embedded")
+    layout.prepare()
+
+    text = configs.compute(layout, wanted, 2)
+
+    assert "embedded = true" in text and "tap_" not in text
+    assert [s.name for s in services.plan(layout, wanted).values() if s.kind in ("agent", "compute")] == ["c1", "c2"]
+
+
+def test_a_broker_of_another_directory_with_a_store_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+    monkeypatch.setenv("SHARED_SCHEDULER_RABBITMQ", "/opt/rabbit")
+    monkeypatch.setenv("PATH", "/somewhere")
+
+    one, other = (services.plan(layout, Settings(rabbitmq=where))["rabbitmq"] for where in ("", "/opt/rabbit"))
+
+    assert Settings().rabbitmq == "/opt/rabbit"
+    assert one.argv == ("/usr/lib/rabbitmq/bin/rabbitmq-server",) and "PATH" not in one.env
+    assert other.argv == ("/opt/rabbit/usr/lib/rabbitmq/bin/rabbitmq-server",)
+    assert other.env["PATH"].startswith("/opt/rabbit/usr/lib/erlang/bin:") and "/somewhere" not in other.env["PATH"]
+    assert one.env["RABBITMQ_MNESIA_BASE"] != other.env["RABBITMQ_MNESIA_BASE"]
+
+
+def test_a_broker_that_is_not_there_is_one_line_that_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["up", "--data", str(tmp_path / "cloud"), "--rabbitmq", str(tmp_path)]) == 1
+
+    error = capsys.readouterr().err.strip()
+    assert "rabbitmq-server is not there; tools/install-rabbitmq-4 unpacks one" in error
+    assert not (tmp_path / "cloud").exists()
+
+
 def test_a_line_of_the_access_log() -> None:
     agent = "nova-scheduler keystoneauth1/5.18.1 python"
     line = f"1790000000123 77 PUT /allocations/9364dcdf?x=1 409 21500 310 req-1 {agent}\n"
@@ -114,10 +152,10 @@ def test_the_command_line_fails_with_one_line(tmp_path: Path, capsys: pytest.Cap
 def test_the_command_line_in_terms_of_settings() -> None:
     arguments = cli.parser().parse_args([
         "up", "--scheduler", "both", "--compute-slots", "11,10,10", "--numa", "2", "--numa-pages", "2048:64",
-        "--nova-option", "filter_scheduler.host_subset_size=3",
+        "--nova-option", "filter_scheduler.host_subset_size=3", "--rabbitmq-option", "channel_max=100",
     ])  # fmt: skip
 
     assert cli.changes_of(arguments) == {
         "scheduler": "both", "compute_slots": (11, 10, 10), "numa_cells": 2, "pages": {"2048": 64},
-        "nova_options": {"filter_scheduler": {"host_subset_size": "3"}},
+        "nova_options": {"filter_scheduler": {"host_subset_size": "3"}}, "rabbitmq_options": {"channel_max": "100"},
     }  # fmt: skip

@@ -69,7 +69,7 @@ class World:
 
     def _write_configs(self) -> None:
         etc = self.layout.etc
-        for name, text in configs.rabbitmq(self.layout).items():
+        for name, text in configs.rabbitmq(self.layout, SETTINGS).items():
             write(etc / "rabbitmq" / name, text)
         write(etc / "placement" / "placement.conf", ini({
             "api": {"auth_strategy": "noauth2"},

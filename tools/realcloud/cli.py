@@ -44,6 +44,14 @@ def option(text: str) -> tuple[str, str, str]:
     return group, name, value
 
 
+def setting(text: str) -> tuple[str, str]:
+    """`name=value` for rabbitmq.conf."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise argparse.ArgumentTypeError(f"{text}: write NAME=VALUE, such as channel_max=100")
+    return name, value
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="tools/cloud", description=DESCRIPTION,
                                   formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
@@ -90,7 +98,8 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--schedulers", type=int, metavar="S", help="scheduler processes; of each kind with `both` (default 1)")
     add("--scheduler-workers", type=int, metavar="W", help="worker processes of each (default 1)")
     add("--computes", type=int, metavar="N", help="nova-computes c1 ... cN (default 3)")
-    add("--agents", metavar="all|none|K", help="computes with a compute-agent (default: all, none with nova alone)")
+    add("--agents", metavar="all|none|K|embedded",
+        help="computes with a compute-agent (default: all, none with nova alone), or all agents in nova-compute")
     add("--cells", type=int, metavar="C", help="cells; computes are dealt round robin (default 1)")
     add("--conductors", type=int, metavar="N", help="conductors of the first cell (default 1)")
     add("--compute-slots", type=numbers, metavar="K[,K...]", help="servers of 400 MB that fit (default 3)")
@@ -111,6 +120,8 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--allocation-conflict-retry-count", type=int, metavar="N", help="of Placement; 0: its default")
     add("--rabbitmq", type=brokers.directory, metavar="DIR",
         help="a RabbitMQ unpacked there (default $SHARED_SCHEDULER_RABBITMQ, or the machine's own)")  # fmt: skip
+    add("--rabbitmq-option", dest="rabbitmq_options", type=setting, action="append", metavar="NAME=VALUE",
+        help="more for rabbitmq.conf")  # fmt: skip
     add("--placement-processes", type=int, metavar="N", help="default 2")
     add("--debug", action=argparse.BooleanOptionalAction, help="debug logs")
     add("--premap", action=argparse.BooleanOptionalAction, help="map hosts to cells; off: the scheduler discovers them")
@@ -130,8 +141,8 @@ def _add_burst(command: argparse.ArgumentParser) -> None:
 def changes_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `up` was told, as fields of the settings."""
     given = {k: v for k, v in vars(arguments).items() if k not in ("command", "data", "format")}
-    if "pages" in given:
-        given["pages"] = dict(given["pages"])
+    for name in {"pages", "rabbitmq_options"} & given.keys():
+        given[name] = dict(given[name])
     if "nova_options" in given:
         options: dict[str, dict[str, str]] = {}
         for group, name, value in given["nova_options"]:

@@ -55,7 +55,7 @@ def token_check(layout: Layout) -> dict[str, str]:
     }  # fmt: skip
 
 
-def rabbitmq(layout: Layout) -> dict[str, str]:
+def rabbitmq(layout: Layout, settings: Settings) -> dict[str, str]:
     """rabbitmq.conf and the definitions it loads: one virtual host for each possible cell."""
     names = [vhost(cell) for cell in range(1, MAX_CELLS + 1)]
     definitions = {
@@ -66,8 +66,9 @@ def rabbitmq(layout: Layout) -> dict[str, str]:
         ],
     }
     path = layout.etc / "rabbitmq" / "definitions.json"
-    listener = f"listeners.tcp.1 = {LOOPBACK}:{layout.ports['rabbitmq']}"
-    conf = f"{listener}\nload_definitions = {path}\nlog.console.level = warning\n"
+    options = {"listeners.tcp.1": f"{LOOPBACK}:{layout.ports['rabbitmq']}", "load_definitions": str(path),
+               "log.console.level": "warning", **settings.rabbitmq_options}  # fmt: skip
+    conf = "".join(f"{name} = {value}\n" for name, value in options.items())
     return {"rabbitmq.conf": conf, "definitions.json": json.dumps(definitions, indent=1),
             "enabled_plugins": "[].\n", "env.conf": ""}  # fmt: skip
 
@@ -201,11 +202,15 @@ def compute(layout: Layout, settings: Settings, number: int) -> str:
         specs = [GPU] * bool(hardware.gpus) + [VF] * bool(hardware.vfs)
         sections["pci"]["device_spec"] = "\n".join(json.dumps(spec) for spec in specs)
     if number <= settings.agent_count():
-        sections["compute_agent"] = {
-            "tap_enabled": "true", "tap_socket": str(layout.tap_socket(host)),
-            "state_path": str(layout.state / f"agent-{host}"),
-        } | sections.get("compute_agent", {})  # fmt: skip
+        sections["compute_agent"] = _agent(layout, settings, host) | sections.get("compute_agent", {})
     return ini(sections)
+
+
+def _agent(layout: Layout, settings: Settings, host: str) -> dict[str, str]:
+    if settings.embeds():
+        return {"embedded": "true"}
+    return {"tap_enabled": "true", "tap_socket": str(layout.tap_socket(host)),
+            "state_path": str(layout.state / f"agent-{host}")}  # fmt: skip
 
 
 def hardware(spec: Hardware) -> str:
@@ -216,7 +221,7 @@ def hardware(spec: Hardware) -> str:
 def write_all(layout: Layout, settings: Settings) -> None:
     """Write (or rewrite, if different) every file that these settings ask for."""
     etc = layout.etc
-    for name, text in rabbitmq(layout).items():
+    for name, text in rabbitmq(layout, settings).items():
         write(etc / "rabbitmq" / name, text)
     write(etc / "keystone" / "keystone.conf", keystone(layout))
     write(etc / "glance" / "glance-api.conf", glance(layout))

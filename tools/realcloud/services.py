@@ -175,8 +175,8 @@ def _computes(layout: Layout, settings: Settings) -> list[Service]:
     ]  # fmt: skip
     for number in range(1, settings.computes + 1):
         services.append(_compute(layout, settings, number, fork_server))
-    for number in range(1, settings.agent_count() + 1):
-        services.append(_agent(layout, settings, number))
+    if not settings.embeds():
+        services += [_agent(layout, settings, number) for number in range(1, settings.agent_count() + 1)]
     return services
 
 
@@ -193,6 +193,8 @@ def _compute(layout: Layout, settings: Settings, number: int, fork_server: Path)
 
     def ready() -> bool:
         consumed = probes.consumers(layout, f"compute.{host}", cell) > 0
+        if settings.embeds():
+            consumed = consumed and _is_agent(layout, host, cell)
         return consumed and probes.inventoried(layout, host) and probes.seen_up(layout, host, cell, fresh_s)
 
     return Service(
@@ -208,7 +210,11 @@ def _agent(layout: Layout, settings: Settings, number: int) -> Service:
     argv = (str(layout.nova / "bin" / "compute-agent"), *_config_files(files))
     return Service(f"agent-{host}", "agent", argv, layout.log_of(f"agent-{host}"), files=files, env=OUR_CODE,
                    needs=("rabbitmq", "placement", "catalog", "hosts"),
-                   ready=lambda: probes.held(layout, f"ssched.agent.{host}", settings.cell_of(number)))  # fmt: skip
+                   ready=lambda: _is_agent(layout, host, settings.cell_of(number)))  # fmt: skip
+
+
+def _is_agent(layout: Layout, host: str, cell: int) -> bool:
+    return probes.held(layout, f"ssched.agent.{host}", cell)
 
 
 __all__ = ["ACCESS_FORMAT", "Service", "plan"]

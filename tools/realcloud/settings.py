@@ -18,6 +18,7 @@ MAX_CELLS = 4
 
 SCHEDULER_KINDS = ("shared", "nova", "both")
 BACKENDS = ("threading", "eventlet")
+AGENTS = ("all", "none", "embedded")
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Settings:
     scheduler_workers: int = 1
     computes: int = 3
     agents: str = "auto"
-    """`all`, `none`, or K: the first K computes. `auto`: all with our scheduler, none with stock alone."""
+    """`all`, `none`, or K: the first K computes. `auto`: all with our scheduler, none with stock alone.
+    `embedded`: each nova-compute is its own."""
     cells: int = 1
     conductors: int = 1
     compute_slots: tuple[int, ...] = (3,)
@@ -71,6 +73,8 @@ class Settings:
     placement_processes: int = 2
     rabbitmq: str = field(default_factory=chosen)
     """Directory that the broker was unpacked into; empty for the machine's own."""
+    rabbitmq_options: dict[str, str] = field(default_factory=dict)
+    """More for rabbitmq.conf."""
     debug: bool = False
     premap: bool = True
     """Map compute hosts to their cell before they start. Off: discovery is left to the scheduler."""
@@ -78,12 +82,16 @@ class Settings:
     """More options for nova.conf by group, for schedulers and computes alike."""
 
     def agent_count(self) -> int:
-        """How many computes have an agent beside them (the first ones)."""
+        """How many computes have an agent (the first ones), beside them or embedded."""
         if self.agents == "auto":
             return 0 if self.scheduler == "nova" else self.computes
-        if self.agents in ("all", "none"):
-            return self.computes if self.agents == "all" else 0
+        if self.agents in AGENTS:
+            return 0 if self.agents == "none" else self.computes
         return min(int(self.agents), self.computes)
+
+    def embeds(self) -> bool:
+        """Whether agents live in nova-compute, and none beside it."""
+        return self.agents == "embedded"
 
     def scheduler_kind(self, index: int) -> str:
         """`shared` or `nova` for scheduler number `index`, from 1; with `both`, ours come first."""
@@ -124,8 +132,8 @@ def check(settings: Settings) -> Settings:
         value = getattr(settings, name)
         if not low <= value <= high:
             raise CloudError(f"--{name.replace('_', '-')} {value}: must be between {low} and {high}")
-    if settings.agents not in ("auto", "all", "none") and not settings.agents.isdigit():
-        raise CloudError(f"--agents {settings.agents}: give all, none or a number of computes")
+    if settings.agents not in ("auto", *AGENTS) and not settings.agents.isdigit():
+        raise CloudError(f"--agents {settings.agents}: give {', '.join(AGENTS)} or a number of computes")
     if not settings.compute_slots or min(settings.compute_slots + settings.compute_ram_mb) < 1:
         raise CloudError("--compute-slots, --compute-ram-mb: every number must be at least 1")
     _check_hardware(settings)
