@@ -59,6 +59,7 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
     Usage,
     Verdict,
+    is_for_agents,
 )
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.placement import SimPlacement
@@ -156,9 +157,11 @@ class Cloud(Stage):
     def node_at(self, address: str) -> str:
         return next((c.node for c in self.computes.values() if c.address == address), "nobody")
 
-    def everybody_but(self, name: str) -> Iterator[str]:
+    def hearers_of(self, scheduler: str, message: Message) -> Iterator[str]:
+        """Of what a scheduler broadcasts: agents hear only what asks something of them."""
         alive = [node for node, compute in self.computes.items() if compute.agent is not None]
-        yield from (other for other in (*alive, *self.schedulers) if other != name)
+        agents = alive if is_for_agents(message) else []
+        yield from (other for other in (*agents, *self.schedulers) if other != scheduler)
 
     # --- time ------------------------------------------------------------------------------------
 

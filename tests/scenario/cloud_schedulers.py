@@ -81,7 +81,7 @@ class Seat:
             case ef.Send(_, address, message):
                 self.cloud.post(self.name, self.cloud.node_at(address), message)
             case ef.Broadcast(_, message):
-                for name in self.cloud.everybody_but(self.name):
+                for name in self.cloud.hearers_of(self.name, message):
                     self.cloud.post(self.name, name, message)
             case ef.WriteAllocation() | ef.DeleteAllocation():
                 self.write(effect)
