@@ -151,6 +151,18 @@ def test_the_channel_ends_with_the_last_cell_that_uses_it(story: Story) -> None:
     assert len(story.wires) == 2
 
 
+@pytest.mark.parametrize("neighbours", [(), ("b",)])
+def test_nothing_more_is_said_to_a_cell_that_was_deleted(story: Story, neighbours: tuple[str, ...]) -> None:
+    """The core says Hello every few seconds where its channel is up."""
+    story.open(cell("a"), *map(cell, neighbours))
+    story.wires[0].changed(True)
+    story.told.clear()
+
+    story.channels.close("a")
+
+    assert story.told == [ev.ChannelChanged("a", False)]
+
+
 def test_a_cell_that_moved_to_another_queue_is_followed(story: Story) -> None:
     """As stock does at SIGHUP, after ``nova-manage cell_v2 update_cell``."""
     story.open(cell("a"), cell("b"))
