@@ -24,6 +24,7 @@ from oslo_utils import timeutils
 
 from compute_agent.events import Member
 from compute_agent.sources.compute_node import numa_text, pools_of, scalar_leaves
+from compute_agent.sources.image_properties import InstanceImages
 from compute_agent.sources.topology import topology_leaves
 from shared_scheduler.protocol.messages import Leaf
 
@@ -51,6 +52,7 @@ class ConductorReader:
         self._host = host
         self._context: Any = nova_context.get_admin_context()
         self._connected = False
+        self._images = InstanceImages()
         self._seen_before: dict[str, set[str]] = {}
 
     def connect(self) -> None:
@@ -98,6 +100,7 @@ class ConductorReader:
         leaves = scalar_leaves(compute_node)
         leaves |= topology_leaves(numa_text(compute_node), pools_of(compute_node))
         members = self._instances(nodename)
+        leaves |= self._images.leaves(members)
         for migration in objects.MigrationList.get_in_progress_and_error(
             self._context, self._host, nodename
         ):
@@ -110,8 +113,10 @@ class ConductorReader:
 
     def _instances(self, nodename: str) -> dict[str, Member]:
         found = objects.InstanceList.get_by_host_and_node(
-            self._context, self._host, nodename, expected_attrs=[]
+            self._context, self._host, nodename, expected_attrs=["system_metadata"]
         )
+        for instance in found:
+            self._images.see(instance)
         return {
             instance.uuid: Member()
             for instance in found

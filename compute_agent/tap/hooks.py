@@ -12,6 +12,7 @@ _update                            before the original: memory is right, Placeme
                                    follow
 update_available_resource          marks ``_update`` calls below it as audits              taken inside
 _update_to_placement               after success: is the provider tree a new one?          held
+_update_usage_from_instance        before: which image the instance has                    held
 _drop_move_claim                   after: membership changes once more there               held
 pci_tracker.save                   after: PCI claims that go past ``_update``              held
 remove_node                        after: the node is gone                                 maybe
@@ -49,6 +50,7 @@ METHODS = (
     "_update",
     "update_available_resource",
     "_update_to_placement",
+    "_update_usage_from_instance",
     "_drop_move_claim",
     "remove_node",
     *CLAIMS,
@@ -89,6 +91,7 @@ class Hooks:
     def _install(self) -> None:
         self._hook("_update", before=self._updating)
         self._hook("_update_to_placement", after=self._placement_written)
+        self._hook("_update_usage_from_instance", before=self._counting)
         self._hook("_drop_move_claim", before=self._move_drops, after=self._move_dropped)
         self._hook("remove_node", after=self._node_removed)
         for name in BUILDS:
@@ -167,6 +170,10 @@ class Hooks:
             return  # the record is being moved from another host, the audit follows
         self._hook_pci_tracker()
         self._read(nodename)
+        self._reader.forget_gone()
+
+    def _counting(self, _context: Any, instance: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._reader.see(instance)
 
     def _move_drops(self, _context: Any, instance: Any, *_args: Any, **_kwargs: Any) -> None:
         self._reader.move_ends(str(instance.uuid))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from compute_agent.events import Member
 from compute_agent.sources.compute_node import scalar_leaves
+from compute_agent.sources.image_properties import InstanceImages
 from compute_agent.sources.topology import topology_leaves
 from compute_agent.tap.wire import NodeReported
 from shared_scheduler.protocol.messages import Leaf
@@ -55,13 +56,19 @@ class Reader:
     def __init__(self, tracker: Any) -> None:
         self._tracker = tracker
         self._topologies: dict[str, tuple[object, dict[str, Leaf]]] = {}
+        self._images = InstanceImages()
         self._stays = False  # whoever's move is being dropped
         self._left: dict[str, dict[str, object]] = {}  # nodename -> uuid -> its state, as it was left
 
     def leaves(self, nodename: str) -> dict[str, Leaf]:
         compute_node = self._tracker.compute_nodes[nodename]
         stats = self._tracker.stats.get(nodename, {})
-        return scalar_leaves(compute_node, stats) | self.topology(nodename)
+        found = scalar_leaves(compute_node, stats) | self.topology(nodename)
+        return found | self._images.leaves(self._here(nodename))
+
+    def see(self, instance: Any) -> None:
+        """The tracker is about to count this instance, or not to count it any more."""
+        self._images.see(instance)
 
     def topology(self, nodename: str) -> dict[str, Leaf]:
         """NUMA and PCI leaves; the tracker's own pools, the object's are set later."""
@@ -78,14 +85,24 @@ class Reader:
 
     def members(self, nodename: str) -> dict[str, Member]:
         """The node's instances and those that move in or out (never ``tracked_instances``)."""
-        stats = self._tracker.stats.get(nodename)
-        states = stats.states if stats is not None else {}
-        left = self._still_left(nodename, states)
-        found = {uuid: Member() for uuid in states if uuid not in left}
+        found = {uuid: Member() for uuid in self._here(nodename)}
         for uuid, migration in self._tracker.tracked_migrations.items():
             if nodename in (_of(migration, "source_node"), _of(migration, "dest_node")):
                 found[uuid] = Member(uuid in found, _of(migration, "uuid") or "unknown")
         return found
+
+    def _here(self, nodename: str) -> frozenset[str]:
+        """Instances that the tracker counts as the node's own."""
+        states = self._states(nodename)
+        return frozenset(states.keys() - self._still_left(nodename, states).keys())
+
+    def _states(self, nodename: str) -> Mapping[str, object]:
+        stats = self._tracker.stats.get(nodename)
+        return stats.states if stats is not None else {}
+
+    def forget_gone(self) -> None:
+        """Of instances that no node counts any more nothing is remembered."""
+        self._images.keep(frozenset().union(*map(self._states, self._tracker.stats)))
 
     def move_ends(self, uuid: str) -> None:
         """The tracker is about to forget a move of this instance."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.leaves import (
     COMPUTE_NODE,
+    IMAGE_PROPERTY,
     NUMA,
     NUMA_STATIC,
     PCI,
@@ -70,6 +71,8 @@ def _by_prefix(name: str) -> Callable[[Any], bool] | None:
         return _is_cell_use
     if name.startswith(COUNTS):
         return _is_tally
+    if name.startswith(IMAGE_PROPERTY):
+        return _is_number
     if name.startswith(PCI) and not name.startswith(PCI_STATIC):
         return _is_number
     return None

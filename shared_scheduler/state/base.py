@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from shared_scheduler.protocol.messages import Consumer, Leaf
 from shared_scheduler.state.late_numbers import LATE_MAX
-from shared_scheduler.state.leaves import PROVIDER, STATS
+from shared_scheduler.state.leaves import IMAGE_PROPERTY, PROVIDER, STATS
 from shared_scheduler.state.members import Members
 from shared_scheduler.state.overlay import Overlay
 from shared_scheduler.state.pool import POOL_MAX, Pool
@@ -24,12 +24,12 @@ SHAPES_MAX = 4_096
 #: what a boot or a delete touches, as a name of its own: the class is looked at for each increment
 MOVED = Touch.MOVED
 #: whole numbers that boots and deletes move, of which no more than the columns is needed at once; and
-#: Nova's counts of instances by state, project and so on, which nothing is derived from
+#: counts of instances by state, project, image and so on, which nothing is derived from
 LATE = frozenset({
     "cn.vcpus_used", "cn.memory_mb_used", "cn.free_ram_mb", "cn.local_gb_used", "cn.free_disk_gb",
     "cn.running_vms", "stats.io_workload",
 })  # fmt: skip
-LATE_COUNTS = STATS + "num_"
+LATE_COUNTS = (STATS + "num_", IMAGE_PROPERTY)
 
 
 @dataclass(frozen=True, slots=True)

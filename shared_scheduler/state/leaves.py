@@ -23,8 +23,8 @@ leaf                   value
 ``rp.<uuid>``          a provider of the node's tree: ``{"name", "parent" (or None), "generation",
                        "inventories": {rc: [total, reserved, min_unit, max_unit, step_size,
                        allocation_ratio]}, "traits": sorted list, "aggregates": sorted list}``
-``image_properties``   list of [property, value as text, instances that have it], over the node's
-                       instances; what Nova's ImagePropertiesWeigher counts
+``image.<prop>=<val>`` how many of the node's instances have an image with this property
+                       (``state/image_properties.py``); what Nova's ImagePropertiesWeigher counts
 ``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
                        nova-conductor: degraded)
 ``agent.ready``        True while nova-compute lives and has audited: claims are accepted
@@ -44,7 +44,7 @@ PCI_STATIC = "pci.static."
 PCI = "pci."
 PCI_ORDER = "pci_order"
 PROVIDER = "rp."
-IMAGE_PROPERTIES = "image_properties"
+IMAGE_PROPERTY = "image."
 AGENT_MODE = "agent.mode"
 AGENT_READY = "agent.ready"
 

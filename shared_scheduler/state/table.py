@@ -166,6 +166,10 @@ class HostTable:
         """All nodes of one service host, lowest slot first."""
         return self._of_host.get(host, ())
 
+    def crowded(self) -> Iterator[tuple[int, ...]]:
+        """The slots of each service host that has several nodes."""
+        return (self._of_host[host] for host in self._crowded)
+
     def slots_with(self, instance: str) -> tuple[int, ...]:
         """Slots of the service hosts that hold an instance: all nodes of a host count alike."""
         slots = self.members.slots(instance)

@@ -33,13 +33,13 @@ _EXACT = {
     "stats.failed_builds": Touch.NUMBERS,
     "cn.running_vms": Touch.NOTHING,
     "cn.metrics": Touch.NOTHING,
-    leaves.IMAGE_PROPERTIES: Touch.NOTHING,
     "cn.current_workload": Touch.NOTHING,
     leaves.AGENT_READY: Touch.READY,
     **{name: Touch.STATIC for name in leaves.HYPERVISOR},
 }
 _PREFIXES = (
     (leaves.STATS, Touch.NOTHING),
+    (leaves.IMAGE_PROPERTY, Touch.NOTHING),
     (leaves.PROVIDER, Touch.PROVIDERS),
     (leaves.PCI_STATIC, Touch.STATIC | Touch.POOLS),
     (leaves.PCI, Touch.POOLS),

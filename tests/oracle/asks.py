@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from tests.oracle.clouds import (
-    ARCHES,
     CELLS,
     FLAVORS,
-    HV_TYPES,
+    IMAGE_PROPERTIES,
     IMAGES,
     INSTANCES,
     PROJECTS,
-    VM_MODES,
     pick,
 )
 
@@ -77,16 +75,6 @@ _EXTRA_SPECS = st.fixed_dictionaries(
         "hw:cpu_policy": st.just("dedicated"),
         "hw:cpu_thread_policy": pick("require", "prefer"),
         "quota:cpu_shares": st.just("5"),
-    },
-)
-_IMAGE = st.fixed_dictionaries(
-    {},
-    optional={
-        "hw_architecture": st.sampled_from(ARCHES),
-        "img_hv_type": st.sampled_from(HV_TYPES),
-        "hw_vm_mode": st.sampled_from(VM_MODES),
-        "img_hv_requested_version": pick(">=8.2", ">8.2.0, <9.0.2", "==9.0.1", "<8"),
-        "hw_cpu_policy": st.just("shared"),
     },
 )
 # not $host_ip: Nova's is an address object, equal to no text, so that no query can ask for one
@@ -158,7 +146,7 @@ def asks(draw: Any, nodes: list[tuple[str, str]]) -> Ask:
     if kind == "flavor":
         ask.extra_specs = draw(_EXTRA_SPECS)
     elif kind == "image":
-        ask.image, ask.image_id = draw(_IMAGE), draw(st.sampled_from(IMAGES))
+        ask.image, ask.image_id = draw(IMAGE_PROPERTIES), draw(st.sampled_from(IMAGES))
     elif kind == "hints":
         ask.hints = draw(_HINTS)
     elif kind == "group":
@@ -186,6 +174,10 @@ def options(draw: Any) -> dict[str, Any]:
         found[f"{name}_weight_multiplier"] = abs(found[f"{name}_weight_multiplier"])
     found["enabled_filters"] = draw(
         st.lists(pick(*EXACT, *SCREENS), unique=True, min_size=1, max_size=8)
+    )
+    found["image_props_weight_multiplier"] = draw(pick(0.0, 1.0, -2.0))
+    found["image_props_weight_setting"] = draw(
+        pick([], [], ["hw_architecture=2.0", "hw_vm_mode=-0.5"], ["img_hv_type=0"])
     )
     found["max_io_ops_per_host"] = draw(pick(8, 2))
     found["max_instances_per_host"] = draw(pick(50, 2))

@@ -56,6 +56,7 @@ class Cloud:
     services: dict[str, Service]
     instances: dict[str, list[str]]  # node uuid -> instance uuids
     aggregates: list[Aggregate] = field(default_factory=list)
+    images: dict[str, dict[str, str]] = field(default_factory=dict)  # instance uuid -> its properties
 
 
 _PICKS: dict[str, st.SearchStrategy[Any]] = {}
@@ -68,6 +69,20 @@ def pick(*values: Any) -> st.SearchStrategy[Any]:
         _PICKS[key] = st.sampled_from(values)
     return _PICKS[key]
 
+
+#: some of the properties that an image may have
+IMAGE_PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "hw_architecture": st.sampled_from(ARCHES),
+        "img_hv_type": st.sampled_from(HV_TYPES),
+        "hw_vm_mode": st.sampled_from(VM_MODES),
+        "img_hv_requested_version": pick(">=8.2", ">8.2.0, <9.0.2", "==9.0.1", "<8"),
+        "hw_cpu_policy": st.just("shared"),
+        "os_distro": pick("debian", "fedora"),
+        "hw_qemu_guest_agent": pick("yes", "true"),
+    },
+)
 
 _SPECS = st.lists(
     st.tuples(st.sampled_from(ARCHES), st.sampled_from(HV_TYPES), st.sampled_from(VM_MODES)),
@@ -244,6 +259,7 @@ _METADATA = st.fixed_dictionaries(
         "cpu_weight_multiplier": pick("-2.0", "0.0", "much"),
         "ram_weight_multiplier": pick("3", "0.5"),
         "build_failure_weight_multiplier": st.just("2.0"),
+        "image_props_weight_multiplier": pick("0", "2.5"),
         "metrics_weight_multiplier": pick("0", "2.5"),
         "hw_architecture": pick("x86_64", "aarch64,x86_64"),
         "ssd": pick("true", "false", "3"),
@@ -273,4 +289,5 @@ def clouds(draw: Any) -> Cloud:
             for number, node in enumerate(its)
         },
         aggregates,
+        {uuid: draw(IMAGE_PROPERTIES) for uuid in homes},
     )

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import nova.conf
 from nova import context as nova_context
@@ -69,8 +70,13 @@ def host_states(cloud: Cloud) -> list[Any]:
     instances: dict[str, dict[str, Any]] = {}
     for node in cloud.nodes:
         of_host = instances.setdefault(node.host, {})
-        of_host.update({uuid: objects.Instance(uuid=uuid) for uuid in cloud.instances[node.uuid]})
+        of_host.update({uuid: _instance(cloud, uuid) for uuid in cloud.instances[node.uuid]})
     return [_host_state(cloud, node, instances[node.host]) for node in cloud.nodes]
+
+
+def _instance(cloud: Cloud, uuid: str) -> Any:
+    kept = {f"image_{key}": value for key, value in cloud.images[uuid].items()}
+    return objects.Instance(uuid=uuid, image_ref=None, system_metadata=kept)
 
 
 def _host_state(cloud: Cloud, node: Node, instances: dict[str, Any]) -> Any:
@@ -217,9 +223,26 @@ def _pci(ask: Ask) -> Any:
     return objects.InstancePCIRequests(requests=[one])
 
 
+@contextmanager
+def _no_cell_is_targeted(context: Any, _cell: Any) -> Iterator[Any]:
+    """Instances come with all that is asked of them."""
+    yield context
+
+
+@contextmanager
+def cells_without_databases() -> Iterator[None]:
+    """The weigher of image properties goes through the mapping of a cell to its instances."""
+    with (
+        patch.object(objects.CellMapping, "get_by_uuid", lambda context, uuid: uuid),
+        patch.object(nova_context, "target_cell", _no_cell_is_targeted),
+    ):
+        yield
+
+
 def decided(scheduler: Scheduler, states: list[Any], spec: Any, index: int = 0) -> list[Any]:
     """WeighedHosts, best first, as ``SchedulerManager._get_sorted_hosts`` without its dice."""
-    passing = list(scheduler.get_filtered_hosts(as_new(list(states)), spec, index) or ())
-    return list(scheduler.get_weighed_hosts(passing, spec)) if passing else []
+    with cells_without_databases():
+        passing = list(scheduler.get_filtered_hosts(as_new(list(states)), spec, index) or ())
+        return list(scheduler.get_weighed_hosts(passing, spec)) if passing else []
 
 

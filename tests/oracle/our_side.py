@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from nova import context as nova_context
+from nova import objects
 
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
@@ -19,6 +20,7 @@ from shared_scheduler.nova.settings import decision_settings
 from shared_scheduler.protocol.messages import Consumer
 from shared_scheduler.state.aggregates import AggregateFacts
 from shared_scheduler.state.compute_node import leaves_from_compute_node
+from shared_scheduler.state.image_properties import counted
 from shared_scheduler.state.services import ServiceFacts
 from shared_scheduler.state.table import HostTable
 from tests.oracle.clouds import Cloud, Node
@@ -39,8 +41,15 @@ def host_table(cloud: Cloud) -> HostTable:
     for node in cloud.nodes:
         table.upsert(node.uuid, node.cell, node.host, node.nodename)
         members = {uuid: Consumer({}, True) for uuid in cloud.instances[node.uuid]}
-        table.load(node.uuid, leaves_from_compute_node(node.row), members)
+        images = [_pairs(cloud.images[uuid]) for uuid in cloud.instances[node.uuid]]
+        table.load(node.uuid, leaves_from_compute_node(node.row) | counted(images), members)
     return table
+
+
+def _pairs(properties: dict[str, str]) -> list[tuple[str, str]]:
+    """As Nova's object has them."""
+    made = objects.ImageMetaProps.from_dict(properties)
+    return [(key, str(value)) for key, value in made.to_dict().items()]
 
 
 class NamedNodes:

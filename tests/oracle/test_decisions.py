@@ -20,6 +20,11 @@ from tests.oracle.asks import Ask
 
 EXAMPLES = int(os.environ.get("ORACLE_EXAMPLES", "1000"))
 ASKS = 10
+CHECKED = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 REFUSED = "the request is refused as a whole"
 
 
@@ -59,15 +64,21 @@ def is_exact(ask: Ask, enabled: list[str]) -> bool:
     return not topology or not (ask.pci and ask.numa)
 
 
-@pytest.mark.timeout(3600)
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(cases())
-def test_survivors_weights_and_order_are_novas(case):
-    cloud, its, options = case
+@st.composite
+def cases_of_images(draw: Any) -> tuple[clouds.Cloud, list[Ask], dict[str, Any]]:
+    """Hosts that all pass, and requests that differ in their images only."""
+    cloud = draw(clouds.clouds())
+    wanted = draw(st.lists(clouds.IMAGE_PROPERTIES, min_size=ASKS, max_size=ASKS))
+    options = draw(asks.options()) | {
+        "enabled_filters": ["NumInstancesFilter"],
+        "max_instances_per_host": 10_000,
+        "image_props_weight_multiplier": draw(clouds.pick(1.0, -2.0)),
+    }
+    return cloud, [Ask(clouds.INSTANCES[-1], image=image) for image in wanted], options
+
+
+def compare(cloud: clouds.Cloud, its: list[Ask], options: dict[str, Any]) -> None:
+    """Every request, answered by Nova and by us."""
     enabled = options["enabled_filters"]
     with nova_side.configured(options):
         scheduler = nova_side.Scheduler(enabled)
@@ -80,6 +91,20 @@ def test_survivors_weights_and_order_are_novas(case):
                 assert ours == novas, ask
             else:
                 assert {node for node, _ in novas} <= {node for node, _ in ours}, ask
+
+
+@pytest.mark.timeout(3600)
+@CHECKED
+@given(cases())
+def test_survivors_weights_and_order_are_novas(case):
+    compare(*case)
+
+
+@pytest.mark.timeout(3600)
+@settings(CHECKED, max_examples=max(1, EXAMPLES // 10))
+@given(cases_of_images())
+def test_hosts_with_servers_of_like_images_weigh_what_they_weigh_to_nova(case):
+    compare(*case)
 
 
 @pytest.mark.parametrize("name", sorted(nova_side.FILTERS))

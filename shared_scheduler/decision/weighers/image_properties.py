@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowNumber
 from shared_scheduler.decision.weighers.base import NativeWeigher
-from shared_scheduler.state import leaves
 from shared_scheduler.state.columns import FloatArray, IntArray
+from shared_scheduler.state.image_properties import leaf_of
 from shared_scheduler.state.row import Row
 
 
@@ -27,22 +28,27 @@ class ImagePropertiesWeigher(NativeWeigher):
     def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
         properties = look.request.image_properties
         asked = frozenset((key, str(value)) for key, value in properties.items())
-        every = look.masks.numbers(
+        of_nodes = look.masks.numbers(
             look.table, (self.name, asked), lambda: self._count(look, asked), static=False
         )
+        every = _of_hosts(look, of_nodes)
         return every[: look.high] if slots is None else every.take(slots)
 
     def _count(self, look: Look, asked: frozenset[tuple[str, str]]) -> RowNumber:
         ratios = dict(look.settings.image_props_weight_setting)
+        shares = {leaf_of(pair): ratios.get(pair[0], 0.0) if ratios else 1.0 for pair in asked}
 
         def value(row: Row) -> float:
-            counted: Any = row.leaves.get(leaves.IMAGE_PROPERTIES) or ()
-            return float(
-                sum(
-                    count * (ratios.get(key, 0.0) if ratios else 1)
-                    for key, text, count in counted
-                    if (key, text) in asked
-                )
-            )
+            counts: Mapping[str, Any] = row.leaves
+            return float(sum(share * counts.get(name, 0) for name, share in shares.items()))
 
         return value
+
+
+def _of_hosts(look: Look, of_nodes: FloatArray) -> FloatArray:
+    """Nova looks at the instances of a node's whole service host."""
+    every = of_nodes
+    for slots in look.table.crowded():
+        every = of_nodes.copy() if every is of_nodes else every
+        every[list(slots)] = of_nodes[list(slots)].sum()
+    return every

@@ -129,6 +129,26 @@ class TestWhatIsTold:
         assert told.members == {"vm-1": Member(instance=True, migration="")}
         assert "cn.vcpus" not in told.leaves
 
+    def test_what_images_its_instances_have_is_counted(
+        self, tracker: Tracker, listener: Listener
+    ) -> None:
+        for uuid in ("vm-1", "vm-2"):
+            booted = guest(tracker, uuid)
+            booted.image_ref = None
+            booted.system_metadata = {
+                "image_hw_architecture": "x86_64", "image_hw_qemu_guest_agent": "yes", "owner": "me"
+            }  # fmt: skip
+            tracker.instance_claim(CONTEXT, booted, HOST, {})
+        first, second = listener.next(NodeReported, after=1), listener.next(NodeReported, after=2)
+        assert first.leaves["image.hw_architecture=x86_64"] == 1
+        assert second.leaves["image.hw_architecture=x86_64"] == 2
+        assert second.leaves["image.hw_qemu_guest_agent=True"] == 2  # as Nova's object has it
+
+        booted.vm_state = vm_states.DELETED
+        tracker.update_usage(CONTEXT, booted, HOST)
+
+        assert listener.next(NodeReported, after=3).leaves["image.hw_architecture=x86_64"] == 1
+
     def test_the_instance_is_gone_when_nova_frees_it(self, tracker: Tracker, listener: Listener) -> None:
         booted = guest(tracker, "vm-1")
         tracker.instance_claim(CONTEXT, booted, HOST, {})
