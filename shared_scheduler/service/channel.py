@@ -92,6 +92,8 @@ class Channel:
     def leave(self, cell: str) -> bool:
         """A cell is no more; whether nobody uses this queue now."""
         self.cells = tuple(each for each in self.cells if each != cell)
+        if self.connected:  # the core must not go on saying Hello there
+            self._handle(ChannelChanged(cell, False))
         return not self.cells
 
     def announce(self, cell: str) -> None:
