@@ -8,13 +8,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from nova.scheduler.weights import ram
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.decision.errors import DecisionError
-from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.pipeline import Decider, weighers_of
 from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.decision.weighers.base import NativeWeigher
+from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
-from shared_scheduler.nova.plugins import SiteFilter, SiteWeigher
+from shared_scheduler.nova.plugins import SiteFilter, SiteWeigher, site_weighers, weigher_names
 from tests.unit.core.desk import Desk, of_kind, only, only_claim, request
 
 
@@ -103,3 +106,18 @@ def test_the_error_is_one_that_the_core_knows() -> None:
     desk = desk_with(SiteFilter(RackFilter(), STATES))
     with pytest.raises(DecisionError, match=r"RackFilter.*rack"):
         desk.core.planner._decider.decide(asked())
+
+
+class RAMWeigher(RackWeigher):
+    """A site's own, called as Nova's is."""
+
+
+def test_a_site_weigher_that_is_called_as_novas_counts_beside_it_and_not_twice() -> None:
+    manager = cast(HostManager, SimpleNamespace(weighers=[ram.RAMWeigher(), RAMWeigher(), RackWeigher()]))
+    names, site = weigher_names(manager), site_weighers(manager, STATES)
+
+    found = weighers_of(names, site)
+
+    assert isinstance(found[0], NativeWeigher) and found[0].name == "RAMWeigher"
+    assert [type(each) for each in found[1:]] == [SiteWeigher, SiteWeigher]
+    assert [each.name for each in found[1:]] == ["RAMWeigher", "RackWeigher"]
