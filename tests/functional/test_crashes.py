@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 
 from shared_scheduler.service.given_up import AGAIN_S
 from tests.functional import truth
-from tools.realcloud.catalog import SLOT_MB, Flavor
+from tests.functional.lost_answers import leave_an_allocation
+from tools.realcloud.catalog import Flavor
 from tools.realcloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
@@ -61,12 +60,7 @@ def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) ->
     cloud.add_flavor(Flavor("huge", ram_mb=1_000_000))
     [server] = cloud.boot(1, flavor="huge")
     # and what a scheduler leaves that is killed between Placement's answer and its own
-    allocated = {"VCPU": 1, "MEMORY_MB": SLOT_MB, "DISK_GB": 1}
-    body = {
-        "allocations": {cloud.providers()["c1"]: {"resources": allocated}}, "consumer_generation": None,
-        "project_id": str(uuid.uuid4()), "user_id": str(uuid.uuid4()), "consumer_type": "INSTANCE",
-    }  # fmt: skip
-    cloud.placement("PUT", f"/allocations/{server}", body).expect(204)
+    leave_an_allocation(cloud, server, "c1")
     # when it is given up
     assert cloud.wait_built([server])[server]["status"] == "ERROR"
     # then the schedulers find what it holds, by their second look at the latest, and its node is free again

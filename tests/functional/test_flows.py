@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from shared_scheduler.service.given_up import AGAIN_S
 from tests.functional import truth
+from tests.functional.lost_answers import leave_an_allocation
 from tools.realcloud import audit, moves
 from tools.realcloud.catalog import Flavor
 from tools.realcloud.cloud import Cloud
@@ -150,6 +152,12 @@ def test_a_shelved_server_holds_nothing_and_comes_back_elsewhere(cloud: Cloud) -
     shelved = moves.act(cloud, server.server, moves.SHELVE)
     assert shelved.ok, shelved
     cloud.wait(lambda: not cloud.usages(), "its place to be free", SETTLE_S)
+    assert_right(cloud)
+
+    # an unshelve whose answer is lost leaves a place taken: nova-conductor gives it up, and writes that down
+    leave_an_allocation(cloud, server.server, server.host)
+    cloud.sql("nova_cell1", "UPDATE instances SET updated_at = UTC_TIMESTAMP() WHERE uuid = %s", [server.server])
+    cloud.wait(lambda: not cloud.usages(), "what nobody was told of to be let go", 2 * AGAIN_S)
     assert_right(cloud)
 
     only(cloud, *sorted(HOSTS - {server.host}))

@@ -65,7 +65,7 @@ def _forget_what_was_synced() -> None:
 class WsgiAdapter(requests.adapters.BaseAdapter):
     """Carries requests into the application; faults come first in, first out.
 
-    ``every_write``: what happens to all writes of allocations that meet no other fault.
+    ``every_write`` and ``every_read``: what happens to all of allocations that meet no other fault.
     """
 
     def __init__(self, app: Any) -> None:
@@ -74,6 +74,7 @@ class WsgiAdapter(requests.adapters.BaseAdapter):
         self._lock = threading.Lock()
         self.faults: list[Fault] = []
         self.every_write: Fault | None = None
+        self.every_read: Fault | None = None
         self.calls: list[tuple[str, str]] = []
         self.headers: list[Mapping[str, str]] = []
 
@@ -82,9 +83,9 @@ class WsgiAdapter(requests.adapters.BaseAdapter):
         with self._lock:
             self.calls.append((request.method, path))
             self.headers.append(request.headers.copy())
-            writes = request.method in ("PUT", "POST") and path.startswith("/allocations")
-            usual = self.every_write if writes else None
-            fault = self.faults.pop(0) if self.faults else usual
+            usual = self.every_read if request.method == "GET" else self.every_write
+            of_allocations = path.startswith("/allocations")
+            fault = self.faults.pop(0) if self.faults else usual if of_allocations else None
         if fault is None:
             return self._carry_out(request)
         return fault(request.method, path, lambda: self._carry_out(request))

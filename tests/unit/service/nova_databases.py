@@ -107,10 +107,17 @@ class NovaDatabases:
         self.service(host)
         return self.node(host, own)
 
-    def instance(self, host: str | None, deleted: int = 0) -> str:
+    def instance(self, host: str | None, deleted: int = 0, **values: Any) -> str:
         own = str(uuid.uuid4())
-        self.cell_row(main_models.Instance, uuid=own, host=host, deleted=deleted)
+        self.cell_row(main_models.Instance, uuid=own, host=host, deleted=deleted, **values)
         return own
+
+    def change_instance(self, own: str, **values: Any) -> None:
+        """Nova writes something of a server, now."""
+        model = main_models.Instance
+        with self.cell_engine.begin() as connection:
+            changed = sa.update(model).where(model.uuid == own)
+            connection.execute(changed.values(updated_at=naive(self.now), **values))
 
     def aggregate(self, name: str, hosts: tuple[str, ...], **metadata: str) -> str:
         own = str(uuid.uuid4())

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
 
 from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.service.databases import DatabaseError
 from shared_scheduler.service.given_up import AGAIN_S, CHECKS_A_LOOK, GivenUp
 from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
 from tests.unit.placement.world import World
@@ -23,7 +27,16 @@ class Site:
         self.world = placement
         self.told: list[NodeDoubted] = []
         self.now_s = 0.0
-        self.sut = GivenUp(nova.api(), placement.client, self.told.append, lambda: self.now_s)
+        self.cells = [nova.cell()]
+        self.sut = GivenUp(
+            nova.api(), lambda: self.cells, placement.client, self.told.append, lambda: self.now_s
+        )
+
+    def shelved(self) -> str:
+        """A server without a host, of which nothing is under way."""
+        own = self.nova.instance(None)
+        self.nova.change_instance(own, vm_state="shelved_offloaded", task_state=None)
+        return own
 
     def server(self, cell: str | None) -> str:
         """A server that nova-conductor has just mapped to this cell; None: not to any yet."""
@@ -104,3 +117,79 @@ def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: S
     assert site.asked(*servers) == CHECKS_A_LOOK
     site.sut.look()
     assert site.asked(*servers) == len(servers)
+
+
+def test_a_shelved_server_that_nobody_unshelves_any_more_holds_nothing(site: Site) -> None:
+    # given an unshelve whose answer was lost: nova-conductor has given it up, its allocation stands
+    node, server = site.world.provider(), site.shelved()
+    site.take(server, node)
+    # when
+    site.sut.look()
+    # then it can be unshelved again
+    assert not site.holds(server)
+    assert [event.node for event in site.told] == [node]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"task_state": "unshelving"},
+        {"vm_state": "active", "host": "cmp-1"},
+        {"host": "cmp-1"},  # nova-compute is not done with offloading it
+        {"deleted": 1},
+    ],
+)
+def test_a_shelved_server_of_which_something_is_under_way_keeps_what_it_holds(
+    site: Site, state: dict[str, Any]
+) -> None:
+    server = site.shelved()
+    site.nova.change_instance(server, **state)
+    site.take(server, site.world.provider())
+    site.sut.look()
+    assert site.holds(server)
+
+
+def test_an_unshelve_that_begins_while_we_look_keeps_its_place(site: Site) -> None:
+    # given a shelved server that is seen to be idle ...
+    node, server = site.world.provider(), site.shelved()
+
+    def unshelved(_: str, __: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        """... and is unshelved before Placement is asked what it holds."""
+        site.world.http.every_read = None
+        site.nova.change_instance(server, task_state="unshelving")
+        site.take(server, node)
+        return carry_out()
+
+    site.world.http.every_read = unshelved
+    site.sut.look()
+    assert site.holds(server)
+
+
+def test_each_time_that_a_server_is_given_up_it_is_looked_at(site: Site) -> None:
+    node, server = site.world.provider(), site.shelved()
+    for _ in range(2):
+        site.wait(3.0)
+        site.nova.change_instance(server, task_state="unshelving")
+        site.take(server, node)
+        site.nova.change_instance(server, task_state=None)
+        site.sut.look()
+        assert not site.holds(server)
+
+
+def test_a_cell_that_is_away_does_not_hold_up_the_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise DatabaseError("cell2 is away")
+
+    lost, node = site.nova.cell(), site.world.provider()
+    monkeypatch.setattr(lost, "offloaded", away)
+    site.cells.insert(0, lost)
+    buried, shelved = site.server("cell0"), site.shelved()
+    for server in (buried, shelved):
+        site.take(server, node)
+
+    with pytest.raises(DatabaseError, match="cell2 is away"):
+        site.sut.look()
+    assert not site.holds(buried)
+    assert not site.holds(shelved)

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a scheduler leaves that is killed between Placement's answer and its own."""
+
+from __future__ import annotations
+
+import uuid
+
+from tools.realcloud.catalog import SLOT_MB
+from tools.realcloud.cloud import Cloud
+
+
+def leave_an_allocation(cloud: Cloud, server: str, host: str) -> None:
+    """One slot of this host is taken for the server, and nobody was told."""
+    allocated = {"VCPU": 1, "MEMORY_MB": SLOT_MB, "DISK_GB": 1}
+    body = {
+        "allocations": {cloud.providers()[host]: {"resources": allocated}}, "consumer_generation": None,
+        "project_id": str(uuid.uuid4()), "user_id": str(uuid.uuid4()), "consumer_type": "INSTANCE",
+    }  # fmt: skip
+    cloud.placement("PUT", f"/allocations/{server}", body).expect(204)
