@@ -295,6 +295,19 @@ def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
     assert "no transport_url" in caplog.text
 
 
+def test_a_mistake_that_is_made_at_each_update_is_logged_once_within_a_while(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_tracker: Any) -> Agent:
+        raise ValueError("no transport_url")
+
+    monkeypatch.setattr(compute.agents, "_make", broken)
+    tracker = compute.start()
+    for _ in range(5):
+        tracker.update_available_resource(CONTEXT, HOST)
+    assert caplog.text.count("ValueError: no transport_url") == 1
+
+
 # -- how it gets into nova-compute
 
 
