@@ -137,12 +137,27 @@ def site_filters(host_manager: HostManager, states: HostStates) -> dict[str, Sit
 
 
 def site_weighers(host_manager: HostManager, states: HostStates) -> dict[str, SiteWeigher]:
-    """The weighers that are not Nova's own, by class name."""
+    """The weighers that are not Nova's own, by ``weigher_names``."""
     return {
-        type(each).__name__: SiteWeigher(each, states)
+        _name_of(each): SiteWeigher(each, states)
         for each in host_manager.weighers
-        if not type(each).__module__.startswith(NATIVE_WEIGHERS)
+        if not _is_native(each)
     }
+
+
+def weigher_names(host_manager: HostManager) -> tuple[str, ...]:
+    """Nova's own weighers by class name, those of a site with their module: Nova counts both where they
+    are called alike."""
+    return tuple(_name_of(each) for each in host_manager.weighers)
+
+
+def _name_of(weigher: Any) -> str:
+    kind = type(weigher)
+    return kind.__name__ if _is_native(weigher) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _is_native(weigher: Any) -> bool:
+    return type(weigher).__module__.startswith(NATIVE_WEIGHERS)
 
 
 def _states(states: HostStates, views: Sequence[HostView]) -> list[tuple[Any, HostView]]:

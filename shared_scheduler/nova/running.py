@@ -35,7 +35,7 @@ from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import NovaJudge
 from shared_scheduler.nova.placement_transport import ReportClientTransport
-from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighers
+from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighers, weigher_names
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -47,7 +47,7 @@ from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder, Sink
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.catch_up import CatchUp
-from shared_scheduler.service.databases import Cell
+from shared_scheduler.service.databases import Cell, CellDatabase
 from shared_scheduler.service.given_up import EVERY_S, GivenUp
 from shared_scheduler.service.inspection import questions
 from shared_scheduler.service.loop import Engine, Sinks
@@ -101,7 +101,7 @@ class RunningScheduler:
     def _make_reading(self, client: PlacementClient) -> Reading:
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
-        given_up = GivenUp(api, client, handle, time.monotonic)
+        given_up = GivenUp(api, self._cell_databases, client, handle, time.monotonic)
         reading = Reading(
             api, NovaCellDatabase, PlacementMirror(client), handle,
             self.core.nodes.agent_speaks_for, settings.intervals(),
@@ -226,7 +226,7 @@ class RunningScheduler:
         manager = self._host_manager
         wanted = settings.decision_settings(
             (type(each).__name__ for each in manager.enabled_filters),
-            (type(each).__name__ for each in manager.weighers),
+            weigher_names(manager),
         )
         filters, weighers = site_filters(manager, self.states), site_weighers(manager, self.states)
         exact = NovaFilters(manager, self.states)
@@ -254,6 +254,9 @@ class RunningScheduler:
             own = frozenset(node for its_cell, node in nodes if its_cell == cell)
             self.engine.handle(NodesGone(cell, own))
             LOG.info("Cell %s is gone, and %d compute nodes with it", cell, len(own))
+
+    def _cell_databases(self) -> list[CellDatabase]:
+        return [poll.database for poll in self._reading.polls().values()]
 
     def _leaves_of(self, node: str) -> Mapping[str, Leaf]:
         def leaves(core: SchedulerCore) -> Mapping[str, Leaf]:
