@@ -24,6 +24,8 @@ from tools.decisionbench.plot import svg
 
 HERE = Path(__file__).resolve().parent
 FORMAT = 1
+#: what is measured, and what measures
+MEASURED = (":/shared_scheduler", ":/tools/decisionbench")
 
 #: (workload, what, at least): targets at 10,000 hosts, as ratios in the same run
 TARGETS = (
@@ -67,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     """0, or 1 if a target was missed."""
     asked = arguments(argv)
     nova_side.prepare()
+    made_of = commit()
     results = []
     for repeat in range(asked.repeats):
         for workload in load(asked.workloads, asked.only):
@@ -77,7 +80,7 @@ def main(argv: list[str] | None = None) -> int:
                 print(line(result), flush=True)
     table = {} if asked.decisions_only else of_the_table()
     grows = {} if asked.decisions_only else growth.growth(TARGET_HOSTS)
-    write(asked.results, results, table, grows)
+    write(asked.results, made_of, results, table, grows)
     return verdict([result for _, result in results], table)
 
 
@@ -119,6 +122,7 @@ def line(result: Result) -> str:
 
 def write(
     where: Path,
+    made_of: str,
     results: list[tuple[int, Result]],
     table: dict[str, Any],
     grows: dict[str, growth.Points],
@@ -127,7 +131,7 @@ def write(
     where.mkdir(parents=True, exist_ok=True)
     data = {
         "format": FORMAT,
-        "commit": commit(),
+        "commit": made_of,
         "versions": {
             "python": platform.python_version(),
             "numpy": version("numpy"),
@@ -161,8 +165,18 @@ def plot_hosts(path: Path, results: list[tuple[int, Result]]) -> None:
 
 
 def commit() -> str:
-    """Of the checkout, empty outside of one."""
-    done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    """What is measured: the commit of the checkout, with a plus where files differ from it that are part of
+    the measurement; empty outside of a checkout.
+
+    Ask at the start: others may commit meanwhile.
+    """
+    head = _git("rev-parse", "HEAD")
+    measured = _git("status", "--porcelain", "--", *MEASURED)
+    return f"{head}+" if head and measured else head
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, cwd=HERE)
     return done.stdout.strip()
 
 
