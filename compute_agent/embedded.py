@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from compute_agent.effects import KeptClaim
+from compute_agent.mistakes import Mistakes
 from compute_agent.service.agent import Agent
 from compute_agent.tap.picture import Reader, changes
 from compute_agent.tap.wire import NodeGone, NodeReported, TapHello, TreeWritten
@@ -180,24 +181,18 @@ def hooked(
     before: Callable[..., None] | None = None,
 ) -> Callable[..., Any]:
     """``original`` with what is called around it, with the same arguments, whatever becomes of it."""
+    mistakes = Mistakes(LOG, "embedded agent")
 
     @functools.wraps(original)
     def around(*args: Any, **kwargs: Any) -> Any:
         if before is not None:
-            _safely(before, args, kwargs)
+            mistakes.safely(before, *args, **kwargs)
         try:
             return original(*args, **kwargs)
         finally:
-            _safely(after, args, kwargs)
+            mistakes.safely(after, *args, **kwargs)
 
     return around
-
-
-def _safely(reading: Callable[..., None], args: Any, kwargs: Any) -> None:
-    try:
-        reading(*args, **kwargs)
-    except Exception:
-        LOG.exception("embedded agent: reading the tracker failed; nova-compute is not affected")
 
 
 class EmbeddedAgents:

@@ -26,10 +26,10 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compute_agent.mistakes import Mistakes
 from compute_agent.sources.compute_node import FAILED_BUILDS
 from compute_agent.tap.channel import TapChannel
 from compute_agent.tap.picture import Picture, Reader, is_topology
@@ -57,8 +57,6 @@ METHODS = (
     *BUILDS,
 )
 ATTRIBUTES = ("host", "compute_nodes", "stats", "tracked_migrations", "pci_tracker")
-#: How often a mistake of the same kind is logged.
-LOG_INTERVAL_S = 60.0
 #: A refusal's text is for people.
 TEXT_MAX_CHARS = 500
 
@@ -83,7 +81,7 @@ class Hooks:
         self._node_of: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}
         self._audits = threading.local()
-        self._logged_at_s: dict[str, float] = {}
+        self._safely = Mistakes(LOG, "compute-agent tap").safely
         self._pci_hooked: Any = None
         self.channel = TapChannel(path, self._everything)
         self._install()
@@ -149,18 +147,6 @@ class Hooks:
                 self._audits.running = False
 
         self._tracker.update_available_resource = hooked
-
-    def _safely(self, reading: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        try:
-            reading(*args, **kwargs)
-        except Exception:
-            self._log_mistake(reading.__name__)
-
-    def _log_mistake(self, where: str) -> None:
-        now = time.monotonic()
-        if now - self._logged_at_s.get(where, float("-inf")) >= LOG_INTERVAL_S:
-            self._logged_at_s[where] = now
-            LOG.exception("compute-agent tap: %s failed; nova-compute is not affected", where)
 
     # -- readings, under Nova's lock ----------------------------------------------------------------
 
