@@ -23,6 +23,7 @@ from shared_scheduler.state.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
 COMPUTE = "nova-compute"
+SHELVED_OFFLOADED = "shelved_offloaded"
 
 #: Connections kept and opened on top, to one database.
 POOL_SIZE, POOL_OVERFLOW = 2, 3
@@ -83,7 +84,8 @@ _SERVICES = _table(
     "disabled_reason", "forced_down", "version", "deleted", last_seen_up=sa.DateTime, **_TIMES,
 )  # fmt: skip
 _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
-_INSTANCES = _table("instances", "uuid", "host", "deleted")
+_INSTANCES = _table("instances", "uuid", "host", "vm_state", "task_state", "deleted",
+                    updated_at=sa.DateTime)  # fmt: skip
 
 
 class _Database:
@@ -293,6 +295,22 @@ class CellDatabase(_Database):
             for row in self._read(query):
                 found.setdefault(row["host"], set()).add(row["uuid"])
         return {host: frozenset(uuids) for host, uuids in found.items()}
+
+    def offloaded(
+        self, within: timedelta, limit: int, server: str | None = None
+    ) -> tuple[tuple[str, datetime], ...]:
+        """Shelved servers that are on no host and of which nothing is under way, changed ``within``.
+
+        Uuid and last change, the newest first, at most ``limit``; or of ``server`` alone.
+        """
+        row, since = _INSTANCES.c, self._utcnow().replace(tzinfo=None) - within
+        idle = (row.task_state.is_(None), row.updated_at >= since, row.vm_state == SHELVED_OFFLOADED)
+        wanted = sa.true() if server is None else row.uuid == server
+        query = sa.select(row.uuid, row.updated_at).where(
+            *idle, row.host.is_(None), row.deleted == 0, wanted
+        )
+        rows = self._read(query.order_by(row.updated_at.desc()).limit(limit))
+        return tuple((found["uuid"], found["updated_at"]) for found in rows)
 
     def _of_hosts(self, hosts: Collection[str] | None) -> list[Any]:
         if hosts is None:

@@ -15,7 +15,8 @@ provider generations   30 s        Placement, one call over the cloud, while any
 sharing providers      30 s        Placement: those that other trees may take from, and what is left
 slow audit             60 s        every node without an agent, spread, at most 20 reads a second
 aggregates             60 s        API database; the fan-out casts of nova-api are quicker
-servers given up       15 s        API database, and Placement about the new ones (``given_up``)
+servers given up       15 s        API database and each cell, and Placement about the new ones
+                                   (``given_up``)
 one node               on demand   ``RefreshNode`` of the core
 =====================  ==========  ===============================================================
 
