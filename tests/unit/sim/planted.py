@@ -16,7 +16,7 @@ import pytest
 from compute_agent.core import AgentCore
 from compute_agent.ledger import Ledger
 from shared_scheduler.core.alternates import Alternates
-from shared_scheduler.core.claims import Claims, ClaimState
+from shared_scheduler.core.claims import DATABASES, Claims, ClaimState
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.work import Work
@@ -69,7 +69,7 @@ lose_claims_at_a_snapshot = bug("overlay")(in_table.lose_claims_at_a_snapshot.pa
 @bug("converged", "caught_up")
 def never_ask(patch: pytest.MonkeyPatch) -> None:
     """A gap is noticed, and nobody asks for what is missing."""
-    patch.setattr(Nodes, "_ask", lambda self, turn, known, wish: None)
+    patch.setattr(Nodes, "_ask", lambda self, turn, known, wish, doubted=False: None)
 
 
 # -- the pipe
@@ -158,6 +158,18 @@ def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
 
     real = Claims._write
     patch.setattr(Claims, "_write", write)
+
+
+@bug("seen_epoch")
+def forget_what_it_was_decided_on(patch: pytest.MonkeyPatch) -> None:
+    """A claim tells its agent no epoch, so that a copy of it may begin again in the agent's next life."""
+
+    def cast(self: Claims, turn: Any, claim: Any) -> None:
+        claim.seen = DATABASES
+        real(self, turn, claim)
+
+    real = Claims._cast
+    patch.setattr(Claims, "_cast", cast)
 
 
 @bug("no_orphans", "nothing_left_behind")
