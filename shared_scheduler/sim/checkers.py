@@ -200,6 +200,11 @@ class Checkers:
                 self._phases[key] = phase
                 self._world.trace.detail(scheduler.name, f"window of {known.node}: {before} -> {phase}")
 
+    def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
+        """A scheduler is about to send a claim.  Without an epoch, an agent that begins anew could not
+        tell a copy of it that its last life has judged."""
+        self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
+
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """A scheduler is about to apply an increment."""
         follows = now == Version(before.epoch, before.sequence + 1)

@@ -49,6 +49,9 @@ class SchedulerListener(Protocol):
     def crash(self, scheduler: SimScheduler) -> None:
         """It dies in the middle of a step: what it has not done yet is never done."""
 
+    def sent(self, scheduler: SimScheduler, message: Message) -> None:
+        """It is about to send this to an agent."""
+
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""
 
@@ -200,6 +203,7 @@ class SimScheduler:
     def _carry_out(self, effect: ef.Effect) -> None:
         match effect:
             case ef.Send(_, address, message):
+                self._listener.sent(self, message)
                 self._network.cast(self.name, address, message)
             case ef.Broadcast(_, message):
                 self._network.broadcast(self.name, message)

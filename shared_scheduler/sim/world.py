@@ -18,6 +18,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.settings import Settings
 from shared_scheduler.protocol.limits import BEAT_INTERVAL_S, SILENT_AFTER_S
+from shared_scheduler.protocol.messages import Claim, Message
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
@@ -218,6 +219,11 @@ class World:
     def stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
         """A scheduler took a step."""
         self.checkers.scheduler_stepped(scheduler, event)
+
+    def sent(self, scheduler: SimScheduler, message: Message) -> None:
+        """A scheduler says something to an agent."""
+        if isinstance(message, Claim):
+            self.checkers.cast(scheduler, message)
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""
