@@ -57,6 +57,7 @@ class BaseWriter:
         #: consumers that take the same are one object
         self._stored: dict[Flat, StoredConsumer] = {}
         self._names: dict[str, str] = {}
+        self._forgot_names = False
 
     def load(
         self,
@@ -115,6 +116,10 @@ class BaseWriter:
             self._derive(row, touched)
         return touched
 
+    def may_have(self, name: str) -> bool:
+        """False if no row ever had a leaf of this name."""
+        return name in self._names or self._forgot_names
+
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
         """Nearly always the same few numbers: then the dictionary takes them in one go."""
         names = tuple(leaves)
@@ -158,6 +163,7 @@ class BaseWriter:
         if len(self._touches) >= TOUCHES_MAX:
             self._touches.clear()
             self._names.clear()
+            self._forgot_names = True
         self._names.setdefault(name, name)
         touch = self._touches[name] = touch_of(name)
         return touch

@@ -17,7 +17,7 @@ Who calls what
     services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
                                   delete_aggregates, set_sharing, set_disabled_cells
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
-                                  sharing_with, owns, has_plenty
+                                  sharing_with, owns, has_plenty, may_have_leaf
 
 All calls must come from one thread at a time.  Nodes are named by uuid everywhere outside; slots are
 for columns.
@@ -352,6 +352,10 @@ class HostTable:
     def owns(self, node: str, providers: Iterable[str]) -> bool:
         """Whether all of these are of the node's own tree, as far as it is known."""
         return node in self._of_node and self._row(node).providers.keys() >= set(providers)
+
+    def may_have_leaf(self, name: str) -> bool:
+        """False if no node ever told a leaf of this name."""
+        return self._base.may_have(name)
 
     def has_plenty(self, node: str, allocations: Allocations) -> bool:
         """Whether so much is left of these that no write can be one too many (``state/plenty.py``)."""

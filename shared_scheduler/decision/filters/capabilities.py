@@ -21,6 +21,8 @@ from shared_scheduler.state.view import HostView
 SCOPE = "capabilities"
 #: attributes that hosts of one kind of hypervisor have in common
 OF_ITS_KIND = frozenset({"hypervisor_type", "hypervisor_version", "supported_instances", "cpu_info"})
+#: statistics that own claims are counted among, told or not
+COUNTED = frozenset({"num_instances", "io_workload"})
 ADDRESS_BITS = "hw:maxphysaddr_bits"
 
 
@@ -70,7 +72,11 @@ class ComputeCapabilitiesFilter(NativeFilter):
         if not wanted:
             return None
         alike = tuple(one for one in wanted if one.path[0] in OF_ITS_KIND)
-        others = tuple(one for one in wanted if one.path[0] not in OF_ITS_KIND)
+        others = tuple(
+            one
+            for one in wanted
+            if one.path[0] not in OF_ITS_KIND and not _is_nowhere(look.table, one)
+        )
         of_kind = self._by_kind(look, alike) if alike else None
         of_row = self._by_row(look, others) if others else None
         if of_kind is None or of_row is None:
@@ -93,11 +99,19 @@ class ComputeCapabilitiesFilter(NativeFilter):
         return {}
 
 
-def _test_named(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
-    """As ``_test``, without a view of hosts that have none of what is optional.
+def _is_nowhere(table: HostTable, one: Wanted) -> bool:
+    """Whether no host can have it, and need not.
 
     Flavors have extra specs for aggregates, which this filter looks for on hosts all the same.
     """
+    name = one.path[0]
+    if not one.optional or is_attribute(name) or name in COUNTED:
+        return False
+    return not table.may_have_leaf(STATS + name)
+
+
+def _test_named(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
+    """As ``_test``, without a view of hosts that have none of what is optional."""
     test = _test(table, wanted)
     if not all(one.optional and not is_attribute(one.path[0]) for one in wanted):
         return test

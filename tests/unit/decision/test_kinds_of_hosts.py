@@ -96,3 +96,14 @@ def test_a_host_that_joins_an_aggregate_is_asked_as_its_new_kind():
     assert decide(small_request()) == everybody - {"n02"}
     table.delete_aggregates([1])
     assert decide(small_request()) == everybody
+
+
+def test_no_host_is_asked_for_a_statistic_that_none_ever_told():
+    table = cloud("n00", "n01")
+    request = asking(ssd="fast")
+    decider = Decider(table, DecisionSettings(enabled_filters=("ComputeCapabilitiesFilter",)))
+    (asked,) = decider.stages(decider.look(request))[-1:]
+    assert asked.mask(decider.look(request)) is None
+    says(table, "n01", {"stats.ssd": "slow"})
+    mask = asked.mask(decider.look(request))
+    assert mask is not None and mask.tolist() == [True, False]
