@@ -144,6 +144,38 @@ def test_any_word_of_a_mute_agent_makes_it_speak_for_its_node_again() -> None:
     assert desk.table.freshness("node-1") is Freshness.FRESH
 
 
+def in_the_past(claim: Claim) -> Verdict:
+    """The word of an agent whose memory is lost and whose clock was set back."""
+    return Verdict(claim.claim_id, claim.node, 3, False, Reason("expired", {"epoch": 3}), 0)
+
+
+def test_an_agent_that_judges_in_an_epoch_of_the_past_is_asked_to_go_on_and_left_alone_until_then() -> None:
+    # given an agent that was followed in epoch 5, and has come back in epoch 3
+    desk = Desk().with_agents("node-1")
+    desk.hear(snapshot("node-1", epoch=5))
+    # when a claim shows that
+    effects = desk.hear(in_the_past(only_claim(desk.ask(request("a")))))
+    # then it is told which epoch to surpass, and gets no further claims
+    asks = [send.message for send in of_kind(ef.Send, effects) if isinstance(send.message, Resync)]
+    assert [(asked.node, asked.epoch) for asked in asks] == [("node-1", 5)]
+    assert desk.table.freshness("node-1") is Freshness.STALE
+    assert claims_in(desk.ask(request("b"))) == []
+    # until it has
+    desk.hear(snapshot("node-1", epoch=6))
+    assert desk.table.freshness("node-1") is Freshness.FRESH
+    assert only_claim(desk.ask(request("c"))).seen_epoch == 6
+
+
+def test_a_late_word_of_the_past_is_no_news_of_an_agent_that_has_gone_on() -> None:
+    desk = Desk().with_agents("node-1")
+    desk.hear(snapshot("node-1", epoch=5))
+    claim = only_claim(desk.ask())
+    desk.hear(snapshot("node-1", epoch=6))
+    effects = desk.hear(in_the_past(claim))
+    assert resyncs_in(effects) == []
+    assert desk.table.freshness("node-1") is Freshness.FRESH
+
+
 def test_a_node_whose_nova_compute_is_away_is_not_chosen() -> None:
     desk = Desk().with_agents("node-1", agent__ready=False)
     assert claims_in(desk.ask()) == []
