@@ -237,6 +237,17 @@ def test_a_nova_compute_that_ends_says_goodbye(compute: Compute, scheduler: Sche
     assert isinstance(scheduler.heard[-1], Goodbye)
 
 
+def test_its_last_word_is_that_nova_compute_takes_nothing_more(
+    compute: Compute, scheduler: Scheduler
+) -> None:
+    tracker = compute.start()
+    assert scheduler.leaf("agent.ready") is True
+
+    tracker.driver.cleanup_host(host=HOST)
+
+    assert scheduler.leaf("agent.ready") is False
+
+
 def test_a_service_that_is_started_again_is_heard_of_again(
     compute: Compute, scheduler: Scheduler
 ) -> None:
