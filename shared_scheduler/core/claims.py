@@ -140,7 +140,8 @@ class OpenClaim:
     began_s: float
     #: the version of the row that it was decided on
     seen: Version = DATABASES
-    judged_s: float | None = None  # when the verdict came
+    judged_s: float | None = None  # when the verdict came, and in which life of the agent
+    judged_epoch: int = 0
     writing_s: float | None = None  # when the write began, and when its answer came
     answered_s: float | None = None
     wanted: bool = True
@@ -295,7 +296,7 @@ class Claims:
             self._release_again(turn, verdict)
             return
         self._landed(claim)
-        claim.reason, claim.judged_s = verdict.reason, turn.now
+        claim.reason, claim.judged_s, claim.judged_epoch = verdict.reason, turn.now, verdict.epoch
         if verdict.accepted:
             claim.accepted = True
             self._table.accepted(claim.claim_id, verdict.epoch, verdict.reflected_sequence)

@@ -3,9 +3,9 @@
 
 A row of the table is as fresh as its window says, with two things on top that only the core knows:
 
-*mute*        The agent let a claim pass without a verdict.  Its row is stale (not chosen) until the
-              agent is heard again.  If that takes too long, the agent counts as silent although its
-              beats are not yet missed.
+*mute*        The agent let a claim pass without a verdict, or judged it in an epoch of the past.  Its
+              row is stale (not chosen) until the agent is heard again.  If that takes too
+              long, the agent counts as silent although its beats are not yet missed.
 *quarantine*  The node refused several claims in a row.  It is not chosen for a while.
 
 =============================  ============  ====================================================
@@ -367,16 +367,32 @@ class Nodes:
         self.quarantined = self.quarantined - {node}
 
     def mute(self, turn: Turn, node: str) -> None:
-        """Its agent let a claim without a verdict: ask it to speak, and leave it alone until then."""
+        """Its agent let a claim without a verdict: ask it to speak."""
         self.counters["verdicts_missed"] += 1
         known = self._nodes.get(node)
-        if known is None or known.mute:
+        if known is not None:
+            self._leave_alone(turn, known, ResyncWish(0, 0))
+
+    def in_the_past(self, turn: Turn, node: str, epoch: int) -> None:
+        """Its agent judged a claim, decided on in ``epoch``, in an earlier one: its memory is lost.
+
+        Nobody believes what it says now, and it refuses what is decided on what it said before: ask it
+        to go on above ``epoch`` (``compute_agent/epochs.py``), if that is still what we follow.
+        """
+        known = self._nodes.get(node)
+        if known is not None and known.window.epoch == epoch:
+            self.counters["epochs_of_the_past"] += 1
+            self._leave_alone(turn, known, ResyncWish(epoch, 0))
+
+    def _leave_alone(self, turn: Turn, known: Node, wish: ResyncWish) -> None:
+        """Ask, and give it no claims until it is heard."""
+        if known.mute:
             return
         known.mute = True
-        self._timers.set(("mute", node), turn.now + self._settings.silent_after_timeout_s)
+        self._timers.set(("mute", known.node), turn.now + self._settings.silent_after_timeout_s)
         self._show(known)
         if self._bucket.take(turn.now):
-            self._ask(turn, known, ResyncWish(0, 0))
+            self._ask(turn, known, wish)
 
     def on_mute_timer(self, turn: Turn, node: str) -> None:
         """It still says nothing: from now on its agent does not speak for it."""

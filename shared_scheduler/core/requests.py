@@ -305,6 +305,8 @@ class Requests:
         if ending == ClaimState.REFUSED:
             seat.out[node] = claim.reason or Reason("refused")
             self._nodes.refused(turn, node, seat.out[node])
+            if claim.judged_epoch < claim.seen.epoch:
+                self._nodes.in_the_past(turn, node, claim.seen.epoch)
         elif ending == ClaimState.TIMED_OUT:
             seat.out[node] = Reason(NO_VERDICT)
             self._nodes.mute(turn, node)

@@ -161,6 +161,7 @@ def test_an_agent_that_judges_in_an_epoch_of_the_past_is_asked_to_go_on_and_left
     assert desk.table.freshness("node-1") is Freshness.STALE
     assert claims_in(desk.ask(request("b"))) == []
     # until it has
+    desk.wait(0.1)
     desk.hear(snapshot("node-1", epoch=6))
     assert desk.table.freshness("node-1") is Freshness.FRESH
     assert only_claim(desk.ask(request("c"))).seen_epoch == 6
