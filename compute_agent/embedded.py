@@ -47,6 +47,8 @@ REMOVED = ("remove_node", "clean_compute_node_cache")
 METHODS = (UPDATED, MOVE_DROPPED, *REMOVED)
 #: What its agents call themselves in ``agent.mode``.
 MODE = "embedded"
+#: Why nothing is accepted any more while it ends.
+ENDED = "nova-compute ends"
 #: How long ``stop`` waits for the agent's thread.
 JOIN_S = 10.0
 
@@ -151,8 +153,9 @@ class EmbeddedAgent:
         self._wait()
 
     def stop(self) -> None:
-        """Say goodbye and end the thread."""
+        """Say that nova-compute takes nothing more, say goodbye, and end the thread."""
         self._ended = True
+        self._agent.tap_lost(ENDED)
         self._agent.stop()
         self._thread.join(JOIN_S)
 
