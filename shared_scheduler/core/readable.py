@@ -28,6 +28,8 @@ from shared_scheduler.state.providers import MalformedProviderError, Provider
 
 #: numbers beyond this are none of a node (columns are 64 bit, and amounts are multiplied)
 NUMBER_MAX: Final = 2**40
+#: size in KiB, total, reserved
+PAGE_FACTS: Final = 3
 #: as many decimal digits
 DIGITS_MAX: Final = 12
 
@@ -113,9 +115,21 @@ def _is_cells(value: Any) -> bool:
         isinstance(cell, Mapping)
         and _is_number(cell.get("id"))
         and _is_number(cell.get("memory"))
-        and isinstance(cell.get("cpuset"), list | tuple)
+        and _are_numbers(cell.get("cpuset"))
+        and _are_numbers(cell.get("pcpuset"))
+        and _are_lists_of_numbers(cell.get("siblings"))
+        and _are_lists_of_numbers(cell.get("mempages"))
+        and all(len(page) == PAGE_FACTS for page in cell["mempages"])
         for cell in value
     )
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
+
+
+def _are_lists_of_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_are_numbers, value))
 
 
 def _is_provider(name: str, value: Any, before: Leaf | None) -> bool:

@@ -23,6 +23,9 @@ from shared_scheduler.state.table import HostTable
 #: masks kept; the one that was made first goes first
 MASKS_MAX = 1024
 
+#: rows that are asked one by one where all can be asked at once
+ONE_BY_ONE_MAX = 32
+
 #: texts of requests whose meaning is kept
 TEXTS_MAX = 512
 
@@ -68,18 +71,26 @@ class MaskCache:
         make_test: Callable[[], RowTest],
         *,
         static: bool = True,
+        every: Callable[[], BoolArray] | None = None,
     ) -> BoolArray:
         """A mask of a test in Python, run on the rows that changed since it was last run.
 
-        ``static`` tells that the test looks at rarely changing things only (``static_at``).
+        ``static`` tells that the test looks at rarely changing things only (``static_at``).  ``every``
+        answers for all slots at once, which is cheaper where many changed.
         """
-        return self._up_to_date(table, key, make_test, static, np.dtype(np.bool_))
+        return self._up_to_date(table, key, make_test, static, np.dtype(np.bool_), every=every)
 
     def kinds(
-        self, table: HostTable, key: Hashable, kinds: Kinds, make_test: Callable[[], RowTest]
+        self,
+        table: HostTable,
+        key: Hashable,
+        kinds: Kinds,
+        make_test: Callable[[], RowTest],
+        *,
+        static: bool = True,
     ) -> BoolArray:
         """As ``rows``, of a test that hosts of one kind answer alike: one of them is asked."""
-        return self._up_to_date(table, key, make_test, True, np.dtype(np.bool_), kinds)
+        return self._up_to_date(table, key, make_test, static, np.dtype(np.bool_), kinds)
 
     def numbers(
         self,
@@ -127,6 +138,7 @@ class MaskCache:
         static: bool,
         dtype: np.dtype[Any],
         kinds: Kinds | None = None,
+        every: Callable[[], BoolArray] | None = None,
     ) -> Array:
         newest = table.static_generation if static else table.generation
         kept = self._kept.get(key)
@@ -134,12 +146,18 @@ class MaskCache:
             kept = _Kept(np.zeros(0, dtype=dtype), 0, make_answer())
             self._keep(key, kept)
         if kept.generation < newest:
-            self._refresh(table, kept, static, kinds)
+            self._refresh(table, kept, static, kinds, every)
             kept.generation = newest
         return kept.array
 
     @staticmethod
-    def _refresh(table: HostTable, kept: _Kept, static: bool, kinds: Kinds | None) -> None:
+    def _refresh(
+        table: HostTable,
+        kept: _Kept,
+        static: bool,
+        kinds: Kinds | None,
+        every: Callable[[], BoolArray] | None,
+    ) -> None:
         columns = table.columns
         high = columns.high
         if len(kept.array) < high:
@@ -148,7 +166,10 @@ class MaskCache:
             kept.array = grown
         at = columns.static_at if static else columns.changed_at
         changed = np.flatnonzero(at.array[:high] > kept.generation)
-        if kinds is None:
+        is_new = not kept.generation
+        if every is not None and (is_new or len(changed) > ONE_BY_ONE_MAX):
+            kept.array = every()
+        elif kinds is None:
             kept.array[changed] = _answers(table, kept, changed)
         else:
             kept.array[changed] = _answers_of_kinds(table, kept, changed, kinds)

@@ -87,6 +87,7 @@ class BaseWriter:
         self._writer.static(row)
         self._writer.providers(row)
         self._writer.pools(row)
+        self._writer.cells(row)
         self._writer.numbers(row)
 
     def apply(
@@ -215,6 +216,8 @@ class BaseWriter:
             self._writer.providers(row)
         if touched & Touch.STATIC:
             self._writer.static(row)
+        if touched & _CELLS:
+            self._writer.cells(row)
 
 
 def _put_late(row: Row, names: tuple[str, ...], leaves: Mapping[str, Leaf]) -> bool:
@@ -249,3 +252,4 @@ def _put_generation(row: Row, name: str, value: Leaf) -> bool:
 
 _MAY_BE_SHARED = Touch.STATIC | Touch.PROVIDERS
 _NUMBERS = Touch.MOVED | Touch.NUMBERS
+_CELLS = Touch.NUMA | Touch.STATIC | Touch.NUMBERS

@@ -31,6 +31,7 @@ import numpy as np
 
 from shared_scheduler.state.columns import BitColumns, Column, ColumnSet, FloatArray, IntArray
 from shared_scheduler.state.kinds import Kinds
+from shared_scheduler.state.numa_columns import NumaColumns
 from shared_scheduler.state.row import CLOSED_CODES, CODE_OF_CLOSED, Closed
 
 #: columns of which it is known whether all hosts hold the same value
@@ -94,6 +95,8 @@ class HostColumns(ColumnSet):
         self.hypervisors = Kinds(self)
         #: hosts in the same host aggregates
         self.host_aggregates = Kinds(self)
+        self.devices = Kinds(self)
+        self.numa = NumaColumns(self)
         self.traits = BitColumns(self)
         self.aggregates = BitColumns(self)
         self.rooms: dict[str, RoomColumns] = {}
@@ -128,7 +131,7 @@ class HostColumns(ColumnSet):
         for rooms in self.rooms.values():
             rooms.put_units(slot, 1, 1)
             rooms.put_elsewhere(slot, False, -1)
-        for kinds in (self.hypervisors, self.host_aggregates):
+        for kinds in (self.hypervisors, self.host_aggregates, self.devices):
             kinds.clear(slot)
         super().clear(slot)
 

@@ -102,6 +102,12 @@ def raw_numbers(
     )
 
 
+def topology_ratios(node_leaves: Mapping[str, Any], ratios: DefaultRatios) -> tuple[float, float]:
+    """Over-commit of shared CPUs and of memory in a NUMA cell."""
+    get = node_leaves.get
+    return get("cn.cpu_allocation_ratio") or ratios.cpu, get("cn.ram_allocation_ratio") or ratios.ram
+
+
 def consumed_leaves(node_leaves: Mapping[str, Leaf], extra: Extra) -> dict[str, Leaf]:
     """The same consumption in terms of leaves; leaves that are not there stay away."""
     taken = {

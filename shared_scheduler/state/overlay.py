@@ -110,6 +110,8 @@ class Overlay:
         self._writer.numbers(row)
         if claim.topology is not None and claim.topology.devices:
             self._writer.pools(row)
+        if claim.topology is not None and claim.topology.cells:
+            self._writer.cells(row)
         if row.is_member(claim.consumer):
             self._members.add(claim.consumer, row.slot)
         else:

@@ -15,6 +15,7 @@ from shared_scheduler.state.late_numbers import LateNumbers
 from shared_scheduler.state.numbers import Extra
 from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
+from shared_scheduler.state.topology import TopologyTake
 
 
 class Freshness(StrEnum):
@@ -164,6 +165,10 @@ class Row:
     def version(self) -> Version:
         """Which state of the node the base is."""
         return Version(self.epoch, self.sequence)
+
+    def takes(self) -> list[TopologyTake]:
+        """What own outstanding claims take of NUMA cells and PCI pools, where the base does not show it."""
+        return [c.topology for c in self.claims.values() if c.topology and c.counts_numbers]
 
     def is_member(self, consumer: str) -> bool:
         """Whether it counts as an instance on this node, claims included."""

@@ -8,7 +8,14 @@ from typing import Any
 
 from shared_scheduler.state import leaves
 from shared_scheduler.state.host_columns import HostColumns
-from shared_scheduler.state.numbers import MIB_PER_GIB, DefaultRatios, raw_numbers, whole
+from shared_scheduler.state.numa_cells import has_threads, host_cells
+from shared_scheduler.state.numbers import (
+    MIB_PER_GIB,
+    DefaultRatios,
+    raw_numbers,
+    topology_ratios,
+    whole,
+)
 from shared_scheduler.state.pool import Pool
 from shared_scheduler.state.providers import Provider, providers_of
 from shared_scheduler.state.resources import Inventory, used_of
@@ -80,18 +87,30 @@ class RowWriter:
 
     def pools(self, row: Row) -> None:
         """Free PCI devices, own outstanding claims taken off."""
+        its = {name: leaf for name, leaf in row.leaves.items() if name.startswith(leaves.PCI)}
+        for take in row.takes():
+            take.add_to(its)
         free = sum(
             value
-            for name, value in row.leaves.items()
-            if name.startswith(leaves.PCI)
-            and isinstance(value, int)
-            and not name.startswith(leaves.PCI_STATIC)
+            for name, value in its.items()
+            if isinstance(value, int) and not name.startswith(leaves.PCI_STATIC)
         )
-        for claim in row.claims.values():
-            if claim.topology is not None and claim.counts_numbers:
-                free -= sum(claim.topology.devices.values())
         weight = PCI_DEVICES_MAX - min(free, PCI_DEVICES_MAX - 1)
         self._columns.put_tallied("pci_weight", row.slot, weight)
+        self._columns.devices.put(row.slot, repr(its))
+
+    def cells(self, row: Row) -> None:
+        """NUMA cells, own outstanding claims taken off."""
+        known, numa = row.leaves, self._columns.numa
+        if leaves.NUMA_STATIC not in known:
+            numa.clear(row.slot)
+            return
+        takes = row.takes()
+        found = dict(known) if takes else known
+        for take in takes:
+            take.add_to(found)
+        cpu, ram = topology_ratios(known, self._ratios)
+        numa.put(row.slot, host_cells(found), has_threads(known), cpu, ram)
 
     def static(self, row: Row) -> None:
         """What is rare and no provider."""

@@ -16,6 +16,7 @@ class Touch:
     PROVIDERS = 4  # the mirror of the provider tree
     STATIC = 8  # anything else that changes rarely
     READY = 16  # whether the agent takes claims
+    NUMA = 64  # what is free of NUMA cells
     NUMBERS = 32  # what those are counted against: all numbers are derived anew
 
 
@@ -44,7 +45,7 @@ _PREFIXES = (
     (leaves.PCI_STATIC, Touch.STATIC | Touch.POOLS),
     (leaves.PCI, Touch.POOLS),
     (leaves.NUMA_STATIC, Touch.STATIC),
-    (leaves.NUMA, Touch.NOTHING),
+    (leaves.NUMA, Touch.NUMA),
 )
 
 

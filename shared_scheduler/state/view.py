@@ -64,7 +64,7 @@ class HostView:
         """Effective leaves (``state/leaves.py``), own outstanding claims consumed."""
         row = self._row
         found = row.leaves if row.extra is None else consumed_leaves(row.leaves, row.extra)
-        takes = [c.topology for c in row.claims.values() if c.topology and c.counts_numbers]
+        takes = row.takes()
         if takes:
             found = dict(found)
             for take in takes:

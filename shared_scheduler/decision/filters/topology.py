@@ -5,21 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from shared_scheduler.decision.filters.base import NativeFilter
 from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowTest
+from shared_scheduler.decision.topology_columns import all_may_fit, is_simple
 from shared_scheduler.decision.topology_request import TopologyAsk
 from shared_scheduler.decision.topology_screen import (
     Ratios,
     cells_may_fit,
     devices_may_fit,
-    has_threads,
-    host_cells,
 )
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state import leaves as names
 from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.numbers import DefaultRatios
+from shared_scheduler.state.numa_cells import has_threads, host_cells
+from shared_scheduler.state.numa_columns import NO_TOPOLOGY, ODD
+from shared_scheduler.state.numbers import topology_ratios
 from shared_scheduler.state.row import Row
 from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.view import HostView, pools_of
@@ -36,11 +39,14 @@ class NUMATopologyFilter(NativeFilter):
         if not look.request.has_numa and not needs_threads:
             return None
         ask = look.ask if look.request.has_numa else None
+        test = _cells_test(look, ask, needs_threads)
+        simple = ask is None or is_simple(ask)
         return look.masks.rows(
             look.table,
             (self.code, ask, needs_threads),
-            lambda: _cells_test(look, ask, needs_threads),
+            lambda: test,
             static=False,
+            every=(lambda: _all_cells(look, ask, needs_threads, test)) if simple else None,
         )
 
     def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
@@ -82,21 +88,33 @@ def _cells_test(look: Look, ask: TopologyAsk | None, needs_threads: bool) -> Row
         if ask is None:
             return True
         leaves = _effective(table, row)
-        return cells_may_fit(ask, host_cells(leaves), _ratios(leaves, table.ratios))
+        ratios = Ratios(*topology_ratios(leaves, table.ratios))
+        return cells_may_fit(ask, host_cells(leaves), ratios)
 
     return test
+
+
+def _all_cells(
+    look: Look, ask: TopologyAsk | None, needs_threads: bool, test: RowTest
+) -> BoolArray:
+    """As the test of each row, from columns; rows that do not fit into columns are tested."""
+    numa, high, table = look.columns.numa, look.high, look.table
+    cells, threads = numa.cells.array[:high], numa.threads.array[:high]
+    if ask is None:
+        passes: BoolArray = (cells == NO_TOPOLOGY) | threads
+    else:
+        passes = all_may_fit(ask, numa, high)
+        if needs_threads:
+            passes &= threads
+    for slot in np.flatnonzero(cells == ODD).tolist():
+        row = table.row(slot)
+        passes[slot] = row is not None and test(row)
+    return passes
 
 
 def _effective(table: HostTable, row: Row) -> Mapping[str, Leaf]:
     """A view is made where own claims must be taken off only."""
     return table.view_at(row.slot).leaves if row.claims else row.leaves
-
-
-def _ratios(leaves: Mapping[str, Leaf], defaults: DefaultRatios) -> Ratios:
-    ram = leaves.get("cn.ram_allocation_ratio") or defaults.ram
-    cpu = leaves.get("cn.cpu_allocation_ratio") or defaults.cpu
-    assert isinstance(ram, int | float) and isinstance(cpu, int | float)
-    return Ratios(cpu, ram)
 
 
 class PciPassthroughFilter(NativeFilter):
@@ -109,9 +127,10 @@ class PciPassthroughFilter(NativeFilter):
         if not look.request.has_pci:
             return None
         devices, table = look.ask.devices, look.table
-        return look.masks.rows(
+        return look.masks.kinds(
             table,
             (self.code, devices),
+            look.columns.devices,
             lambda: lambda row: devices_may_fit(devices, pools_of(_effective(table, row))),
             static=False,
         )
