@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each nova-compute of a real cloud is its own agent: one process less, and it lives and dies with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud import moves
+from tools.realcloud.catalog import Flavor
+from tools.realcloud.cloud import Cloud
+
+pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time to restart computes
+
+HOSTS = {"c1", "c2", "c3"}
+LARGE = Flavor("m800", ram_mb=800)
+AUDIT_S = 10
+"""nova-compute's audit: the source of a move counts the server until its next one."""
+
+SETTLE_S = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def embedded(cloud: Cloud) -> None:
+    truth.begin(cloud, schedulers=2, agents="embedded", update_resources_interval_s=AUDIT_S)
+    cloud.add_flavor(LARGE)
+
+
+@pytest.fixture(autouse=True)
+def whole(cloud: Cloud) -> None:
+    cloud.reset()
+    truth.wait_fresh(cloud, HOSTS)
+
+
+def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Cloud) -> None:
+    assert cloud.names("agent") == []
+    grows, moves_on, _ = cloud.boot(3, parallel=3)
+    hosts = cloud.wait_active([grows, moves_on])
+
+    grown = moves.act(cloud, grows, moves.resize(cloud.flavor_id(LARGE.name)))
+    assert grown.ok and grown.host != hosts[grows], grown
+    assert moves.act(cloud, grows, moves.CONFIRM).ok
+    moved = moves.act(cloud, moves_on, moves.live_migrate())
+    assert moved.ok and moved.host != hosts[moves_on], moved
+
+    assert cloud.allocations(grows)[str(grown.host)]["MEMORY_MB"] == LARGE.ram_mb
+    assert set(cloud.allocations(moves_on)) == {moved.host}
+    truth.assert_true_everywhere(cloud, SETTLE_S)
+
+
+def test_one_that_was_killed_takes_nothing_until_it_is_back(cloud: Cloud) -> None:
+    cloud.kill("c1")  # its agent with it: whoever asks it gets no answer
+
+    placed = cloud.wait_active(cloud.boot(6, parallel=6))
+    assert sorted(placed.values()) == ["c2"] * 3 + ["c3"] * 3
+
+    cloud.start("c1")
+    truth.wait_fresh(cloud, HOSTS)
+    assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c1"}
+    truth.assert_true_everywhere(cloud, SETTLE_S)
+
+
+def test_one_that_is_stopped_says_goodbye_and_is_heard_when_it_is_back(cloud: Cloud) -> None:
+    before = truth.counter(cloud, "received_goodbye")
+
+    cloud.stop("c2")
+    cloud.wait(
+        lambda: truth.counter(cloud, "received_goodbye") == before + 2,
+        "both schedulers to be told",
+        SETTLE_S,
+    )
+
+    cloud.start("c2")
+    truth.wait_fresh(cloud, HOSTS)
+    assert sorted(cloud.wait_active(cloud.boot(9, parallel=3)).values()) == sorted([*HOSTS] * 3)
+    truth.assert_true_everywhere(cloud, SETTLE_S)
