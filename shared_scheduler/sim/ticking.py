@@ -14,7 +14,7 @@ LEAST_PAUSE_S = 0.0001
 class Ticking:
     """Calls ``tick`` when ``deadline_s`` says so (in the world's time).
 
-    ``look`` after each step of the machine, and when its clock jumped.  While its process is stopped,
+    ``look`` after each step of the machine, that of a tick too, and when its clock jumped.  While its process is stopped,
     it ``rest``s.
     """
 
@@ -52,4 +52,3 @@ class Ticking:
             return
         self._at_s = float("inf")
         self._tick()
-        self.look()
