@@ -14,8 +14,8 @@ LEAST_PAUSE_S = 0.0001
 class Ticking:
     """Calls ``tick`` when ``deadline_s`` says so (in the world's time).
 
-    ``look`` after each step of the machine, that of a tick too, and when its clock jumped.  While its process is stopped,
-    it ``rest``s.
+    ``look`` after each step of the machine, that of a tick too, and when its clock jumped.  While its
+    process is stopped, it ``rest``s.
     """
 
     def __init__(self, agenda: Agenda, deadline_s: Callable[[], float | None], tick: Callable[[], None]) -> None:
