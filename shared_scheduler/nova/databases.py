@@ -7,7 +7,7 @@ cell's URL (templates, TLS, retries) holds here too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from oslo_utils import timeutils
 
 from shared_scheduler.core.events import AggregateFacts
 from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.instance_images import queries, with_images
 from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 
 CONF = nova.conf.CONF
@@ -94,6 +95,14 @@ class NovaCellDatabase(_NovaEngine, CellDatabase):
     def _engine(self) -> Any:  # type: ignore[override]
         with nova_context.target_cell(nova_context.get_admin_context(), self._mapping()) as target:
             return main_database.get_engine(context=target)
+
+    def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
+        """Records of nodes, with the images of their instances where a weigher wants to know."""
+        found = super().nodes(uuids)
+        if not CONF.filter_scheduler.image_props_weight_multiplier:
+            return found
+        wanted = queries({row["host"] for row in found})
+        return with_images(found, (row for query in wanted for row in self._read(query)))
 
     def rows(self, query: Any) -> list[tuple[Any, ...]]:
         """The rows of a query of the caller's.

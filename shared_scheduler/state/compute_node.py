@@ -44,6 +44,9 @@ PLAIN_COLUMNS = (
 #: Columns that are read for other leaves.
 JSON_COLUMNS = ("host_ip", "supported_instances", "stats", "numa_topology", "pci_stats")
 
+#: no column: leaves of ``state/image_properties.py``, where they were read along with the record
+IMAGE_COUNTS = "image_counts"
+
 
 def leaves_from_compute_node(row: Mapping[str, Any]) -> dict[str, Leaf]:
     """``cn.*``, ``stats.*``, ``numa.*`` and ``pci.*`` leaves of one record.
@@ -60,6 +63,7 @@ def leaves_from_compute_node(row: Mapping[str, Any]) -> dict[str, Leaf]:
     found.update({leaves.STATS + key: value for key, value in stats.items()})
     found.update(numa_leaves(row.get("numa_topology")))
     found.update(pci_leaves(row.get("pci_stats")))
+    found.update(row.get(IMAGE_COUNTS) or {})
     return found
 
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import datetime
+import uuid
+from typing import Any
 
 import pytest
 from nova import context, objects
@@ -12,8 +14,11 @@ from oslo_utils import timeutils
 
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.service.databases import DatabaseError
+from shared_scheduler.state.compute_node import leaves_from_compute_node
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
+
+NODE = "11111111-0000-4000-8000-000000000001"
 
 
 def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(databases: None) -> None:
@@ -34,6 +39,42 @@ def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(databas
         assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
     finally:
         timeutils.clear_time_override()
+
+
+def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them(
+    databases: None, conf: Any
+) -> None:
+    # given a host with two servers of one image, and one that is deleted
+    with context.target_cell(admin(), cell1()) as target:
+        node = objects.ComputeNode(
+            target, uuid=NODE, host="cmp1", hypervisor_hostname="node1", vcpus=1, memory_mb=1, local_gb=1,
+            vcpus_used=0, memory_mb_used=0, local_gb_used=0, hypervisor_type="fake", hypervisor_version=1,
+            cpu_info="{}",
+        )  # fmt: skip
+        node.create()
+        kept = {"image_os_distro": "debian", "image_hw_qemu_guest_agent": "yes", "image_min_ram": "1"}
+        servers = [_server(target, node, kept) for _ in range(3)]
+        servers[0].destroy()
+    [cell] = [each for each in NovaApiDatabase().cells() if each.schedulable]
+
+    def images() -> dict[str, Any]:
+        [row] = NovaCellDatabase(cell).nodes()
+        return {name: n for name, n in leaves_from_compute_node(row).items() if name.startswith("image.")}
+
+    # then they are not asked for
+    assert images() == {}
+    # unless a weigher wants them
+    conf.set_override("image_props_weight_multiplier", 1.0, group="filter_scheduler")
+    assert images() == {"image.os_distro=debian": 2, "image.hw_qemu_guest_agent=True": 2}
+
+
+def _server(target: Any, node: Any, system_metadata: dict[str, str]) -> Any:
+    made = objects.Instance(
+        target, uuid=str(uuid.uuid4()), host="cmp1", node="node1", compute_id=node.id, project_id="p", user_id="u",
+        system_metadata=system_metadata,
+    )  # fmt: skip
+    made.create()
+    return made
 
 
 def test_a_connection_that_is_not_set_names_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
