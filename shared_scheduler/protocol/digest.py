@@ -55,8 +55,9 @@ def digest_of(
 ) -> int:
     """The digest of a whole node, computed from nothing."""
     digest = 0
-    for name, value in leaves.items():  # most entries by far, and most of them plain
-        digest ^= _hash_plain(LEAF, name, value) if type(value) in _PLAIN else leaf_hash(name, value)
+    for name, value in leaves.items():
+        if value is not None:
+            digest ^= _hash(LEAF, name, value)
     for uuid, consumer in consumers.items():
         digest ^= consumer_hash(uuid, consumer)
     for claim_id, claimed in claims.items():
