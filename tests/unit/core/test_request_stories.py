@@ -7,7 +7,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.protocol.messages import Increment
+from shared_scheduler.protocol.messages import Hello, Increment, Role, Snapshot
 from tests.unit.core.desk import (
     CELL,
     Desk,
@@ -21,6 +21,7 @@ from tests.unit.core.desk import (
     releases_in,
     request,
     resyncs_in,
+    snapshot,
     taken,
 )
 
@@ -213,3 +214,15 @@ def test_placement_stays_away_then_a_clear_failure_and_the_cleanup_goes_on() -> 
     third = only(ef.DeleteAllocation, desk.wait(0.5))
     assert releases_in(desk.deleted(third)) == [claim.claim_id]
     desk.idle()
+
+
+@pytest.mark.parametrize("known", [[], [snapshot("node-1", epoch=3)]], ids=["databases", "an earlier life"])
+def test_a_claim_names_the_life_that_its_agent_began_while_placement_was_asked(known: list[Snapshot]) -> None:
+    """Without it, a copy of the claim could begin again in the next one."""
+    desk = Desk().without_agents("node-1")
+    desk.hear(*known)
+    ask = only(ef.AskCandidates, desk.ask(request(flat=False)))
+    desk.hear(Hello(Role.AGENT, "ssched.agent.host-1", 5, "node-1", "host-1"))
+    found = ev.Candidate(taken("node-1"), {"": ("node-1",)})
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,))))
+    assert (claim.seen_epoch, claim.seen_sequence) == (5, 0)
