@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole cloud on a RabbitMQ 4 that refuses what it will drop: Nova's queues and ours are durable or exclusive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.functional import truth
+from tools.realcloud.brokers import rabbitmq_4
+from tools.realcloud.cloud import Cloud
+
+pytestmark = pytest.mark.timeout(1800)
+
+HOSTS = {"c1", "c2", "c3"}
+#: Nova's own queues are transient and open to all, unless it is told otherwise.
+NOVA = {"oslo_messaging_rabbit": {"rabbit_quorum_queue": "true", "rabbit_transient_quorum_queue": "true"}}
+BROKER = {
+    "deprecated_features.permit.transient_nonexcl_queues": "false",
+    "deprecated_features.permit.global_qos": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    data: Path = tmp_path_factory.mktemp("cloud")
+    cloud = Cloud(data, say=print)
+    try:
+        cloud.up(schedulers=2, rabbitmq=rabbitmq_4(), rabbitmq_options=BROKER, nova_options=NOVA)
+        truth.wait_fresh(cloud, HOSTS)
+        yield cloud
+    finally:
+        cloud.down()
+
+
+def test_servers_boot(strict: Cloud) -> None:
+    placed = strict.wait_active(strict.boot(6, parallel=3))
+
+    assert len(placed) == 6
+    truth.assert_true_everywhere(strict)
+
+
+def test_servers_boot_again_after_the_broker_was_killed(strict: Cloud) -> None:
+    strict.reset()
+    strict.kill("rabbitmq")
+    strict.start("rabbitmq")
+    strict.wait_listening()
+
+    truth.boot_until_active(strict, timeout_s=180)
+    truth.wait_fresh(strict, HOSTS, timeout_s=180)
+    truth.assert_true_everywhere(strict, wait_s=90)
