@@ -109,7 +109,10 @@ class ClaimState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a claim wants: one consumer on one node.  ``by_agent`` tells who judges it first."""
+    """What a claim wants: one consumer on one node.  ``by_agent`` tells who judges it first.
+
+    ``epoch`` is the life of that agent: it may have begun after the host was chosen.
+    """
 
     node: str
     cell: str
@@ -127,6 +130,7 @@ class Intent:
     deadline_s: float
     #: what it takes of NUMA cells and PCI pools, as far as the judge knows
     take: TopologyTake | None = None
+    epoch: int = 0
 
 
 @dataclass(slots=True)
@@ -213,7 +217,7 @@ class Claims:
         claim_id = f"{self._prefix}-{self.begun}"
         state = ClaimState.CLAIMING if intent.by_agent else ClaimState.WRITING
         claim = OpenClaim(claim_id, owner, intent, state, turn.now)
-        claim.seen = self._table.version(intent.node)
+        claim.seen = max(self._table.version(intent.node), Version(intent.epoch, 0))
         self._open[claim_id] = claim
         self._assume(claim)
         if intent.by_agent:

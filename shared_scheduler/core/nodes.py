@@ -156,6 +156,10 @@ class Nodes:
         known = self._nodes.get(node)
         return known is not None and self._freshness_of(known) in BY_AGENT
 
+    def epoch_of(self, node: str) -> int:
+        """The life of the agent that claims for this node go to; 0 where none speaks for it."""
+        return self._nodes[node].window.epoch if self.agent_speaks_for(node) else 0
+
     # -- messages
 
     def receive(self, turn: Turn, cell: str, message: NodeMessage) -> None:

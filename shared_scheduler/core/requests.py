@@ -225,6 +225,7 @@ class Requests:
             request_id=request.request_id,
             deadline_s=work.deadline_s,
             take=plan.take,
+            epoch=self._nodes.epoch_of(choice.node),
         )
 
     def _ask(self, turn: Turn, work: Work, seat: Seat, question: Question) -> None:
