@@ -158,6 +158,22 @@ def test_an_agent_looks_when_others_have_written_to_its_providers(
     assert site.rows[own][f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
 
 
+def test_a_tree_that_has_grown_is_read_by_its_agent_alone(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    # given somebody who has put a provider below an agent's node
+    own = site.agent(nova.compute("cmp-1", world.provider()))
+    site.refuse()
+    site.decide()
+    child = world.provider(parent=own)
+    world.http.calls.clear()
+    # when
+    assert [type(event) for event in site.decide()] == [NodeDoubted]
+    # then the row has it, and it was not read twice for that
+    assert f"rp.{child}" in site.rows[own]
+    assert world.http.calls.count(("GET", f"/resource_providers/{child}/inventories")) == 1
+
+
 def test_an_agent_that_does_not_look_holds_up_one_decision_and_not_the_next(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
