@@ -75,6 +75,12 @@ class PlacementMirror:
         roots = {swept[uuid][2] for uuid in changed}
         return frozenset(roots | {before[uuid][2] for uuid in before.keys() - swept.keys()})
 
+    def tree_of(self, root: str) -> frozenset[str]:
+        """The providers of a tree at the last sweep; looks at all that were swept."""
+        with self._lock:
+            swept = self._swept
+        return frozenset(uuid for uuid, (_, _, own) in swept.items() if own == root)
+
     def read(self, node: str) -> Tree:
         """The tree of one node as it is now; empty if Placement does not know it."""
         tree = Tree()

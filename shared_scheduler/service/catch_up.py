@@ -224,34 +224,43 @@ class CatchUp:
 
     def _compare(self, nodes: set[str]) -> bool:
         """Have the agents of these look whose providers are not as they say; whether there were any."""
-        doubted = {}
+        doubted: dict[str, Callable[[], bool]] = {}
         now_s = self._clock()
         asked = (node for node in nodes if self._left_alone_until_s.get(node, 0.0) <= now_s)
         for node in sorted(filter(self._agent_speaks_for, asked)):
-            tree = doubted[node] = self._mirror.read(node)
+            agrees = self._agreement(node)
             self._moved.discard(node)
-            if self._says(node, tree):
-                del doubted[node]
-            else:
+            if not agrees():
+                doubted[node] = agrees
                 self._submit(NodeDoubted(node, "Placement shows other providers"))
         self._wait_for(doubted)
         return bool(doubted)
 
-    def _wait_for(self, doubted: dict[str, Tree]) -> None:
+    def _agreement(self, node: str) -> Callable[[], bool]:
+        """What tells whether the row has the providers that Placement has.  A tree that has grown or
+        shrunk is seen without reading it: that is its agent's to do, and costs some calls a provider."""
+        there = {PROVIDER + uuid for uuid in self._mirror.tree_of(node)}
+        if self._providers_of(node).keys() != there:
+            return lambda: self._providers_of(node).keys() == there
+        return partial(self._says, node, self._mirror.read(node))
+
+    def _wait_for(self, doubted: dict[str, Callable[[], bool]]) -> None:
         """Until these agents have looked; who takes too long holds up no further decision."""
         until_s = self._clock() + AGENT_LOOKS_S
-        while (late := [one for one in doubted.items() if not self._says(*one)]) and (
+        while (late := [node for node, agrees in doubted.items() if not agrees()]) and (
             self._clock() < until_s
         ):
             self._glance.wait(GLANCE_S)
-        for node, _ in late:
+        for node in late:
             self._left_alone_until_s[node] = self._clock() + AGENT_LEFT_ALONE_S
 
     def _says(self, node: str, tree: Tree) -> bool:
         """Whether the node's row has the providers of this tree."""
+        return _content(self._providers_of(node)) == _content(tree.leaves)
+
+    def _providers_of(self, node: str) -> dict[str, Leaf]:
         row = self._leaves_of(node)
-        ours = {name: leaf for name, leaf in row.items() if name.startswith(PROVIDER)}
-        return _content(ours) == _content(tree.leaves)
+        return {name: leaf for name, leaf in row.items() if name.startswith(PROVIDER)}
 
     def _sweep(self) -> bool:
         self._moved |= self._mirror.sweep()
