@@ -10,6 +10,7 @@ from shared_scheduler.protocol.messages import Increment, Resync
 from tests.unit.core.desk import (
     Desk,
     Picky,
+    claims_in,
     node_read,
     of_kind,
     only,
@@ -80,6 +81,22 @@ def test_a_place_in_a_cell_or_a_device_may_come_free_like_any_other() -> None:
 def test_no_host_for_reasons_that_placement_knows_nothing_of_fails_at_once() -> None:
     desk = Desk(Picky("node-1")).with_agents("node-1")
     assert only(ef.Fail, desk.ask()).code == ef.FailureCode.NO_VALID_HOST
+
+
+def test_a_host_whose_agent_is_late_for_another_request_is_waited_for() -> None:
+    # given a busy agent that let the claim of another request without a verdict: nobody chooses its node
+    desk = Desk(verdict_timeout_s=3.0).with_agents("node-1")
+    desk.ask(request("other"))
+    [first] = of_kind(ef.AskFitting, desk.wait(3.1))
+    desk.give(ev.FittingAnswered(first.ask_id, frozenset()))
+
+    # when a request finds nothing else, its "no" is checked
+    ask = only(ef.AskFitting, desk.ask(request("server-2", queries=("resources=VCPU:1",))))
+    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"})))
+
+    # then it is placed when the agent speaks again
+    [claim] = claims_in(desk.hear(snapshot("node-1", sequence=3)))
+    assert claim.consumer == "server-2"
 
 
 def test_requests_of_one_shape_share_one_question() -> None:
