@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-""" "No" is checked: before NoValidHost leaves because of what the mirror of Placement says, Placement
-is asked, and the rows of hosts that it says fit are read again.
+""" "No" is checked: before NoValidHost leaves because of what the mirror of Placement says, or of rows that
+are stale, Placement is asked, and the rows of hosts that it says fit are read again.
 
 The question costs Placement time for each fitting host, so it is bounded: one question in flight at a
 time, and each *shape* (the query strings) at most once within ``doubt_interval_s``.  Requests of the

@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No host is left.  ``stale_mirror``: some fell to what the mirror of Placement says."""
+    """No host is left.  ``stale_mirror``: some fell to what the mirror of Placement says, or are stale."""
 
     text: str
     stale_mirror: bool

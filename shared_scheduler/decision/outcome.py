@@ -15,6 +15,7 @@ from shared_scheduler.decision.pick import order
 from shared_scheduler.decision.record import DecisionCounts, Weighed
 from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
+from shared_scheduler.state.row import Closed
 
 #: hosts that a decision's counts name
 BEST_MAX = 5
@@ -97,8 +98,10 @@ class Decision:
 
     @property
     def stale_mirror(self) -> bool:
-        """Whether a host fell to what Placement may correct; no host at all is one that we miss."""
-        return not self.hosts or any(is_placements_word(code) for code in self.reasons)
+        """Whether a host fell to what Placement may correct, or to a row that its agent is about to tell
+        anew; no host at all is one that we miss."""
+        codes = self.reasons
+        return not self.hosts or Closed.STALE in codes or any(map(is_placements_word, codes))
 
     @property
     def filtered(self) -> bool:
