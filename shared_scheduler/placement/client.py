@@ -184,10 +184,6 @@ class PlacementClient:
         _data(reply)
         return True
 
-    def generation(self, provider: str) -> int:
-        """Grows with each change of the provider or of what is allocated from it."""
-        return int(self._get(f"/resource_providers/{provider}")["generation"])
-
     def inventories(self, provider: str) -> dict[str, Inventory]:
         """Resource class to inventory."""
         body = self._get(f"/resource_providers/{provider}/inventories")

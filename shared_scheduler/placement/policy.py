@@ -11,8 +11,7 @@ rule, and what becomes of it.
 
 *New* is sent with null and without a read before.  If nothing stands there after a conflict, a race for
 a provider was lost: it is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the
-record is an orphan, then it is a provider conflict; but if no provider has moved all that time, no race
-was lost, and it is the consumer's.  *Merge* reads first and sends the generation
+record is an orphan, then it is a provider conflict.  *Merge* reads first and sends the generation
 read; where it finds nothing it is new.  What we wrote is taken back with the generation just read, if
 it is exactly what stands there; anything else is left alone.
 

@@ -11,7 +11,6 @@
                                   |  written | consumer_conflict
                                   '  write again, with patience, until the deadline
                                        -> provider_conflict | unreachable
-                                       -> consumer_conflict, where no provider has moved
 
 A write that was given up although it may have been carried out is remembered as doubtful.
 """
@@ -83,7 +82,6 @@ class _Course:
     sent: int = 0
     unsure: bool = False  # a write without an answer is out
     conflicts_since_s: float | None = None
-    generations: tuple[int, ...] | None = None  # of its providers, at the first of these conflicts
     last: Reply | None = None
 
     @property
@@ -220,26 +218,12 @@ class Settler:
             return None
         if course.conflicts_since_s is None:
             course.conflicts_since_s = now
-            course.generations = self._generations(course.effect)
         if now - course.conflicts_since_s < policy.patience_s(course.unsure):
             return None
         if finding is Finding.NOTHING and course.next.generation is None:
             course.next = replace(course.next, generation=ORPHAN)
             return None
-        return self._whose(course)
-
-    def _whose(self, course: _Course) -> WriteCode:
-        """Whose conflict has lasted: a race is lost only where a provider moves."""
-        before, now = course.generations, self._generations(course.effect)
-        still = before is not None and before == now
-        return WriteCode.CONSUMER_CONFLICT if still else WriteCode.PROVIDER_CONFLICT
-
-    def _generations(self, effect: WriteAllocation) -> tuple[int, ...] | None:
-        """Of the providers that it takes from; None if Placement does not say."""
-        try:
-            return tuple(map(self._client.generation, sorted(effect.allocations)))
-        except PlacementError:
-            return None
+        return WriteCode.PROVIDER_CONFLICT
 
     def _finding(self, course: _Course, standing: Standing) -> Finding:
         if course.before is not None:

@@ -190,19 +190,6 @@ def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
     assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
 
 
-def test_a_conflict_that_lasts_while_no_provider_moves_is_the_consumers(
-    world: World, settler: Settler, clock: Clock
-) -> None:
-    # given a consumer of which Placement shows nothing, and which it refuses all the same
-    node, began_s = world.provider(), clock.now
-    world.http.every_write = raced
-
-    # when it is written, then another host would not help
-    assert settler.write(intent(node)).code is WriteCode.CONSUMER_CONFLICT
-    assert clock.now - began_s >= ORPHAN_AFTER_S
-    assert world.used(node) == 0
-
-
 def test_an_evacuation_that_loses_a_race_for_a_provider_runs_again(
     world: World, settler: Settler
 ) -> None:
