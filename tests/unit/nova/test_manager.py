@@ -344,6 +344,17 @@ def test_when_it_stops_every_thread_of_ours_ends(start: Any, cloud: Cloud) -> No
     assert running_service.manager._running is None
 
 
+def test_while_it_stops_periodic_tasks_are_passed_over(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, looked = start().manager, list[Any]()
+    monkeypatch.setattr(manager._discovery, "look", looked.append)
+    manager._shutdown_in_progress.set()
+    # the loop that calls this sleeps for as long as it is told
+    assert manager.periodic_tasks(None) > 0
+    assert looked == []
+
+
 def test_a_second_life_knows_what_the_first_one_did(start: Any, cloud: Cloud) -> None:
     cloud.compute("cmp1")
     first = start()
