@@ -18,7 +18,7 @@ import oslo_messaging as messaging
 from nova import context as nova_context
 from nova import exception, manager, objects, servicegroup
 from nova.scheduler import utils
-from oslo_service import loopingcall, periodic_task
+from oslo_service import periodic_task
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.effects import Answer, Fail
@@ -39,6 +39,8 @@ LOG = logging.getLogger(__name__)
 opts.register(CONF)
 
 _NOT_GIVEN = object()
+#: What the loop of periodic tasks sleeps while the service shuts down.
+SHUTDOWN_IDLE_S = 60.0
 
 
 class SharedSchedulerManager(manager.Manager):
@@ -228,12 +230,11 @@ class SharedSchedulerManager(manager.Manager):
         self._discovery.look(context)
 
     def periodic_tasks(self, context: Any, raise_on_error: bool = False) -> Any:
-        """Run what is due.  Nova's own returns nothing once the service is shutting down, which the
-        loop that calls it takes for an error (a traceback at each stop); this ends the loop."""
+        """Run what is due; returns the seconds until the next time.  Nova's own returns nothing once the
+        service is shutting down, which the loop that calls it takes for an error (a traceback at
+        each stop); this lets it sleep until it is ended."""
         idle_s = super().periodic_tasks(context, raise_on_error=raise_on_error)
-        if idle_s is None:
-            raise loopingcall.LoopingCallDone
-        return idle_s
+        return SHUTDOWN_IDLE_S if idle_s is None else idle_s
 
     def _aggregates_learned(self, aggregates: list[Any]) -> None:
         if self._running is not None:
