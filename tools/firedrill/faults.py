@@ -13,7 +13,7 @@ from .ground import DrillError, Ground, Process
 from .pace import Pace
 from .proxy import Mode
 
-FULL_TIMEOUT_S = 300.0
+FULL_TIMEOUT_S = 120.0
 POLL_S = 1.0
 CHATTER_S = 600.0
 RELEASED_WATERMARK = "0.4"

@@ -35,5 +35,6 @@ class Pace:
         return asdict(self)
 
 
-HURRIED = Pace(beat_s=3.0, heartbeat_s=4, request_s=10.0, rpc_s=15.0, queue_max=100)
+# on a machine that is short of CPU a heartbeat of 4 s ended the connection of a scheduler that was only held up
+HURRIED = Pace(beat_s=3.0, heartbeat_s=10, request_s=10.0, rpc_s=15.0, queue_max=100)
 """Beats and heartbeats of seconds, a queue that is full soon: every fault within seconds."""
