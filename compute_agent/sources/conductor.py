@@ -117,6 +117,7 @@ class ConductorReader:
         )
         for instance in found:
             self._images.see(instance)
+        self._images.keep({instance.uuid for instance in found})
         return {
             instance.uuid: Member()
             for instance in found
