@@ -294,13 +294,17 @@ def test_a_record_that_still_belongs_to_another_host_is_left_alone(
     assert scheduler.heard == [] or not any(isinstance(one, Snapshot) for one in scheduler.heard)
 
 
-def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
-    compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def no_agent_can_be_made(compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_tracker: Any) -> Agent:
         raise ValueError("no transport_url")
 
     monkeypatch.setattr(compute.agents, "_make", broken)
+
+
+def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
+    compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_agent_can_be_made(compute, monkeypatch)
     tracker = compute.start()
     assert tracker.compute_nodes[HOST].uuid == NODE
     assert "no transport_url" in caplog.text
@@ -309,10 +313,7 @@ def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
 def test_a_mistake_that_is_made_at_each_update_is_logged_once_within_a_while(
     compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_tracker: Any) -> Agent:
-        raise ValueError("no transport_url")
-
-    monkeypatch.setattr(compute.agents, "_make", broken)
+    no_agent_can_be_made(compute, monkeypatch)
     tracker = compute.start()
     for _ in range(5):
         tracker.update_available_resource(CONTEXT, HOST)

@@ -16,15 +16,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.doubtful import LOOKS_AFTER_S
 from shared_scheduler.placement.policy import ORPHAN_AFTER_S
 from shared_scheduler.placement.settle import Settler
-from tests.unit.placement.world import (
-    Fault,
-    World,
-    carried_out,
-    in_trouble,
-    lost_reply,
-    never_sent,
-    raced,
-)
+from tests.unit.placement.world import Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
 
 PATIENCE_S = 30.0
 
