@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ends the start is said in one line, with the exit status of a service that refuses to start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import oslo_messaging
+import pytest
+
+from shared_scheduler.nova import process
+from shared_scheduler.service.runner import REFUSED_TO_START
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the log."""
+    lines: list[str] = []
+    monkeypatch.setattr(process, "prepare", lambda argv: None)
+    monkeypatch.setattr(process, "check_dependencies", lambda: None)
+    monkeypatch.setattr(process.LOG, "error", lines.append)
+    return lines
+
+
+def test_a_broker_that_goes_after_it_was_looked_for(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = oslo_messaging.MessageDeliveryFailure("Unable to connect to 192.0.2.7:5672")
+
+    def run() -> Any:
+        raise error
+
+    monkeypatch.setattr(process, "_run", run)
+
+    status = process.main(["nova-scheduler"])
+
+    assert status == REFUSED_TO_START
+    assert len(said) == 1
+    assert "192.0.2.7:5672" in said[0]
