@@ -19,6 +19,7 @@ from nova.scheduler import rpcapi
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_log import log as logging
+from oslo_messaging import MessagingException
 from oslo_reports import guru_meditation_report as gmr
 from oslo_reports import opts as gmr_opts
 from oslo_service import opts as service_opts
@@ -56,6 +57,7 @@ MENDABLE = (
     PluginError,
     RecordsError,
     db_exception.DBError,
+    MessagingException,  # a broker that went after it was looked for
     exception.SchedulerHostFilterNotFound,
     exception.ClassNotFound,
     exception.TooOldComputeService,
