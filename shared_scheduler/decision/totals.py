@@ -43,28 +43,31 @@ class Totals:
 
     def __init__(self, weighers: Sequence[Weigher]) -> None:
         self._weighers = weighers
+        self._columns = [one for one in weighers if isinstance(one, ColumnWeigher)]
+        rest = [one for one in weighers if not isinstance(one, ColumnWeigher)]
+        self._others = [one for one in rest if isinstance(one, NativeWeigher)]
+        self._has_foreign = len(self._others) < len(rest)
         self._kept: OrderedDict[Spans, _Kept] = OrderedDict()
 
     def weigh(self, look: Look, slots: IntArray | None, count: int) -> FloatArray:
         """As ``weigh.weigh``: the weight of each slot; ``slots`` None stands for all ``count``."""
-        if count * WIDE_PART < look.high or count < 2:
-            return weigh(look, self._weighers, slots, count)
-        telling = [one for one in self._weighers if not _tells_nothing(one, look)]
-        spans = self._spans(look, telling, slots)
+        narrow = count * WIDE_PART < look.high or count < 2
+        spans = None if narrow or self._has_more(look) else self._spans(look, slots)
         if spans is None:
-            return weigh(look, telling, slots, count)
+            return weigh(look, self._weighers, slots, count)
         every = self._up_to_date(look, spans)
         return every.copy() if slots is None else every.take(slots)
 
-    @staticmethod
-    def _spans(
-        look: Look, telling: Sequence[Weigher], slots: IntArray | None
-    ) -> Spans | None:
-        """None where one of the weighers has more to it than a column."""
+    def _has_more(self, look: Look) -> bool:
+        """Whether a weigher has a say that is no column."""
+        return self._has_foreign or not all(one.tells_nothing(look) for one in self._others)
+
+    def _spans(self, look: Look, slots: IntArray | None) -> Spans | None:
+        """None where a multiplier differs from host to host."""
         spans = []
-        for weigher in telling:
-            if not isinstance(weigher, ColumnWeigher):
-                return None
+        for weigher in self._columns:
+            if weigher.tells_nothing(look):
+                continue
             multiplier = weigher.multiplier(look, slots)
             if not isinstance(multiplier, float):
                 return None
@@ -93,10 +96,6 @@ class Totals:
         if len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
         return kept
-
-
-def _tells_nothing(weigher: Weigher, look: Look) -> bool:
-    return isinstance(weigher, NativeWeigher) and weigher.tells_nothing(look)
 
 
 def _sum(look: Look, spans: Spans, slots: IntArray | None) -> FloatArray:
