@@ -52,12 +52,12 @@ def faults(pace: Pace) -> tuple[Fault, ...]:
               lambda on: _delete_queue(on, _address(on.schedulers[-1]))),
         Fault("delete-agent-queue", "the administrator deletes one agent's queue",
               lambda on: _delete_queue(on, "ssched.agent.drill-00001")),
-        Fault("overflow", "a scheduler is too busy to read until its queue has dropped messages",
+        Fault("overflow", "a scheduler is too busy to read until its queue has dropped messages, or is dropped",
               _hold_until_full, nothing),
         Fault("memory-alarm", f"the broker blocks who publishes for {silent_s:.0f} s (memory alarm)",
               lambda on: _ctl(on, "set_vm_memory_high_watermark", "absolute", "1"),
               lambda on: _ctl(on, "set_vm_memory_high_watermark", RELEASED_WATERMARK), silent_s),
-        Fault("frozen-scheduler", "SIGSTOP until its queue has dropped messages, then SIGCONT",
+        Fault("frozen-scheduler", "SIGSTOP until its queue has dropped messages, or is dropped, then SIGCONT",
               _freeze_until_full, lambda on: on.schedulers[-1].signal(signal.SIGCONT)),
         Fault("frozen-agent", f"the victims' agents are stopped for {silent_s:.0f} s, then go on",
               lambda on: on.victims.signal(signal.SIGSTOP), lambda on: on.victims.signal(signal.SIGCONT), silent_s),
@@ -107,13 +107,20 @@ def _freeze_until_full(on: Ground) -> None:
 
 
 def _fill(on: Ground, queue: str) -> None:
-    """Have nova-computes report until the queue has as much as the broker keeps, and the oldest go."""
+    """Have nova-computes report until the queue has as much as the broker keeps, and the oldest go.
+
+    A machine that is slow at it has the broker end the connection of who is held up, and the queue with it:
+    then all that was in it has gone.
+    """
     on.all_agents("chatter", seconds=CHATTER_S)
     end_s = time.monotonic() + FULL_TIMEOUT_S
     try:
-        while int(on.rabbit.queues().get(queue, "0")) < on.pace.queue_max:
+        while (depth := on.rabbit.queues().get(queue)) is not None and int(depth) < on.pace.queue_max:
             if time.monotonic() > end_s:
-                raise DrillError(f"a queue that nobody reads was not full after {FULL_TIMEOUT_S:.0f} s")
+                raise DrillError(
+                    f"a queue that nobody reads held {depth} messages after {FULL_TIMEOUT_S:.0f} s, "
+                    f"not {on.pace.queue_max}"
+                )
             time.sleep(POLL_S)
         time.sleep(POLL_S)
     finally:
