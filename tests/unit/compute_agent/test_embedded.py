@@ -14,6 +14,7 @@ from typing import Any
 import nova.conf
 import pytest
 from nova import objects
+from nova.compute import vm_states
 from nova.compute.resource_tracker import ResourceTracker
 from nova.conf import paths
 from nova.pci.stats import PciDeviceStats
@@ -192,6 +193,21 @@ def test_what_changed_is_told_although_placement_was_not_reached(
         tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
 
     assert scheduler.leaf("cn.vcpus_used") == 1
+
+
+def test_what_images_its_instances_have_is_counted(compute: Compute, scheduler: Scheduler) -> None:
+    tracker = compute.start()
+    for uuid in (GUEST, f"1{GUEST[1:]}"):
+        booted = guest(tracker, uuid)
+        booted.image_ref = None
+        booted.system_metadata = {"image_hw_architecture": "x86_64"}
+        tracker.instance_claim(CONTEXT, booted, HOST, {}, LIMITS)
+    assert scheduler.leaf("image.hw_architecture=x86_64") == 2
+
+    booted.vm_state = vm_states.DELETED
+    tracker.update_usage(CONTEXT, booted, HOST)
+
+    assert scheduler.leaf("image.hw_architecture=x86_64") == 1
 
 
 def test_a_claim_is_judged_and_taken_over(compute: Compute, scheduler: Scheduler) -> None:
