@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from shared_scheduler.core import events as ev
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.messages import Beat, Hello, Message, Role
 from shared_scheduler.service.databases import Cell
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
@@ -183,3 +185,34 @@ def test_a_queue_that_the_last_cell_moved_away_from_is_left(story: Story) -> Non
 
     assert [wire.closed for wire in story.wires] == [1, 0]
     assert story.channels.by_cell["a"].address == story.channels.addresses["a"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"k1\xff:", "not a text"),
+        (b"k1:xyz", "line 1: the secret is not hexadecimal"),
+    ],
+)
+def test_keys_that_cannot_be_used_are_said_with_option_and_file(
+    conf: Any, tmp_path: Path, content: bytes | None, told: str
+) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    conf.set_override("signing", "warn", group="shared_scheduler")
+    conf.set_override("signing_keys_file", str(file), group="shared_scheduler")
+
+    with pytest.raises(KeyringError) as refused:
+        Channels.read_keys()
+
+    assert f"[shared_scheduler] signing_keys_file = {file}: " in str(refused.value)
+    assert told in str(refused.value)
+
+
+def test_signing_without_a_file_is_said_to_be_that(conf: Any) -> None:
+    conf.set_override("signing", "enforce", group="shared_scheduler")
+
+    with pytest.raises(KeyringError, match="not set, and signing = enforce needs keys"):
+        Channels.read_keys()

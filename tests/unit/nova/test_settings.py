@@ -13,7 +13,9 @@ from shared_scheduler.core.settings import Settings
 from shared_scheduler.decision.settings import DecisionSettings
 from shared_scheduler.nova import settings
 from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.cells import Channels
 from shared_scheduler.nova.host_manager import HostManager
+from shared_scheduler.protocol.signing import Signing
 from shared_scheduler.service.poller import Intervals
 from shared_scheduler.state.numbers import DefaultRatios
 
@@ -77,6 +79,22 @@ def test_a_changed_file_is_taken_over(conf: Any, nova_conf: Path) -> None:
 
     assert conf.filter_scheduler.enabled_filters == ["ComputeFilter"]
     assert settings.decision_settings([], []).near_tie == 1.5
+
+
+def test_signing_is_taken_over_as_the_agents_do(conf: Any, nova_conf: Path, tmp_path: Path) -> None:
+    # given a fleet that goes from off to enforce, its services told by SIGHUP
+    keys = tmp_path / "keys"
+    keys.write_text("k1:" + "ab" * 32)
+    nova_conf.write_text(
+        nova_conf.read_text() + f"[shared_scheduler]\nsigning = enforce\nsigning_keys_file = {keys}\n"
+    )
+
+    settings.check_files()
+    conf.mutate_config_files()
+
+    mode, keyring = Channels.read_keys()
+    assert mode is Signing.ENFORCE
+    assert keyring is not None and keyring.primary == "k1"
 
 
 @pytest.mark.parametrize(
