@@ -69,3 +69,11 @@ def test_what_cannot_be_looked_at_exits_with_2_and_one_line(
     shown = capsys.readouterr()
     assert "signing_keys_file" in shown.err
     assert shown.err.count("\n") == 1
+
+
+def test_what_nobody_foresaw_is_not_taken_for_a_difference(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(truth, "Truth", lambda: Look(RuntimeError("a mistake of ours")))
+    assert run() == 2
+    assert capsys.readouterr().err.endswith("compare: unexpected RuntimeError: a mistake of ours\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,3 +57,18 @@ def test_one_that_is_frozen_is_said_beside_the_others(
 def test_nobody_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["status", "--socket-dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["status", "compare"])
+def test_a_broker_that_nova_cannot_use_is_one_line_too(tmp_path: Path, command: str) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text("[DEFAULT]\ntransport_url = rabit://nova:secret@mq:5672/\n")
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "shared_scheduler.cmd.manage", command, "--config-file", str(conf)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert ended.returncode == 2
+    assert "transport_url" in ended.stderr and "rabit" in ended.stderr
+    assert ended.stderr.count("\n") == 1 and "secret" not in ended.stderr

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who owns an allocation, as Nova's own ``nova-manage placement audit`` sees it."""
+"""Who owns an allocation, as Nova's own ``nova-manage placement audit`` sees it, and where to ask."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 from nova import context, objects
 
 from shared_scheduler.nova import truth
+from shared_scheduler.service.admin import AdminError
 from tests.unit.nova.conftest import PROJECT, USER, admin
 from tests.unit.nova.test_request_filters import cell1
 
@@ -48,3 +50,10 @@ def test_a_migration_under_way_owns_what_its_source_keeps(databases: None, statu
 @pytest.mark.parametrize("status", ["confirmed", "reverted", "error", "failed", "completed", "done"])
 def test_a_migration_that_is_over_owns_nothing(databases: None, status: str) -> None:
     assert migration(status) not in truth.owners()
+
+
+def test_sockets_that_are_turned_off_are_not_looked_for_in_the_working_directory(conf: Any) -> None:
+    conf.set_override("admin_socket_dir", "", group="shared_scheduler")
+
+    with pytest.raises(AdminError, match="admin_socket_dir is empty"):
+        truth.admin_socket_dir()
