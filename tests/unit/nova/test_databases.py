@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import datetime
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nova import context, objects
+from nova.db.main import api as main_database
+from nova.db.main import models
 from oslo_db.exception import CantStartEngineError
 from oslo_utils import timeutils
 
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
-from shared_scheduler.service.databases import DatabaseError
+from shared_scheduler.service.databases import Cell, DatabaseError
 from shared_scheduler.state.compute_node import leaves_from_compute_node
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
@@ -46,12 +49,7 @@ def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them
 ) -> None:
     # given a host with two servers of one image, and one that is deleted
     with context.target_cell(admin(), cell1()) as target:
-        node = objects.ComputeNode(
-            target, uuid=NODE, host="cmp1", hypervisor_hostname="node1", vcpus=1, memory_mb=1, local_gb=1,
-            vcpus_used=0, memory_mb_used=0, local_gb_used=0, hypervisor_type="fake", hypervisor_version=1,
-            cpu_info="{}",
-        )  # fmt: skip
-        node.create()
+        node = _node(target)
         kept = {"image_os_distro": "debian", "image_hw_qemu_guest_agent": "yes", "image_min_ram": "1"}
         servers = [_server(target, node, kept) for _ in range(3)]
         servers[0].destroy()
@@ -68,6 +66,16 @@ def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them
     assert images() == {"image.os_distro=debian": 2, "image.hw_qemu_guest_agent=True": 2}
 
 
+def _node(target: Any) -> Any:
+    made = objects.ComputeNode(
+        target, uuid=NODE, host="cmp1", hypervisor_hostname="node1", vcpus=1, memory_mb=1, local_gb=1,
+        vcpus_used=0, memory_mb_used=0, local_gb_used=0, hypervisor_type="fake", hypervisor_version=1,
+        cpu_info="{}",
+    )  # fmt: skip
+    made.create()
+    return made
+
+
 def _server(target: Any, node: Any, system_metadata: dict[str, str]) -> Any:
     made = objects.Instance(
         target, uuid=str(uuid.uuid4()), host="cmp1", node="node1", compute_id=node.id, project_id="p", user_id="u",
@@ -75,6 +83,35 @@ def _server(target: Any, node: Any, system_metadata: dict[str, str]) -> Any:
     )  # fmt: skip
     made.create()
     return made
+
+
+def schedulable() -> Cell:
+    [found] = [each for each in NovaApiDatabase().cells() if each.schedulable]
+    return found
+
+
+def test_a_read_that_began_before_a_cell_moved_does_not_bring_its_old_database_back(
+    databases: None, tmp_path: Path
+) -> None:
+    # given a cell that is read, and then moves, as a reload finds it
+    before = NovaCellDatabase(schedulable())
+    assert before.node_names() == frozenset()
+    mapping = cell1()
+    mapping.database_connection = f"sqlite:///{tmp_path}/moved.sqlite"
+    mapping.save()
+    context.CELL_CACHE.clear()
+    with context.target_cell(admin(), mapping) as target:
+        models.BASE.metadata.create_all(main_database.get_engine(context=target))
+        _node(target)
+    after = NovaCellDatabase(schedulable())
+    before.close()
+    context.CELL_CACHE.clear()  # Nova's Service.reset
+
+    # when such a read comes to its next query
+    with pytest.raises(DatabaseError, match="cell1"):
+        before.node_names()
+
+    assert after.node_names() == {NODE}
 
 
 def test_a_connection_that_is_not_set_names_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
