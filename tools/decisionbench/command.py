@@ -74,7 +74,8 @@ def main(argv: list[str] | None = None) -> int:
     for repeat in range(asked.repeats):
         for workload in load(asked.workloads, asked.only):
             for hosts in asked.hosts or workload.hosts:
-                decisions = max(5, asked.decisions // workload.instances // max(1, hosts // 20_000))
+                most = min(asked.decisions, workload.decisions)
+                decisions = max(5, most // workload.instances // max(1, hosts // 20_000))
                 result = measure(workload, hosts, decisions, asked.nova_hosts_max)
                 results.append((repeat, result))
                 print(line(result), flush=True)

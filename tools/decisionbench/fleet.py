@@ -32,6 +32,7 @@ class Workload:
     fleet: dict[str, Any] = field(default_factory=dict)
     filters: list[str] = field(default_factory=list)
     nova: int = 0
+    decisions: int = 10_000
 
     @property
     def instances(self) -> int:

@@ -23,9 +23,9 @@ from tools.decisionbench.fleet import Workload
 US = 1e6
 #: hosts that change between two decisions, so that nothing is kept that a busy fleet would not keep
 CHANGES_A_DECISION = 5
-#: decisions of the bare loop; ours beside them are measured by the median too
-PYTHON_DECISIONS = 9
-#: decisions before the measured ones: the first one is reported by itself
+#: ours are measured in so many parts, with one decision of the bare loop before each
+PARTS = 9
+#: decisions before the measured ones, whose caches something else has emptied; the first of all is reported
 WARM_UP = 10
 
 
@@ -53,7 +53,7 @@ class Result:
     ``cpu_us`` is CPU time of one decision with its claim assumed, ``wall_us`` the same by the clock
     (other programs on the machine show there), ``first_us`` the first decision of this kind, when
     nothing is known of it yet.  ``nova_us`` and ``python_us`` are CPU time of one decision by Nova's
-    classes and by a bare loop in Python.
+    classes and by a bare loop in Python; ``parts_us`` are our medians right after each of the latter.
     """
 
     workload: str
@@ -64,6 +64,7 @@ class Result:
     first_us: float
     nova_us: list[float] = field(default_factory=list)
     python_us: list[float] = field(default_factory=list)
+    parts_us: list[float] = field(default_factory=list)
     fit_us: float = 0.0
     notes: str = ""
 
@@ -75,8 +76,9 @@ class Result:
 
     @property
     def times_python(self) -> float:
-        """The same of the bare loop."""
-        return median(self.python_us) / self.cpu_us.p50 if self.python_us else 0.0
+        """The same of the bare loop: the median of the ratios of neighbours in time."""
+        pairs = zip(self.python_us, self.parts_us, strict=False)
+        return median(loop / ours for loop, ours in pairs) if self.python_us else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -93,17 +95,45 @@ def measure(workload: Workload, hosts: int, decisions: int, nova_hosts_max: int)
     decider = make_decider(table, workload)
     first = timed(lambda: decider.decide(request))
     survivors = decider.decide(request).survivors
-    run(table, decider, request, WARM_UP, rng)
+    compared = bool(workload.nova) and hosts <= nova_hosts_max
+    loop = bare_loop(workload, rows) if compared else None
+    def ours(size: int) -> tuple[list[float], list[float]]:
+        return run(table, decider, request, size, rng)
+
+    ours(WARM_UP)
     gc.collect()
     gc.freeze()
-    cpu, wall = run(table, decider, request, decisions, rng)
+    cpu, wall, loops, parts = in_turns(ours, loop, decisions)
     gc.unfreeze()
-    result = Result(
-        workload.name, hosts, survivors, Spread.of(cpu), Spread.of(wall), first * US
-    )
-    if workload.nova and hosts <= nova_hosts_max:
+    spreads = Spread.of(cpu), Spread.of(wall)
+    result = Result(workload.name, hosts, survivors, *spreads, first * US, [], loops, parts)
+    if compared:
         compare(result, workload, rows)
     return result
+
+
+def in_turns(
+    ours: Callable[[int], tuple[list[float], list[float]]],
+    loop: Callable[[], Any] | None,
+    decisions: int,
+) -> tuple[list[float], list[float], list[float], list[float]]:
+    """CPU and wall seconds of our decisions; microseconds of the bare loop's, and our medians right after."""
+    cpu, wall, loops, parts = [], [], [], []
+    for size in sizes_of_parts(decisions):
+        if loop is not None:
+            loops.append(timed(loop) * US)
+            ours(min(WARM_UP, size))
+        part_cpu, part_wall = ours(size)
+        parts.append(median(part_cpu) * US)
+        cpu += part_cpu
+        wall += part_wall
+    return cpu, wall, loops, parts
+
+
+def sizes_of_parts(decisions: int) -> list[int]:
+    """Decisions of each part: as many parts as ``PARTS`` where there are enough decisions."""
+    least, more = divmod(decisions, PARTS)
+    return [size for part in range(PARTS) if (size := least + (part < more))]
 
 
 def with_spec(request: Request, workload: Workload, hosts: int) -> Request:
@@ -167,7 +197,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def compare(result: Result, workload: Workload, rows: list[dict[str, Any]]) -> None:
-    """Nova's classes, and the bare loop, over the same hosts."""
+    """Nova's classes over the same hosts."""
     scheduler = nova_side.Scheduler(workload.filters)
     states = nova_side.host_states(workload, rows)
     for _ in range(workload.nova):
@@ -175,6 +205,10 @@ def compare(result: Result, workload: Workload, rows: list[dict[str, Any]]) -> N
         result.nova_us.append(timed(lambda spec=spec: scheduler.decide(states, spec)) * US)
     if workload.fleet.get("numa") or workload.fleet.get("pci"):
         result.fit_us = fit_of_one(workload, states)
+
+
+def bare_loop(workload: Workload, rows: list[dict[str, Any]]) -> Callable[[], Any]:
+    """One decision of it over the same hosts."""
     resources = workload.request["resources"]
     asked = plain_python.Asked(
         amounts=(resources.get("VCPU", 0), resources["MEMORY_MB"], resources["DISK_GB"]),
@@ -183,9 +217,8 @@ def compare(result: Result, workload: Workload, rows: list[dict[str, Any]]) -> N
         extra_specs={},
         group=frozenset(),
     )
-    loop = plain_python.hosts_of(rows, fleet.TRAITS)
-    for _ in range(PYTHON_DECISIONS):
-        result.python_us.append(timed(lambda: plain_python.decide(loop, asked)) * US)
+    hosts = plain_python.hosts_of(rows, fleet.TRAITS)
+    return lambda: plain_python.decide(hosts, asked)
 
 
 def fit_of_one(workload: Workload, states: list[Any]) -> float:
