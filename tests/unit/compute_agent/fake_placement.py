@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement with one provider: as an adapter in the process, or on a loopback port."""
+"""A Placement with one provider, or two: as an adapter in the process, or on a loopback port."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Answer:
 
 
 class FakePlacement:
-    """A Placement with one provider; counts what is asked of it."""
+    """A Placement with one provider, and one below it if ``child`` names it; counts what is asked of it."""
 
     def __init__(self, vcpus: int = 2) -> None:
         self.vcpus, self.generation, self.status = vcpus, 1, 200
         self.parent: str | None = None
+        self.child: str | None = None
         self.gone = False
         self.consumers: dict[str, dict[str, int]] = {}
         self.asked: list[str] = []
@@ -38,6 +39,8 @@ class FakePlacement:
         self.asked.append(path)
         if self.status != 200:
             return Answer(self.status, "out of order")
+        if path.endswith("/allocations") and path.split("/")[2] not in (NODE, self.child):
+            return Answer(404, "no such provider")
         return Answer(200, self._body(path))
 
     def _body(self, path: str) -> dict[str, Any]:
@@ -46,7 +49,9 @@ class FakePlacement:
                 "uuid": NODE, "name": HOST, "generation": self.generation,
                 "parent_provider_uuid": self.parent,
             }  # fmt: skip
-            return {"resource_providers": [] if self.gone else [row]}
+            child = {"uuid": self.child, "name": "below", "generation": 1, "parent_provider_uuid": NODE}
+            rows = [row, child] if self.child else [row]
+            return {"resource_providers": [] if self.gone else rows}
         if path.endswith("/inventories"):
             unit = {"min_unit": 1, "max_unit": 9999, "step_size": 1, "allocation_ratio": 1.0, "reserved": 0}
             return {"inventories": {"VCPU": {"total": self.vcpus} | unit, "MEMORY_MB": {"total": 9999} | unit}}

@@ -42,6 +42,7 @@ from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, SlotFit, claim
 
 WAIT_S = 20.0
+CHILD = "4d6ad7b1-6b1c-4f5d-8f5f-0000000000c1"
 
 
 def mistake(*_: object) -> None:
@@ -236,6 +237,20 @@ class TestAgent:
         world.scheduler.wait(lambda one: isinstance(one, Goodbye))
         world.stop()
         assert StateDirectory(str(world.path)).kept() == {}
+
+    def test_a_provider_that_an_operator_deleted_does_not_hide_the_others(self, world: World) -> None:
+        # given a provider below the node's, which goes past nova-compute
+        world.placement.child = CHILD
+        world.tap()
+        assert f"rp.{CHILD}" in world.ready().leaves
+        world.placement.child = None
+
+        # when the agent looks who holds what, for a claim that found no room
+        world.placement.consumers = {"vm-1": {"VCPU": 1}}
+        world.scheduler.cast(claim("c1", vcpus=99))
+
+        world.scheduler.wait(lambda one: getattr(one, "leaves", {}).get(f"rp.{CHILD}", "") is None)
+        world.scheduler.wait(lambda one: "vm-1" in getattr(one, "consumers", {}))
 
     def test_a_new_scheduler_that_greets_gets_a_snapshot(self, world: World) -> None:
         world.tap()
