@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent inside nova-compute: one process less for small sites.
 
-Four methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
+Five methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
 its own (nova-compute has one tracker), made when it reports for the first time: in the process that
 serves, after any fork.  The agent is that of ``service/agent.py`` with its own thread, Placement reader
 and channel; only the socket between the two is gone.
@@ -9,6 +9,8 @@ and channel; only the socket between the two is gone.
 ==========================  ====================================================================
 ``_update``                 after it, also when it raises: memory is right, Placement and database
                             were written; Nova's lock is held
+``_update_usage_from_       before it: which image the instance has
+instance``
 ``_drop_move_claim``        before and after it: the tracker forgets the move behind its ``_update``
 the device tracker's        after it: devices taken and freed past ``_update``; Nova's lock is held
 ``save``
@@ -42,9 +44,10 @@ LOG = logging.getLogger(__name__)
 
 #: What is hooked; all of them are there in Nova 34.
 UPDATED = "_update"
+COUNTED = "_update_usage_from_instance"
 MOVE_DROPPED = "_drop_move_claim"
 REMOVED = ("remove_node", "clean_compute_node_cache")
-METHODS = (UPDATED, MOVE_DROPPED, *REMOVED)
+METHODS = (UPDATED, COUNTED, MOVE_DROPPED, *REMOVED)
 #: What its agents call themselves in ``agent.mode``.
 MODE = "embedded"
 #: Why nothing is accepted any more while it ends.
@@ -103,9 +106,14 @@ class EmbeddedAgent:
         leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
         self._topologies[nodename] = self._reader.topology(nodename)
         self._agent.heard(NodeReported(node, leaves, members, complete=True))
+        self._reader.forget_gone()
         self._tell_of_tree(node)
         self._follow_devices()
         self._wait()
+
+    def counting(self, instance: Any) -> None:
+        """The tracker is about to count this instance, or not to count it any more."""
+        self._reader.see(instance)
 
     def _follow_devices(self) -> None:
         """Their tracker is made during the first audit."""
@@ -173,6 +181,7 @@ class TrackerClass(Protocol):
     """Nova's ResourceTracker class."""
 
     _update: Callable[..., Any]
+    _update_usage_from_instance: Callable[..., Any]
     _drop_move_claim: Callable[..., Any]
     remove_node: Callable[..., Any]
     clean_compute_node_cache: Callable[..., Any]
@@ -180,7 +189,7 @@ class TrackerClass(Protocol):
 
 def hooked(
     original: Callable[..., Any],
-    after: Callable[..., None],
+    after: Callable[..., None] | None = None,
     before: Callable[..., None] | None = None,
 ) -> Callable[..., Any]:
     """``original`` with what is called around it, with the same arguments, whatever becomes of it."""
@@ -193,7 +202,8 @@ def hooked(
         try:
             return original(*args, **kwargs)
         finally:
-            mistakes.safely(after, *args, **kwargs)
+            if after is not None:
+                mistakes.safely(after, *args, **kwargs)
 
     return around
 
@@ -211,6 +221,7 @@ class EmbeddedAgents:
     def hooks(self, trackers: type[TrackerClass]) -> Iterator[tuple[str, Callable[..., Any]]]:
         """(name, hooked method) for whoever puts them onto the class."""
         yield UPDATED, hooked(getattr(trackers, UPDATED), self._updated)
+        yield COUNTED, hooked(getattr(trackers, COUNTED), before=self._counting)
         dropping = getattr(trackers, MOVE_DROPPED)
         yield MOVE_DROPPED, hooked(dropping, self._move_dropped, before=self._move_drops)
         for name in REMOVED:
@@ -225,6 +236,9 @@ class EmbeddedAgents:
 
     def _updated(self, tracker: Any, _context: Any, compute_node: Any, *_: Any, **__: Any) -> None:
         self._agent_of(tracker).updated(compute_node.hypervisor_hostname)
+
+    def _counting(self, tracker: Any, _context: Any, instance: Any, *_: Any, **__: Any) -> None:
+        self._agent_of(tracker).counting(instance)
 
     def _move_drops(self, tracker: Any, _context: Any, instance: Any, *_: Any, **__: Any) -> None:
         self._agent_of(tracker).move_ends(str(instance.uuid))
