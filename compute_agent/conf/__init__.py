@@ -37,7 +37,7 @@ nova-conductor (see ``source``), which is slower and blind to claims that nova-c
         help="""
 Whether nova-compute runs its agent itself: no socket, and no compute-agent process beside it. For small
 sites; a restart of the agent is then one of nova-compute. Takes the place of ``tap_enabled``. Read by
-nova-compute when it starts.
+nova-compute when it starts, with all other options of the agent and its keys: SIGHUP does not reach them.
 """,
     ),
     cfg.StrOpt(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes ``[compute_agent] signing`` and its keys over, at start and at SIGHUP."""
+"""``signing`` and its keys as they are configured, for agents and schedulers, at start and at SIGHUP."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from typing import Any
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
 
-OPTION = "[compute_agent] signing_keys_file"
-
 
 def load_keys(conf: Any, signer: Signer) -> None:
     """Give ``signer`` the mode and the keys that are configured now.
 
     Raises ``KeyringError``, which names option and file and holds no secret; the signer stays as it was.
     """
-    mode = Signing(conf.compute_agent.signing)
-    keyring = None if mode is Signing.OFF else _read(mode, conf.compute_agent.signing_keys_file)
-    signer.replace(mode, keyring)
+    signer.replace(*configured_keys(conf.compute_agent, "compute_agent"))
 
 
-def _read(mode: Signing, file: str) -> Keyring:
+def configured_keys(options: Any, group: str) -> tuple[Signing, Keyring | None]:
+    """The mode and the keys that ``options``, those of ``[group]``, say.
+
+    Raises ``KeyringError``, which names option and file and holds no secret.
+    """
+    mode = Signing(options.signing)
+    option = f"[{group}] signing_keys_file"
+    return mode, None if mode is Signing.OFF else _read(mode, options.signing_keys_file, option)
+
+
+def _read(mode: Signing, file: str, option: str) -> Keyring:
     if not file:
-        raise KeyringError(f"not set, and signing = {mode} needs keys", OPTION)
-    where = f"{OPTION} = {file}"
+        raise KeyringError(f"not set, and signing = {mode} needs keys", option)
+    where = f"{option} = {file}"
     try:
         return parse_keyring(Path(file).read_text())
     except OSError as error:

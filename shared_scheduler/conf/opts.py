@@ -255,6 +255,7 @@ lost. Changes normally arrive at once.
     cfg.StrOpt(
         "signing",
         default="off",
+        mutable=True,
         choices=[
             ("off", "messages are not signed, signatures are not looked at"),
             ("warn", "messages are signed; what is not well signed is taken and counted"),
@@ -268,6 +269,7 @@ enforce by way of warn. With off, the broker's users and permissions are all tha
     cfg.StrOpt(
         "signing_keys_file",
         default="",
+        mutable=True,
         help=_text("""
 File with the keys for ``signing``: lines of ``key-id:hex-secret``, the one that signs first. The same
 here and on the hosts; readable for the service only. Read again at SIGHUP.

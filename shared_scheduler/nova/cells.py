@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import nova.conf
 
-from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
+from compute_agent.service.keys import configured_keys
+from shared_scheduler.protocol.signing import Keyring, Signer, Signing
 from shared_scheduler.service.channel import Channel
 from shared_scheduler.service.databases import CELL0, Cell
 from shared_scheduler.transport.bus import CHANNEL_NAME, Bus, Endpoint
@@ -115,18 +114,7 @@ class Channels:
 
         :raises KeyringError: the keys cannot be used
         """
-        ours = CONF.shared_scheduler
-        mode = Signing(ours.signing)
-        if mode is Signing.OFF:
-            return mode, None
-        try:
-            text = Path(ours.signing_keys_file).read_text()
-        except OSError as error:
-            raise KeyringError(
-                f"{ours.signing_keys_file or 'no file'}: {error.strerror}",
-                "[shared_scheduler] signing_keys_file",
-            ) from error
-        return mode, parse_keyring(text)
+        return configured_keys(CONF.shared_scheduler, "shared_scheduler")
 
     def _endpoint(self, cell: Cell) -> Endpoint | None:
         try:
