@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
@@ -28,12 +29,15 @@ COMMANDS: Mapping[str, str] = {
 }
 
 PROGRAM = "shared-scheduler-manage"
+#: exit code after a mistake of ours: 1 says that something was found, which it was not
+UNFORESEEN = 2
 #: exit code after Ctrl-C, as shells have it: 128 and the number of the signal
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script.  Exit code 2 for wrong arguments, 130 for Ctrl-C, else the sub-command's own."""
+    """The console script.  Exit code 2 for wrong arguments and for what nobody foresaw, 130 for Ctrl-C, else
+    the sub-command's own."""
     given = list(sys.argv[1:] if argv is None else argv)
     if not given or given[0] in ("-h", "--help"):
         print(overview())
@@ -48,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(command.run(args))
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        return UNFORESEEN
 
 
 def parser_of(name: str, command: ModuleType) -> argparse.ArgumentParser:

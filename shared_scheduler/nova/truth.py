@@ -14,6 +14,8 @@ import nova.conf
 import sqlalchemy as sa
 from nova import config, objects
 from nova.db.main import models
+from oslo_config import cfg
+from oslo_messaging import MessagingException
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.events import Event, MessagesArrived, NodeRead
@@ -25,6 +27,7 @@ from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.messages import Resync, Snapshot
 from shared_scheduler.service import pictures
+from shared_scheduler.service.admin import AdminError
 from shared_scheduler.service.channel import Channel
 from shared_scheduler.service.comparison import Picture
 from shared_scheduler.service.databases import Cell
@@ -43,18 +46,27 @@ ASK_AGAIN_S = 1.0
 def configure(config_files: Sequence[Path]) -> None:
     """Nova's configuration, without its logging: a command prints its own lines.
 
-    :raises oslo_config.cfg.Error: an option or a file is wrong
+    :raises cfg.Error: an option or a file is wrong
     """
     logging.basicConfig(level=logging.CRITICAL)
     opts.register(CONF)
     arguments = [word for path in config_files for word in ("--config-file", str(path))]
-    config.parse_args(["nova-scheduler", *arguments])
+    try:
+        config.parse_args(["nova-scheduler", *arguments])
+    except MessagingException as error:
+        raise cfg.Error(f"[DEFAULT] transport_url: {error}") from error
     objects.register_all()
 
 
 def admin_socket_dir() -> Path:
-    """Where the running schedulers of this machine listen."""
-    return Path(CONF.shared_scheduler.admin_socket_dir)
+    """Where the running schedulers of this machine listen.
+
+    :raises AdminError: they are told not to
+    """
+    directory = CONF.shared_scheduler.admin_socket_dir
+    if not directory:
+        raise AdminError("[shared_scheduler] admin_socket_dir is empty: schedulers cannot be asked; name a directory")
+    return Path(directory)
 
 
 class Truth:
