@@ -86,13 +86,21 @@ class NovaCellDatabase(_NovaEngine, CellDatabase):
         self._option = f"database_connection of cell {cell.name or cell.uuid}"
         self._shown = f"cell {cell.name or cell.uuid}"
         self._utcnow = _utcnow
+        self._closed = False
 
     @property
     def _service_down_time_s(self) -> float:  # type: ignore[override]
         return float(CONF.service_down_time)
 
+    def close(self) -> None:
+        """Nova closes its engines.  They are kept by the cell's uuid, whatever its address: a read that is
+        still under way when the cell has moved must not make the old one anew."""
+        self._closed = True
+
     @property
     def _engine(self) -> Any:  # type: ignore[override]
+        if self._closed:
+            raise DatabaseError(f"{self._shown} is not read there any more")
         with nova_context.target_cell(nova_context.get_admin_context(), self._mapping()) as target:
             return main_database.get_engine(context=target)
 
