@@ -10,13 +10,13 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from compute_agent.effects import ReadAllocations, ReadTree
-from compute_agent.events import AllocationsRead, ReadFailed, TreeRead
-from compute_agent.sources.placement import PlacementError, PlacementReader
+from compute_agent.events import AllocationsRead, ReadFailed, TreeChanged, TreeRead
+from compute_agent.sources.placement import PlacementError, PlacementReader, ProviderGoneError
 
 LOG = logging.getLogger(__name__)
 
 Read = ReadTree | ReadAllocations
-Answer = TreeRead | AllocationsRead | ReadFailed
+Answer = TreeRead | AllocationsRead | ReadFailed | TreeChanged
 
 
 class PlacementThread:
@@ -50,6 +50,8 @@ class PlacementThread:
                 return TreeRead(self._reader.tree(read.node), started_at_s)
             return AllocationsRead(self._reader.allocations(read.providers), started_at_s)
         except PlacementError as error:
+            if isinstance(error, ProviderGoneError):
+                self._answered(read.node, TreeChanged())
             return ReadFailed(what, str(error))
         except Exception as error:
             LOG.exception("reading the %s of node %s failed", what, read.node)

@@ -29,6 +29,10 @@ class PlacementError(Exception):
     """Placement cannot be read now; says what to look at."""
 
 
+class ProviderGoneError(PlacementError):
+    """There is nothing at the address of a provider: the tree that named it is old."""
+
+
 class PlacementConfigError(Exception):
     """``[placement]`` of nova.conf cannot be used at all; says what to change."""
 
@@ -81,7 +85,10 @@ class PlacementReader:
         return tuple(found.values())
 
     def allocations(self, providers: Iterable[str]) -> dict[str, Allocations]:
-        """Consumer -> provider -> class -> amount.  Raises ``PlacementError``."""
+        """Consumer -> provider -> class -> amount.  Raises ``PlacementError``.
+
+        ``ProviderGoneError`` is one: who deleted a provider past nova-compute told nobody.
+        """
         found: dict[str, dict[str, dict[str, int]]] = {}
         for provider in providers:
             path = f"/resource_providers/{provider}/allocations"
@@ -109,7 +116,8 @@ class PlacementReader:
         try:
             response = self._adapter.get(path, raise_exc=False)
             if response.status_code != 200:
-                raise PlacementError(f"GET {path}: {response.status_code} {response.text[:200]}")
+                kind = ProviderGoneError if response.status_code == 404 else PlacementError
+                raise kind(f"GET {path}: {response.status_code} {response.text[:200]}")
             answer: dict[str, Any] = response.json()
             return answer
         except ks_exceptions.ClientException as error:
