@@ -186,6 +186,8 @@ class Claims:
         self._watch = watch
         self._open: dict[str, OpenClaim] = {}
         self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
+        #: a claim of a node that had as many in flight as it may has landed; whoever looks puts it back
+        self.made_room = False
         self._released: OrderedDict[str, Intent] = OrderedDict()
         self._kept: OrderedDict[str, OpenClaim] = OrderedDict()
         self._given_up: OrderedDict[str, OpenClaim] = OrderedDict()
@@ -324,6 +326,7 @@ class Claims:
         self._timers.cancel(("verdict", claim.claim_id))
         self._timers.cancel(("repeat", claim.claim_id))
         node = claim.intent.node
+        self.made_room |= not self.has_room_on(node)
         self._in_flight[node] -= 1
         if not self._in_flight[node]:
             del self._in_flight[node]

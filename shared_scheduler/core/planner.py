@@ -51,7 +51,12 @@ class Refusal:
     bad_request: bool = False
 
 
-Plan = Selected | Question | Refusal
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """Hosts pass, and each has as many claims in flight as it may."""
+
+
+Plan = Selected | Question | Refusal | Crowded
 
 #: refusals that another look may take back: other claims may end, rows and agents may be behind
 NOT_FOR_GOOD = frozenset(
@@ -112,7 +117,8 @@ class Planner:
             if isinstance(found, Selected):
                 return found
             seat.out[node] = found
-        return self._refusal(decision, seat)
+        crowded = any(node not in seat.out for node in decision.nodes())
+        return Crowded() if crowded else self._refusal(decision, seat)
 
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
         """What Placement hides when it is asked for candidates of this node."""
@@ -149,19 +155,19 @@ class Planner:
     def _hosts(self, work: Work, request: Request, seat: Seat, decision: Decision) -> Iterator[str]:
         """Those that pass.  Then a few that fell to our counterparts of Nova's filters: Nova's own have
         the last word before an instance has no host."""
-        yield from self._walk(decision, seat)
+        yield from self._walk(work, decision, seat)
         if not decision.filtered or seat.last_words >= self._last_words_max:
             return
-        for node in self._walk(self._decide(work, request, seat, natives=False), seat):
+        for node in self._walk(work, self._decide(work, request, seat, natives=False), seat):
             if seat.last_words >= self._last_words_max:
                 return
             seat.last_words += 1
             yield node
 
-    def _walk(self, decision: Decision, seat: Seat) -> Iterator[str]:
-        """The hosts of a decision, best first, that have room for another claim in flight."""
+    def _walk(self, work: Work, decision: Decision, seat: Seat) -> Iterator[str]:
+        """The hosts of a decision, best first, that have room for another claim in flight if it needs one."""
         for node in decision.nodes():
-            if node not in seat.out and self._claims.has_room_on(node):
+            if node not in seat.out and (not work.claims_hosts or self._claims.has_room_on(node)):
                 yield node
 
     @staticmethod
@@ -204,7 +210,7 @@ class Planner:
 
     def _others(self, work: Work, decision: Decision, cell: str) -> Iterator[str]:
         chosen = work.chosen()
-        for node in self._walk(decision, work.seats[-1]):
+        for node in self._walk(work, decision, work.seats[-1]):
             if node not in chosen and self._table.view(node).cell == cell:
                 yield node
 

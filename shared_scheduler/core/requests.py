@@ -14,6 +14,8 @@ phase     event                                     next      what is done
 PLACING   best host found, flat                     PLACING   begin its claim
 PLACING   best host found, not flat                 PLACING   AskCandidates; later instances wait
 PLACING   candidates answered                       PLACING   verify; begin a claim, or next host
+PLACING   hosts pass, claims in flight for all of   PLACING   wait for one to land; later instances
+          them are as many as may be                          wait too; decide again
 PLACING   a claim was refused, late, not written    PLACING   that host is out; decide again
 PLACING   no host, and Placement was not asked yet  DOUBTING  doubt.py asks, and corrects rows
 DOUBTING  rows were corrected                       PLACING   all hosts count again; decide again
@@ -56,7 +58,7 @@ from shared_scheduler.core.events import (
 )
 from shared_scheduler.core.journal import outcome_of
 from shared_scheduler.core.nodes import Nodes
-from shared_scheduler.core.planner import Planner, Question, Refusal, Selected
+from shared_scheduler.core.planner import Crowded, Planner, Question, Refusal, Selected
 from shared_scheduler.core.settings import Settings
 from shared_scheduler.core.turn import Timers, Turn
 from shared_scheduler.core.work import NO_VERDICT, Phase, Seat, SeatState, Work
@@ -93,6 +95,8 @@ class Requests:
         self._doubt = doubt
         self._alternates = Alternates(settings, timers, planner)
         self._works: dict[int, Work] = {}
+        #: those that wait for a claim to land, in the order in which they are decided again
+        self._crowded: dict[int, Work] = {}
         self._count = 0
         self._draining = False
         #: no request lives longer; the end of the service, once it is told to stop
@@ -117,7 +121,7 @@ class Requests:
         refused = self._refuse(work)
         if refused is not None:
             self._emit_fail(turn, work, *refused)
-        elif not event.request.claim or not event.request.forms:
+        elif not work.claims_hosts:
             self._choose_only(turn, work)
         else:
             self._works[work.key] = work
@@ -196,8 +200,36 @@ class Requests:
             self._claim(turn, work, seat, plan)
         elif isinstance(plan, Question):
             self._ask(turn, work, seat, plan)
+        elif isinstance(plan, Crowded):
+            self._wait(turn, work, seat)
         else:
             self._no_host(turn, work, plan)
+
+    def _wait(self, turn: Turn, work: Work, seat: Seat) -> None:
+        seat.state = SeatState.WAITING
+        self._crowded[work.key] = work
+        self._timers.set(("crowded", str(work.key)), turn.now + self._settings.crowded_look_s)
+
+    def claims_landed(self, turn: Turn) -> None:
+        """Some hosts may take claims again: decide for who waited, one after the other, while there is room."""
+        if not self._claims.made_room:
+            return
+        self._claims.made_room = False
+        for key in list(self._crowded):
+            if not self._found_room(turn, key):
+                return
+
+    def _found_room(self, turn: Turn, key: int) -> bool:
+        """Decide it again.  Who finds none waits behind the others."""
+        work = self._crowded.pop(key)
+        work.wake()
+        self._advance(turn, work)
+        return key not in self._crowded
+
+    def on_crowded_timer(self, turn: Turn, key: str) -> None:
+        """There may be room elsewhere by now."""
+        if int(key) in self._crowded:
+            self._found_room(turn, int(key))
 
     def _claim(self, turn: Turn, work: Work, seat: Seat, plan: Selected) -> None:
         seat.attempts += 1
@@ -378,6 +410,7 @@ class Requests:
 
     def _fail(self, turn: Turn, work: Work, code: FailureCode, text: str) -> None:
         """Give everything back; the caller hears of it when that is done."""
+        self._crowded.pop(work.key, None)
         work.phase, work.failure = Phase.FAILING, (code, text)
         self._set_timer(turn, work)
         for claim in list(work.claims()):
@@ -402,6 +435,7 @@ class Requests:
         del self._works[work.key]
         self._timers.cancel(("request", str(work.key)))
         self._timers.cancel(("alternates", str(work.key)))
+        self._timers.cancel(("crowded", str(work.key)))
 
     def on_timer(self, turn: Turn, key: str) -> None:
         """Time to clean up, or the deadline itself."""

@@ -103,6 +103,7 @@ class SchedulerCore:
             "look": self.watch.on_timer,
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,
+            "crowded": self.requests.on_crowded_timer,
             "doubt": self.doubt.on_timer,
             "window": self.nodes.on_window_timer,
             "mute": self.nodes.on_mute_timer,
@@ -128,9 +129,16 @@ class SchedulerCore:
             self._handle(turn, event, causes)
         except Exception as error:
             causes.append(error)
+        self._land(turn, causes)
         if causes:
             raise StepFailedError(turn.effects, causes) from causes[0]
         return turn.effects
+
+    def _land(self, turn: Turn, causes: list[Exception]) -> None:
+        try:
+            self.requests.claims_landed(turn)
+        except Exception as error:
+            causes.append(error)
 
     def next_deadline_s(self) -> float | None:
         """When the core wants a ``Tick`` at the latest; None: only an event can change anything."""

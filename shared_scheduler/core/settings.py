@@ -59,8 +59,10 @@ class Settings:
     requests_max: int = 1_000
     #: claims that have not ended; a request that needs more is refused
     claims_max: int = 10_000
-    #: claims in flight for one node; another host is chosen beyond
+    #: claims in flight for one node; beyond, another host is chosen, and where there is none, a claim has
+    #: to land first; how often an instance that waits for that is decided again without one
     claims_per_node_max: int = 32
+    crowded_look_s: float = 1.0
     #: how long the search for alternates may hold up an answer: without them a build that fails on its
     #: node is not tried elsewhere, so rather a late answer than one without
     alternates_timeout_s: float = 10.0

@@ -30,6 +30,7 @@ class SeatState(StrEnum):
     """Where one instance of a request is."""
 
     OPEN = "open"  # to be decided
+    WAITING = "waiting"  # each host that passes has as many claims in flight as it may
     ASKING = "asking"  # Placement is asked for candidates of one host
     CLAIMING = "claiming"  # its claim is with the agent or with Placement
     WRITTEN = "written"
@@ -90,18 +91,29 @@ class Work:
         seats = [Seat(i, consumer) for i, consumer in enumerate(request.instance_uuids)]
         return cls(key, request, now, deadline_s, seats)
 
+    @property
+    def claims_hosts(self) -> bool:
+        """Whether hosts are claimed for it: not for a rebuild, and not for legacy callers."""
+        return self.request.claim and bool(self.request.forms)
+
     def claims(self) -> Iterator[OpenClaim]:
         """Those that have not ended."""
         return (seat.claim for seat in self.seats if seat.claim is not None)
 
     def next_open(self) -> Seat | None:
-        """The instance to decide now: none while one waits for its candidates."""
+        """The instance to decide now: none while one waits for its candidates or for a claim to land."""
         for seat in self.seats:
-            if seat.state == SeatState.ASKING:
+            if seat.state in (SeatState.ASKING, SeatState.WAITING):
                 return None
             if seat.state == SeatState.OPEN:
                 return seat
         return None
+
+    def wake(self) -> None:
+        """Claims have landed: decide what waited for that."""
+        for seat in self.seats:
+            if seat.state == SeatState.WAITING:
+                seat.state = SeatState.OPEN
 
     def all_in(self, *states: SeatState) -> bool:
         """Whether every instance is in one of ``states``."""
