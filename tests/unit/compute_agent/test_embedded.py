@@ -6,9 +6,9 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import nova.conf
@@ -16,14 +16,12 @@ import pytest
 from nova import objects
 from nova.compute import vm_states
 from nova.compute.resource_tracker import ResourceTracker
-from nova.conf import paths
 from nova.pci.stats import PciDeviceStats
-from oslo_config import cfg
-from oslo_messaging import opts as messaging_opts
 
 from compute_agent.conf import register_opts
 from compute_agent.embedded import METHODS, EmbeddedAgents, NothingKept
-from compute_agent.service.agent import Agent
+from compute_agent.service import agent as agent_module
+from compute_agent.service.agent import Agent, Do
 from compute_agent.service.channel import Channel
 from compute_agent.settings import Settings
 from compute_agent.sources.placement import PlacementReader
@@ -42,6 +40,13 @@ from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim
 WAIT_S = 60.0
 GUEST = "0f7d1b9e-3c53-4ad5-a5a0-4d6c8a3c1f11"
 LIMITS: dict[str, Any] = {}
+
+
+def eventually(true: Callable[[], object]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 class Scheduler:
@@ -89,11 +94,11 @@ class Devices:
 class Compute:
     """The nova-computes of one process: trackers of a class that has embedded agents."""
 
-    def __init__(self, bus: LocalBus) -> None:
+    def __init__(self, bus: LocalBus, wait_s: float = WAIT_S) -> None:
         self.bus = bus
         self.placement = FakePlacement(vcpus=4)
         self.epochs = itertools.count(1)
-        self.agents = EmbeddedAgents(self._agent, WAIT_S)
+        self.agents = EmbeddedAgents(self._agent, wait_s)
         self.trackers = type("Trackers", (Tracker,), {})
         for name, hooked in self.agents.hooks(self.trackers):
             setattr(self.trackers, name, hooked)
@@ -326,6 +331,35 @@ def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
     assert "no transport_url" in caplog.text
 
 
+@pytest.fixture
+def held_up(bus: LocalBus) -> Iterator[tuple[Compute, Any, threading.Event]]:
+    """A nova-compute that waits for nobody, and its agent, which waits: for its disk, say."""
+    made, free = Compute(bus, wait_s=0), threading.Event()
+    tracker = made.start()
+    [(_, embedded)] = made.agents._agents.values()
+    embedded._agent.put(Do(lambda: free.wait(WAIT_S) and None))
+    yield made, tracker, free
+    free.set()
+    made.agents.stop()
+
+
+def test_an_agent_that_is_held_up_does_not_hold_up_nova_compute(
+    held_up: tuple[Compute, Any, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an agent that has more to do than it takes from anybody
+    _, tracker, free = held_up
+    monkeypatch.setattr(agent_module, "INBOX_MAX", 0)
+
+    # when nova-compute goes on, under its own lock
+    claims = threading.Thread(
+        target=tracker.instance_claim, args=(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS), daemon=True
+    )
+    claims.start()
+    claims.join(WAIT_S / 6)
+
+    assert not claims.is_alive() and not free.is_set()
+
+
 def test_a_mistake_that_is_made_at_each_update_is_logged_once_within_a_while(
     compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -371,23 +405,6 @@ def test_nova_compute_embeds_it_when_told_to(
     assert settled.wait(WAIT_S)
     assert scheduler.leaf("cn.vcpus_used") == 1
     agent.stop()
-
-
-def test_it_is_made_from_the_configuration_of_nova_compute(tmp_path: Path) -> None:
-    tracker, conf = Tracker(), cfg.ConfigOpts()
-    register_opts(conf)
-    paths.register_opts(conf)
-    for group, options in messaging_opts.list_opts():  # as nova-compute has them by then
-        if group in (None, "oslo_messaging_rabbit"):
-            conf.register_opts(options, group=group)
-    conf([], default_config_files=[])
-    conf.set_override("transport_url", "rabbit://nova:secret@127.0.0.1:9/")
-    conf.set_override("state_path", str(tmp_path))
-
-    agent = embedding.agent_from(tracker, conf)
-
-    assert agent.host == HOST
-    assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]
 
 
 def test_the_class_is_left_as_it_is(conf: Any) -> None:

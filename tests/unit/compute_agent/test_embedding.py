@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent inside nova-compute as it is made of nova-compute's configuration, with its state on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nova.conf import paths
+from oslo_config import cfg
+from oslo_messaging import opts as messaging_opts
+
+from compute_agent.conf import register_opts
+from compute_agent.service.state import StateDirectory, StateError
+from compute_agent.tap import embedding
+from shared_scheduler.protocol.messages import Goodbye
+from shared_scheduler.transport.local_bus import LocalBus
+from tests.unit.compute_agent.fake_placement import FakePlacement
+from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest
+from tests.unit.compute_agent.test_embedded import GUEST, LIMITS, Scheduler, eventually
+from tests.unit.compute_agent.worlds import HOST
+
+
+@pytest.fixture
+def nova_conf(tmp_path: Path) -> Any:
+    """As nova-compute has it when its first audit begins."""
+    made = cfg.ConfigOpts()
+    register_opts(made)
+    paths.register_opts(made)
+    for group, options in messaging_opts.list_opts():
+        if group in (None, "oslo_messaging_rabbit"):
+            made.register_opts(options, group=group)
+    made([], default_config_files=[])
+    made.set_override("transport_url", "rabbit://nova:secret@127.0.0.1:9/")
+    made.set_override("state_path", str(tmp_path))
+    return made
+
+
+class ReportClient:
+    """Nova's own client of a Placement."""
+
+    def __init__(self) -> None:
+        self.placement = FakePlacement(vcpus=4)
+
+    def get(self, path: str, version: str) -> Any:
+        return self.placement.get(path)
+
+
+def test_it_is_made_from_the_configuration_of_nova_compute(nova_conf: Any, tmp_path: Path) -> None:
+    agent = embedding.agent_from(Tracker(), nova_conf)
+
+    assert agent.host == HOST
+    assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]
+
+
+def test_a_build_that_ends_after_nova_computes_last_step_is_told_by_another_agent(
+    nova_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a nova-compute whose manager has cleaned up, while a build is still under way
+    bus = LocalBus()
+    scheduler = Scheduler(bus)
+    monkeypatch.setattr(embedding, "KombuBus", lambda *_: bus)
+    tracker = Tracker()
+    tracker.reportclient = ReportClient()
+    embedding.embed(tracker, nova_conf)
+    tracker.update_available_resource(CONTEXT, HOST, startup=True)
+    eventually(lambda: scheduler.leaf("agent.ready") is True)
+    tracker.driver.cleanup_host(host=HOST)
+    first = scheduler.heard[-1]
+    assert isinstance(first, Goodbye)
+
+    # when the build takes its place
+    tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+
+    # then schedulers hear of it in a newer epoch
+    eventually(lambda: scheduler.leaf("cn.vcpus_used") == 1)
+    tracker.driver.cleanup_host(host=HOST)
+    second = scheduler.heard[-1]
+    assert isinstance(second, Goodbye) and second.epoch > first.epoch
+
+
+def test_a_start_that_fails_keeps_no_state_from_the_next_one(
+    nova_conf: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> int:
+        raise StateError("no space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(StateDirectory, "next_epoch", full)
+        with pytest.raises(StateError, match="no space left"):
+            embedding.agent_from(Tracker(), nova_conf)
+
+    assert embedding.agent_from(Tracker(), nova_conf).host == HOST
