@@ -20,8 +20,9 @@ the driver's                after it: nova-compute ends, and the agent says good
 ``cleanup_host``            is gone; a tracker that reports once more gets an agent in a newer epoch
 ==========================  ====================================================================
 
-A hook never raises.  It waits for schedulers to be told only where ``wait_s`` says so: in one process
-with the schedulers nothing is gained by going on before they know.
+A hook never raises, and never waits for the agent: what finds no room in its inbox is told by the next
+report.  It waits for schedulers to be told only where ``wait_s`` says so: in one process with the
+schedulers nothing is gained by going on before they know.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ class NothingKept:
     def keep_epoch(self, epoch: int) -> None:
         """The clock makes the next one."""
 
+    def close(self) -> None:
+        """There is nothing to give free."""
+
 
 class EmbeddedAgent:
     """One tracker's agent, and what it was told."""
@@ -90,7 +94,7 @@ class EmbeddedAgent:
         self._ended = False
         self._thread = threading.Thread(target=agent.run, name="compute-agent", daemon=True)
         self._thread.start()
-        agent.heard(TapHello(str(tracker.host), os.getpid()))
+        agent.told(TapHello(str(tracker.host), os.getpid()))
 
     @property
     def host(self) -> str:
@@ -104,9 +108,9 @@ class EmbeddedAgent:
             return  # the record is being moved from another host, the audit follows
         node = self._nodes[nodename] = str(compute_node.uuid)
         leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
-        self._topologies[nodename] = self._reader.topology(nodename)
-        self._agent.heard(NodeReported(node, leaves, members, complete=True))
         self._reader.forget_gone()
+        self._agent.told(NodeReported(node, leaves, members, complete=True))
+        self._topologies[nodename] = self._reader.topology(nodename)
         self._tell_of_tree(node)
         self._follow_devices()
         self._wait()
@@ -129,9 +133,9 @@ class EmbeddedAgent:
             if nodename in self._tracker.compute_nodes:
                 now_is = self._reader.topology(nodename)
                 changed = changes(self._topologies.get(nodename, {}), now_is)
-                self._topologies[nodename] = now_is
                 if changed:
-                    self._agent.heard(NodeReported(node, changed))
+                    self._agent.told(NodeReported(node, changed))
+                self._topologies[nodename] = now_is
         self._wait()
 
     def move_ends(self, uuid: str) -> None:
@@ -148,16 +152,17 @@ class EmbeddedAgent:
             return  # Placement was never reached
         digest = self._reader.tree_digest(node)
         if self._trees.get(node) != digest:
+            self._agent.told(TreeWritten(node))
             self._trees[node] = digest
-            self._agent.heard(TreeWritten(node))
 
     def removed(self) -> None:
         """The tracker may have dropped nodes."""
         for nodename in self._nodes.keys() - self._tracker.compute_nodes.keys():
-            node = self._nodes.pop(nodename)
+            node = self._nodes[nodename]
+            self._agent.told(NodeGone(node))
+            del self._nodes[nodename]
             self._trees.pop(node, None)
             self._topologies.pop(nodename, None)
-            self._agent.heard(NodeGone(node))
         self._wait()
 
     def stop(self) -> None:

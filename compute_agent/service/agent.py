@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty, Full, SimpleQueue
 from typing import Protocol
 
 from compute_agent import events as ev
@@ -53,6 +53,8 @@ LOG = logging.getLogger(__name__)
 #: Things that wait to be handled.  Messages of schedulers beyond this are dropped (they ask again),
 #: the tap's reader waits (nova-compute's side is bounded and never waits).
 INBOX_MAX = 10_000
+#: Beyond it, what nova-compute's own threads say, which must not wait (``embedded.py``).
+RESERVE_MAX = 1_000
 #: How long the tap's reader waits for room at a time.
 ROOM_S = 0.05
 #: How long a node rests whose tick failed: it is still due.
@@ -94,6 +96,7 @@ class State(Protocol):
     def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None: ...
     def forget(self, node: str) -> None: ...
     def keep_epoch(self, epoch: int) -> None: ...
+    def close(self) -> None: ...
 
 
 class Agent:
@@ -157,6 +160,15 @@ class Agent:
             time.sleep(ROOM_S)
         self.put(FromTap(message))
 
+    def told(self, message: wire.TapMessage) -> None:
+        """From a thread of nova-compute, which must not wait.
+
+        :raises Full: too much waits; what was to be told is to be told again
+        """
+        if self._inbox.qsize() >= INBOX_MAX + RESERVE_MAX:
+            raise Full(f"no room: {INBOX_MAX + RESERVE_MAX} things wait to be handled")
+        self.put(FromTap(message))
+
     def tap_lost(self, why: str) -> None:
         self.put(FromTap(None, why))
 
@@ -178,7 +190,7 @@ class Agent:
     # -- the agent's thread -------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until ``stop``."""
+        """Until ``stop``; another agent may have the state then."""
         self._placement.start()
         for node, kept in self._state.kept().items():
             self._core(node, kept)
@@ -193,6 +205,7 @@ class Agent:
         self._tell_settled()
         self._placement.stop()
         self._channel.close()
+        self._state.close()
 
     def _wait_s(self) -> float:
         now = time.monotonic()

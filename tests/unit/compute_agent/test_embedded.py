@@ -360,6 +360,26 @@ def test_an_agent_that_is_held_up_does_not_hold_up_nova_compute(
     assert not claims.is_alive() and not free.is_set()
 
 
+def test_what_found_no_room_is_told_once_there_is_some(
+    held_up: tuple[Compute, Any, threading.Event], scheduler: Scheduler,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    made, tracker, free = held_up
+    monkeypatch.setattr(agent_module, "INBOX_MAX", 0)
+    monkeypatch.setattr(agent_module, "RESERVE_MAX", 1)
+    for count in (1, 2):
+        uuid = f"{count}{GUEST[1:]}"
+        tracker.instance_claim(CONTEXT, guest(tracker, uuid), HOST, {}, LIMITS)
+    assert "no room" in caplog.text
+
+    free.set()
+    [(_, embedded)] = made.agents._agents.values()
+    eventually(embedded._agent._inbox.empty)
+    tracker._update(CONTEXT, tracker.compute_nodes[HOST])  # the next audit
+
+    eventually(lambda: scheduler.leaf("cn.vcpus_used") == 2)
+
+
 def test_a_mistake_that_is_made_at_each_update_is_logged_once_within_a_while(
     compute: Compute, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
