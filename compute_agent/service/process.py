@@ -106,7 +106,6 @@ class AgentProcess:
         for part in (self.tap, self.fallback):
             if part is not None:
                 part.stop()
-        self.state.close()
 
     def _handle_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():

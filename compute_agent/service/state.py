@@ -29,6 +29,8 @@ from shared_scheduler.protocol.messages import Claim
 LOG = logging.getLogger(__name__)
 
 DIRECTORY_MODE = 0o750
+#: In place of a descriptor.
+CLOSED = -1
 
 
 class StateError(Exception):
@@ -42,7 +44,7 @@ class StateDirectory:
         self.path = Path(path)
         try:
             self.path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-            self._lock = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT, 0o640)
+            self._lock: int = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT, 0o640)
         except OSError as error:
             raise self._unusable(error) from error
         self._take_lock()
@@ -68,8 +70,10 @@ class StateDirectory:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
-        """Give the directory free."""
-        os.close(self._lock)
+        """Give the directory free.  Idempotent."""
+        lock, self._lock = self._lock, CLOSED
+        if lock != CLOSED:
+            os.close(lock)
 
     def next_epoch(self, wall_clock_s: Callable[[], float]) -> int:
         """A new epoch: greater than every one before, also where the clock has jumped back.

@@ -40,13 +40,19 @@ def agent_from(tracker: Any, conf: Any) -> Agent:
     url = parse_transport_url(conf.transport_url, tls_options(conf))
     signer = Signer()
     load_keys(conf, signer)
+    channel = Channel(KombuBus(url, CHANNEL_NAME).agent_endpoint(tracker.host), signer)
     state = StateDirectory(state_directory(conf))
+    try:
+        epoch = state.next_epoch(time.time)
+    except BaseException:
+        state.close()  # the next report tries again
+        raise
     return Agent(
         tracker.host,
-        Channel(KombuBus(url, CHANNEL_NAME).agent_endpoint(tracker.host), signer),
+        channel,
         PlacementReader(ReportClientAdapter(tracker.reportclient)),
         state,
-        state.next_epoch(time.time),
+        epoch,
         NovaTopologyFit(),
         settings_from(conf),
         random.Random(),
