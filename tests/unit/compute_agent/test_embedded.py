@@ -144,6 +144,24 @@ def test_schedulers_know_before_nova_compute_goes_on(compute: Compute, scheduler
         assert scheduler.leaf("cn.vcpus_used") == count
 
 
+def test_a_node_that_was_not_audited_since_nova_compute_began_takes_nothing(
+    bus: LocalBus, scheduler: Scheduler
+) -> None:
+    # given a first audit that ends before its time, because nova-conductor does not answer yet
+    compute = Compute(bus, wait_s=0)
+    tracker = compute.trackers()
+    tracker.compute_nodes[HOST] = record()
+
+    # when a build comes before the next one: the tracker knows of no other server
+    tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+    eventually(lambda: scheduler.leaf("cn.vcpus_used") == 1)
+    assert scheduler.leaf("agent.ready") is False
+
+    tracker.update_available_resource(CONTEXT, HOST)
+    eventually(lambda: scheduler.leaf("agent.ready") is True)
+    compute.agents.stop()
+
+
 def test_who_moved_away_is_gone_once_the_move_is_confirmed(
     compute: Compute, scheduler: Scheduler
 ) -> None:
@@ -179,7 +197,7 @@ def test_devices_are_followed_by_the_agent_that_lives(compute: Compute, schedule
     tracker.pci_tracker = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
     for _ in range(2):
         tracker.driver.cleanup_host(host=HOST)
-        tracker._update(CONTEXT, tracker.compute_nodes[HOST])
+        tracker.update_available_resource(CONTEXT, HOST, startup=True)
     [pool] = [name for name in scheduler.names() if is_pool(name)]
 
     tracker.pci_tracker.stats.pools[0]["count"] = 1
