@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -20,7 +21,8 @@ from shared_scheduler.core.claims import DATABASES, Claims, ClaimState
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.work import Work
-from shared_scheduler.protocol.messages import Increment
+from shared_scheduler.decision import filtering
+from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim.clock import LocalClock
@@ -252,6 +254,33 @@ def go_on_asking(patch: pytest.MonkeyPatch) -> None:
 
     real = MessageWindow._enter
     patch.setattr(MessageWindow, "_enter", enter)
+
+
+@bug("reasons_add_up")
+def count_a_host_for_two_reasons(patch: pytest.MonkeyPatch) -> None:
+    """One host of those that fall to a stage is counted once more."""
+
+    def narrow(mask: Any, passes: Any, left: int, reasons: dict[str, int], code: str) -> int:
+        found = real(mask, passes, left, reasons, code)
+        if found != left:
+            reasons[code] += 1
+        return found
+
+    real = filtering._narrow
+    patch.setattr(filtering, "_narrow", narrow)
+
+
+@bug("never_refused")
+def refuse_what_fits(patch: pytest.MonkeyPatch) -> None:
+    """A node refuses every third claim, although it has room."""
+
+    def shortage(self: Ledger, claim: Claim) -> Any:
+        if crc32(claim.claim_id.encode()) % 3 == 0:
+            return Reason(RefusalCode.NO_CAPACITY)
+        return real(self, claim)
+
+    real = Ledger._shortage
+    patch.setattr(Ledger, "_shortage", shortage)
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

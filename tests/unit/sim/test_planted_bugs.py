@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared_scheduler.sim.computes import Size
+from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.run import RunPlan, run
 from shared_scheduler.sim.topology import Board
@@ -68,3 +69,7 @@ def test_a_planted_bug_is_caught(planted: Planted, monkeypatch: pytest.MonkeyPat
 
 def test_there_are_enough_of_them() -> None:
     assert len(PLANTED) >= 20
+
+
+def test_no_invariant_is_without_a_bug_that_it_shall_catch() -> None:
+    assert set().union(*(planted.breaks for planted in PLANTED)) == INVARIANTS.keys()
