@@ -115,6 +115,19 @@ def test_another_shape_waits_until_the_question_in_flight_is_answered() -> None:
     assert [ask.queries for ask in of_kind(ef.AskFitting, effects)] == [("resources=VCPU:2",)]
 
 
+def test_a_question_that_nobody_waits_for_any_more_is_not_asked() -> None:
+    # given a Placement that does not answer, and two requests in doubt, of which one has little time
+    desk = Desk(doubt_timeout_s=5.0, cleanup_s=1.0).with_agents("node-1", vcpus=0)
+    only(ef.AskFitting, desk.ask())
+    assert desk.ask(request("server-2", queries=("resources=VCPU:2",)), within_s=3.0) == []
+    # when both have ended
+    effects = desk.wait(6.0)
+    # then nobody is asked about the second one, and who comes next is
+    assert len(of_kind(ef.Fail, effects)) == 2
+    assert of_kind(ef.AskFitting, effects) == [] and len(desk.core.doubt) == 0
+    only(ef.AskFitting, desk.ask(request("server-3", queries=("resources=VCPU:3",))))
+
+
 def test_placement_does_not_answer_the_doubt_then_the_request_fails_all_the_same() -> None:
     desk = Desk().with_agents("node-1", vcpus=0)
     desk.ask()
@@ -138,6 +151,16 @@ def test_the_deadline_comes_while_the_claim_travels() -> None:
     effects = desk.wait(8.1)  # two seconds are kept for cleaning up
     assert releases_in(effects) == [claim.claim_id]
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.TIMED_OUT]
+    desk.idle()
+
+
+def test_a_request_with_little_time_does_not_begin_by_cleaning_up() -> None:
+    # given an operator who gives requests a second (``request_timeout_s``)
+    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1")
+    desk.ask(within_s=1.0)
+    # when nobody answers, half of it is kept for cleaning up
+    assert desk.wait(0.4) == []
+    assert [fail.code for fail in of_kind(ef.Fail, desk.wait(0.2))] == [ef.FailureCode.TIMED_OUT]
     desk.idle()
 
 

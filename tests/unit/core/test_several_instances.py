@@ -3,8 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.judge import AcceptAll, Approval
+from shared_scheduler.core.scheduler import StepFailedError
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Reason
 from tests.unit.core.desk import (
     Desk,
     claims_in,
@@ -16,6 +25,18 @@ from tests.unit.core.desk import (
     request,
     taken,
 )
+
+
+class Broken(AcceptAll):
+    """A judge that fails on the second instance."""
+
+    def verify(
+        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
+    ) -> Approval | Reason:
+        if index:
+            raise RuntimeError("a bug of ours")
+        return super().verify(request, index, view, candidates)
+
 
 # -- several instances
 
@@ -79,6 +100,14 @@ def test_a_legacy_caller_consumes_between_instances_and_leaves_nothing_behind() 
     # then the second instance sees the first one, and nothing stays consumed
     assert set(nodes_of(answer)) == {"node-1", "node-2"}
     assert desk.table.outstanding("node-1") == desk.table.outstanding("node-2") == ()
+
+
+def test_a_legacy_caller_leaves_nothing_behind_even_where_we_fail_on_it() -> None:
+    # given a judge with a bug that shows at the second instance
+    desk = Desk(Broken()).with_agents("node-1", "node-2")
+    with pytest.raises(StepFailedError):
+        desk.ask(request("a", "b", claim=False))
+    desk.idle()
 
 
 def test_a_legacy_caller_asks_placement_nothing_even_if_its_request_is_not_flat() -> None:

@@ -78,6 +78,25 @@ def test_what_a_lost_write_wrote_after_all_is_taken_back_when_its_answer_comes()
     desk.idle()
 
 
+def test_a_delete_that_a_lost_write_has_outrun_is_done_once_more() -> None:
+    # given a write that was not answered, and a delete under way
+    desk = Desk().with_agents("node-1")
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
+    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
+    # when the write was done after all, who knows whether before that delete or after it
+    assert desk.written(write) == []
+    # then "gone" is no news of what it wrote, and it is deleted until that is gone
+    again = only(ef.DeleteAllocation, desk.deleted(delete))
+    assert again.written == taken("node-1")
+    assert desk.table.outstanding("node-1") != ()
+    desk.give(ev.AllocationDeleted(again.claim_id, False, "Placement is away"))
+    (last,) = of_kind(ef.DeleteAllocation, desk.wait(5.0))
+    desk.deleted(last)
+    assert desk.core.claims.endings["deleted"] == 1
+    assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
+    desk.idle()
+
+
 def test_a_delete_that_is_tried_again_at_once_is_not_tried_later_as_well() -> None:
     # given a write that was not answered, and a delete that failed and waits for its next attempt
     desk = Desk().with_agents("node-1")
