@@ -27,6 +27,8 @@ WRITING    no answer, long after its   DELETING     the same; our writer has los
 WRITTEN    kept (request answered)     CONFIRMED    confirm; look later whether the node shows it
 WRITTEN    unwanted                    DELETING     delete
 DELETING   gone                        DELETED      forget; cast Release
+DELETING   gone, but the lost write    DELETING     delete: the one that was under way may have come
+           was done meanwhile                       before that write
 CONFIRMED  nobody heard the answer     DELETING     delete
 DELETED    the lost write was done     DELETING     assume; delete (its answer came after all)
 DELETING   others have added to it     LEFT_ALONE   forget; no Release, for it stands there
@@ -155,6 +157,8 @@ class OpenClaim:
     write_detail: str = ""
     written: Allocations = field(default_factory=dict)
     deletes: int = 0
+    #: its lost write was done while a delete was under way, which may have come too early
+    outrun: bool = False
     abandoned: bool = False
 
 
@@ -375,7 +379,9 @@ class Claims:
             self._assume(claim)
             self._delete(turn, claim)
         elif claim.state == ClaimState.DELETING:
-            self._delete(turn, claim)
+            claim.outrun = True
+            if self._timers.cancel(("delete", claim.claim_id)):  # none is under way
+                self._delete(turn, claim)
 
     def _now_stands(self, turn: Turn, claim: OpenClaim) -> None:
         if not claim.wanted:
@@ -419,7 +425,7 @@ class Claims:
             self._delete(turn, claim)
 
     def _delete(self, turn: Turn, claim: OpenClaim) -> None:
-        claim.state = ClaimState.DELETING
+        claim.state, claim.outrun = ClaimState.DELETING, False
         claim.deletes += 1
         self._timers.cancel(("delete", claim.claim_id))
         request_id = claim.intent.request_id
@@ -438,6 +444,9 @@ class Claims:
         """How the delete ended."""
         claim = self._open.get(event.claim_id)
         if claim is None or claim.state != ClaimState.DELETING:
+            return
+        if event.gone and claim.outrun:
+            self._delete(turn, claim)
             return
         if event.gone:
             self._release(turn, claim)

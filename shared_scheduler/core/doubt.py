@@ -11,6 +11,7 @@ shape      event                                next       what is done
 =========  ===================================  =========  ==========================================
 (unknown)  a request has no host                WAITING    its turn comes when nothing is in flight
 WAITING    its turn                             ASKING     AskFitting
+WAITING    its turn, all its requests ended     (unknown)
 ASKING     hosts fit, Placement says            MENDING    their rows are read again; an agent looks in
                                                            Placement before it answers
 ASKING     no such host, an error, or too late  (settled)  the requests fail
@@ -44,6 +45,9 @@ class DoubtListener(Protocol):
 
     def doubt_resolved(self, turn: Turn, key: int, corrected: bool) -> None:
         """Placement was asked for request ``key``; ``corrected``: rows may have changed."""
+
+    def waits_for_doubt(self, key: int) -> bool:
+        """Whether the answer is still of use to request ``key``."""
 
 
 class DoubtState(StrEnum):
@@ -95,13 +99,23 @@ class Doubt:
         return True
 
     def _ask_next(self, turn: Turn) -> None:
-        if self._asked is not None or not self._questions:
+        question = None if self._asked is not None else self._next()
+        if question is None:
             return
-        self._asked = question = next(iter(self._questions.values()))
+        self._asked = question
         question.state = DoubtState.ASKING
         self._count += 1
         turn.emit(AskFitting(f"fitting.{self._count}", question.shape, question.request_id))
         self._timers.set(("doubt", ""), turn.now + self._settings.doubt_timeout_s)
+
+    def _next(self) -> Question | None:
+        """The oldest that anybody still waits for; what nobody waits for is dropped, unasked."""
+        while self._questions:
+            question = next(iter(self._questions.values()))
+            if any(map(self._listen().waits_for_doubt, question.keys)):
+                return question
+            del self._questions[question.shape]
+        return None
 
     def on_fitting(self, turn: Turn, event: FittingAnswered) -> None:
         """Placement named the root providers that fit."""
@@ -139,7 +153,10 @@ class Doubt:
         self._settled_s.move_to_end(question.shape)
         if len(self._settled_s) > SETTLED_MAX:
             self._settled_s.popitem(last=False)
-        assert self.listener is not None, "Doubt needs a listener before the first question"
         for key in question.keys:
-            self.listener.doubt_resolved(turn, key, corrected)
+            self._listen().doubt_resolved(turn, key, corrected)
         self._ask_next(turn)
+
+    def _listen(self) -> DoubtListener:
+        assert self.listener is not None, "Doubt needs a listener before the first question"
+        return self.listener

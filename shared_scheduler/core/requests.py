@@ -141,7 +141,9 @@ class Requests:
         return None
 
     def _set_timer(self, turn: Turn, work: Work) -> None:
-        early_s = 0.0 if work.phase == Phase.FAILING else self._settings.cleanup_s
+        # who has little time cleans up in half of it, and does not begin with that
+        most_s = min(self._settings.cleanup_s, (work.deadline_s - work.arrived_s) / 2)
+        early_s = 0.0 if work.phase == Phase.FAILING else most_s
         at_s = max(turn.now, work.deadline_s - early_s)
         self._timers.set(("request", str(work.key)), at_s)
 
@@ -159,23 +161,28 @@ class Requests:
 
     def _choose_only(self, turn: Turn, work: Work) -> None:
         """Rebuild and legacy callers: nothing is claimed, and nothing outlives this step."""
-        assumed = []
+        assumed: list[str] = []
+        try:
+            self._choose_each(work, assumed)
+            if work.failure is None:
+                self._alternates.search(turn, work)
+                self._answer(turn, work)
+            else:
+                self._emit_fail(turn, work, *work.failure)
+        finally:
+            for claim_id in assumed:
+                self._planner.forget_only(claim_id)
+
+    def _choose_each(self, work: Work, assumed: list[str]) -> None:
         for seat in work.seats:
             plan = self._planner.plan(work, seat)
             if not isinstance(plan, Selected):
                 text = plan.text if isinstance(plan, Refusal) else "candidates without resources"
                 work.failure = (FailureCode.NO_VALID_HOST, text)
-                break
+                return
             seat.choice, seat.state = plan.choice, SeatState.WRITTEN
             if not work.request.is_rebuild:
                 assumed.append(self._planner.assume_only(work, seat))
-        if work.failure is None:
-            self._alternates.search(turn, work)
-            self._answer(turn, work)
-        else:
-            self._emit_fail(turn, work, *work.failure)
-        for claim_id in assumed:
-            self._planner.forget_only(claim_id)
 
     # -- deciding
 
@@ -365,10 +372,16 @@ class Requests:
             self._fail(turn, work, FailureCode.BAD_REQUEST, refusal.text)
             return
         work.failure = (FailureCode.NO_VALID_HOST, refusal.text)
-        if refusal.stale_mirror and not work.doubted and self._doubt.ask(turn, work):
+        if refusal.stale_mirror and not work.doubted:
             work.phase, work.doubted = Phase.DOUBTING, True
-        else:
-            self._fail(turn, work, *work.failure)
+            if self._doubt.ask(turn, work):
+                return
+        self._fail(turn, work, *work.failure)
+
+    def waits_for_doubt(self, key: int) -> bool:
+        """Whether it is still under way, and in doubt."""
+        work = self._works.get(key)
+        return work is not None and work.phase == Phase.DOUBTING
 
     def doubt_resolved(self, turn: Turn, key: int, corrected: bool) -> None:
         """Placement was asked; ``corrected`` tells that rows may have changed."""

@@ -48,7 +48,8 @@ class Settings:
     write_timeout_s: float = 10.0
     #: until then its claim is cast again this often, for claim or verdict may be lost
     claim_repeat_s: float = 1.0
-    #: a request that is not done this long before its caller's deadline begins to clean up
+    #: a request that is not done this long before its caller's deadline begins to clean up; or after half
+    #: of its time, where it has less than twice as much
     cleanup_s: float = 2.0
     #: hosts tried for one instance (claimed, or asked of Placement) before the request fails
     attempts_max: int = 30

@@ -46,9 +46,9 @@ class Timers:
             self._heap = [(at, key) for key, at in self._at.items()]
             heapq.heapify(self._heap)
 
-    def cancel(self, key: TimerKey) -> None:
-        """Forget ``key``; fine if it is not set."""
-        self._at.pop(key, None)
+    def cancel(self, key: TimerKey) -> bool:
+        """Forget ``key``; whether it was set."""
+        return self._at.pop(key, None) is not None
 
     def at_s(self, key: TimerKey) -> float:
         """When ``key`` is to ring; infinity if it is not set."""
