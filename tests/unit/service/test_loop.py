@@ -270,6 +270,32 @@ def test_what_the_core_wanted_before_it_failed_is_carried_out(bench: Bench) -> N
     assert bench.engine.counters["core_failures"] == 1
 
 
+def test_what_fails_beside_a_request_does_not_cost_it_its_answer(bench: Bench) -> None:
+    # given a timer that fails in the step in which a request arrives and is answered
+    asked = request()
+
+    def script(event: ev.Event) -> list[ef.Effect]:
+        raise StepFailedError([ef.Answer(asked, (), "its record")], [KeyError("a timer")])
+
+    bench.core.script = script
+
+    assert bench.engine.decide(asked, 30.0).record == "its record"
+    assert bench.engine.counters["core_failures"] == 1
+    assert bench.engine.counters["outcomes_unheard"] == 0
+
+
+def test_a_request_that_the_core_fails_on_is_told_so_at_once(bench: Bench) -> None:
+    bug = RuntimeError("a bug of ours")
+
+    def script(event: ev.Event) -> list[ef.Effect]:
+        raise StepFailedError([], [KeyError("a timer"), bug], bug)
+
+    bench.core.script = script
+
+    with pytest.raises(EngineBrokenError, match="a bug of ours"):
+        bench.engine.decide(request(), 30.0)
+
+
 def test_an_answer_whose_caller_has_gone_is_given_back_to_the_core(bench: Bench) -> None:
     late = ef.Answer(request(), (), None, ("c1", "c2"))
     bench.core.script = lambda event: [late] if isinstance(event, ev.Tick) else []
