@@ -56,12 +56,16 @@ class StepFailedError(Exception):
     """A bug of ours in one step.  ``effects`` are still to be carried out; ``causes`` what happened.
 
     What failed is one timer, one message or one event; all others of the step were handled.
+    ``of_event``: the cause that is the event's own, None where it was handled.
     """
 
-    def __init__(self, effects: list[Effect], causes: list[Exception]) -> None:
+    def __init__(
+        self, effects: list[Effect], causes: list[Exception], of_event: Exception | None = None
+    ) -> None:
         super().__init__("; ".join(f"{type(each).__name__}: {each}" for each in causes))
         self.effects = effects
         self.causes = causes
+        self.of_event = of_event
 
 
 class SchedulerCore:
@@ -118,21 +122,25 @@ class SchedulerCore:
         Timers that are due ring first.  One that is set for this very moment rings in the next step,
         for which ``next_deadline_s`` asks at once: so what is urgent leaves before what can wait.
         """
-        turn, causes = Turn(now), list[Exception]()
-        while (key := self.timers.due(now)) is not None:
+        turn, causes, of_event = Turn(now), list[Exception](), None
+        self._ring(turn, causes)
+        try:
+            self._handle(turn, event, causes)
+        except Exception as error:
+            causes.append(error)
+            of_event = error
+        self._land(turn, causes)
+        if causes:
+            raise StepFailedError(turn.effects, causes, of_event) from causes[0]
+        return turn.effects
+
+    def _ring(self, turn: Turn, causes: list[Exception]) -> None:
+        while (key := self.timers.due(turn.now)) is not None:
             kind, name = key
             try:
                 self._rings[kind](turn, name)
             except Exception as error:
                 causes.append(error)
-        try:
-            self._handle(turn, event, causes)
-        except Exception as error:
-            causes.append(error)
-        self._land(turn, causes)
-        if causes:
-            raise StepFailedError(turn.effects, causes) from causes[0]
-        return turn.effects
 
     def _land(self, turn: Turn, causes: list[Exception]) -> None:
         try:

@@ -199,16 +199,17 @@ class Engine:
             for cause in error.causes:
                 LOG.error("The core failed on part of %s", type(event).__name__, exc_info=cause)
             wanted = error.effects
-            self._failed(event, error.causes[0])
+            self._failed(event, error.of_event)
         except Exception as error:
             LOG.exception("The core failed on %s; the event is lost", type(event).__name__)
             self._failed(event, error)
             return
         self._carry_out(wanted)
 
-    def _failed(self, event: ev.Event, error: Exception) -> None:
+    def _failed(self, event: ev.Event, error: Exception | None) -> None:
+        """``error`` is None where something else failed beside the event."""
         self.counters["core_failures"] += 1
-        if isinstance(event, ev.RequestArrived):
+        if error is not None and isinstance(event, ev.RequestArrived):
             self._break(event.request, error)
 
     def _carry_out(self, wanted: Iterable[ef.Effect]) -> None:
