@@ -19,6 +19,10 @@ from tests.unit.core.desk import (
 )
 
 
+def candidate_on(node: str) -> ev.Candidate:
+    return ev.Candidate(taken(node), {"": (node,)})
+
+
 def test_alternates_are_of_the_same_cell_and_not_chosen() -> None:
     desk = Desk().with_agents("node-1", "node-2", "node-3").with_agents("node-9", cell=OTHER_CELL)
     effects = desk.ask(request(num_alternates=5, ignore_hosts=frozenset({"host-9"})))
@@ -74,6 +78,20 @@ def test_alternates_that_are_not_flat_need_a_candidate_and_the_answer_waits_for_
     found = ev.Candidate(taken(asks[1].node), {"": (asks[1].node,)})
     answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(asks[1].ask_id, (found,))))
     assert [choice.node for choice in answer.choices[0]] == [ask.node, asks[1].node]
+
+
+def test_alternates_are_the_best_first_in_whatever_order_placement_names_them() -> None:
+    # given three hosts, one emptier than the other
+    desk = Desk().with_agents("node-1").with_agents("node-2", free_mb=6144).with_agents("node-3", free_mb=2048)
+    ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=2)))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),))))
+    first, second = of_kind(ef.AskCandidates, desk.wait(0.001))
+    # when the answers come the other way round
+    for each in (second, first):
+        desk.give(ev.CandidatesAnswered(each.ask_id, (candidate_on(each.node),)))
+    # then the conductor tries the emptier one first
+    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    assert [choice.node for choice in answer.choices[0]] == ["node-1", "node-2", "node-3"]
 
 
 def test_alternates_that_placement_does_not_name_in_time_are_left_out() -> None:
