@@ -72,6 +72,7 @@ class Alternates:
             self._count += 1
             ask_id = f"alternate.{work.key}.{self._count}"
             search.waiting[ask_id] = node
+            search.asked.append(node)
             sharing = self._planner.sharing_with(node)
             turn.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
 
@@ -83,7 +84,7 @@ class Alternates:
         node = search.waiting.pop(event.ask_id)
         verdict = self._planner.judge(work, work.seats[-1], node, event.candidates)
         if isinstance(verdict, Selected):
-            search.found.setdefault(verdict.choice.cell, []).append(verdict.choice)
+            search.add(verdict.choice)
 
     @staticmethod
     def _is_current(work: Work) -> bool:

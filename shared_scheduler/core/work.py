@@ -66,6 +66,13 @@ class AlternatesSearch:
     chosen: frozenset[str]
     found: dict[str, list[Choice]] = field(default_factory=dict)  # cell -> best first
     waiting: dict[str, str] = field(default_factory=dict)  # ask id -> node
+    asked: list[str] = field(default_factory=list)  # nodes, the best of a cell first
+
+    def add(self, choice: Choice) -> None:
+        """One of those that were asked for; answers come in any order."""
+        found = self.found.setdefault(choice.cell, [])
+        found.append(choice)
+        found.sort(key=lambda one: self.asked.index(one.node))
 
 
 @dataclass(slots=True)
