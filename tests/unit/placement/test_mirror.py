@@ -106,6 +106,19 @@ def test_a_sweep_tells_which_trees_changed(world: World) -> None:
     assert mirror.sweep() == {new}
 
 
+def test_trees_that_are_asked_about_alone_tell_whether_they_changed(world: World) -> None:
+    node, quiet, other = world.provider(), world.provider(), world.provider()
+    child = world.provider(parent=node)
+    mirror = PlacementMirror(world.client)
+    assert mirror.changed_among({node, quiet}) == {node, quiet}
+    world.set(child, "traits", ["HW_CPU_X86_AVX"])
+    world.set(other, "traits", ["HW_CPU_X86_AVX"])
+    assert mirror.changed_among({node, quiet}) == {node}
+    world.ok("DELETE", f"/resource_providers/{child}")
+    assert mirror.changed_among({node, quiet, other}) == {node, other}
+    assert mirror.changed_among(set()) == frozenset()
+
+
 def test_an_overview_of_all_nodes_in_one_call(world: World) -> None:
     node = world.provider(
         inventories={"MEMORY_MB": {"total": 4096, "reserved": 512, "allocation_ratio": 1.5},

@@ -76,12 +76,14 @@ class WsgiAdapter(requests.adapters.BaseAdapter):
         self.every_write: Fault | None = None
         self.every_read: Fault | None = None
         self.calls: list[tuple[str, str]] = []
+        self.urls: list[str] = []  # the same, with what was asked of them
         self.headers: list[Mapping[str, str]] = []
 
     def send(self, request: Any, **_: Any) -> requests.Response:
         path = request.path_url.partition("?")[0]
         with self._lock:
             self.calls.append((request.method, path))
+            self.urls.append(request.path_url)
             self.headers.append(request.headers.copy())
             usual = self.every_read if request.method == "GET" else self.every_write
             of_allocations = path.startswith("/allocations")

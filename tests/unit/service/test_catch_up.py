@@ -13,6 +13,7 @@ from nova.db.main import models
 
 from shared_scheduler.core.events import NodeDoubted, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.service import catch_up
 from shared_scheduler.service.catch_up import AGENT_LOOKS_S, LEFT_ALONE_S, CatchUp, SharedLook
 from shared_scheduler.service.databases import DatabaseError
 from shared_scheduler.service.poller import CellPoll
@@ -207,6 +208,39 @@ def test_where_many_have_no_agent_they_are_left_to_the_poller(
     assert site.decide() == []
 
 
+def test_in_a_large_cloud_a_host_without_an_agent_costs_no_look_at_the_others(
+    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+) -> None:
+    # given more hosts than are looked at, of which one has no agent
+    monkeypatch.setattr(catch_up, "PROVIDERS_A_TREE", 2)
+    spoken_for = [site.agent(nova.compute(f"cmp-{number}", world.provider())) for number in range(4)]
+    silent = nova.compute("cmp-silent", world.provider())
+    site.refuse()
+    assert nodes_read(site.heard) == [silent]
+    # when others write to all of them
+    for node in (*spoken_for, silent):
+        world.set(node, "traits", ["HW_CPU_X86_AVX2"])
+    world.http.urls.clear()
+    # then Placement is asked about that one only
+    assert [event.node for event in site.decide()] == [silent]
+    assert world.http.urls and all(silent in url for url in world.http.urls)
+
+
+def test_in_a_large_cloud_several_hosts_without_an_agent_are_seen_to_move_in_one_call(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    spoken_for = [site.agent(nova.compute(f"cmp-{number}", world.provider())) for number in range(4)]
+    silent = {nova.compute(f"cmp-silent-{number}", world.provider()) for number in range(2)}
+    site.refuse()
+    moved = max(silent)
+    for node in (*spoken_for, moved):
+        world.set(node, "traits", ["HW_CPU_X86_AVX2"])
+    world.http.urls.clear()
+    assert [event.node for event in site.decide()] == [moved]
+    assert world.http.urls.count("/resource_providers") == 1
+    assert not any(node in url for node in spoken_for for url in world.http.urls)
+
+
 def test_before_no_leaves_new_computes_are_found_and_gone_ones_forgotten(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
@@ -295,6 +329,32 @@ def test_a_look_that_fails_frees_those_who_wait() -> None:
         shared.take()
     shared.take()
     assert done == [True]
+
+
+def test_a_look_that_hangs_holds_up_one_request_and_not_those_that_come_meanwhile() -> None:
+    begun, answer = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        assert answer.wait(WAIT_S)
+
+    # given a look at a source that does not answer
+    shared = SharedLook(hang, time.monotonic, patience_s=0.05)
+    first = threading.Thread(target=shared.take)
+    first.start()
+    assert begun.wait(WAIT_S)
+    # when others come
+    late = [threading.Thread(target=shared.take, daemon=True) for _ in range(3)]
+    for thread in late:
+        thread.start()
+    for thread in late:
+        thread.join(WAIT_S / 2)
+    # then they go on without it, and who looks still waits
+    assert not any(thread.is_alive() for thread in late)
+    assert first.is_alive() and shared.waiting == 0
+    answer.set()
+    first.join(WAIT_S)
+    assert not first.is_alive()
 
 
 def test_a_request_that_is_decided_twice_has_its_time_once(
