@@ -10,7 +10,7 @@ instead of five.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shared_scheduler.placement.client import ListedProvider, PlacementClient, Summary
@@ -25,6 +25,8 @@ MAX_PROVIDERS = 50_000
 SUM_OF = "sum-of-"
 
 Consumers = dict[str, dict[str, dict[str, int]]]
+#: Generation, parent and root of providers.
+Seen = dict[str, tuple[int, str | None, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class PlacementMirror:
         self._client = client
         self._max_providers = max_providers
         self._known: dict[str, _Known] = {}
-        self._swept: dict[str, tuple[int, str | None, str]] = {}
+        self._swept: Seen = {}
+        self._watched: dict[str, Seen] = {}  # by root
         self._lock = threading.Lock()
 
     def sweep(self) -> frozenset[str]:
@@ -64,9 +67,7 @@ class PlacementMirror:
         All of them at the first time.  Sees new, gone and moved providers, changed inventories,
         traits and aggregates and new allocations; not releases.
         """
-        swept = {
-            one.uuid: (one.generation, one.parent, one.root) for one in self._client.providers()
-        }
+        swept = _seen(self._client.providers())
         with self._lock:
             before, self._swept = self._swept, swept
             for uuid in self._known.keys() - swept.keys():
@@ -74,6 +75,13 @@ class PlacementMirror:
         changed = {uuid for uuid, seen in swept.items() if before.get(uuid) != seen}
         roots = {swept[uuid][2] for uuid in changed}
         return frozenset(roots | {before[uuid][2] for uuid in before.keys() - swept.keys()})
+
+    def changed_among(self, roots: Collection[str]) -> frozenset[str]:
+        """As ``sweep``, of these trees alone, a call each: since they were last asked about here."""
+        watched = {root: _seen(self._client.providers(in_tree=root)) for root in roots}
+        with self._lock:
+            before, self._watched = self._watched, watched
+        return frozenset(root for root, seen in watched.items() if before.get(root) != seen)
 
     def tree_of(self, root: str) -> frozenset[str]:
         """The providers of a tree at the last sweep; looks at all that were swept."""
@@ -137,6 +145,10 @@ class PlacementMirror:
             ask.inventories(uuid), ask.traits(uuid), ask.aggregates(uuid),
         )  # fmt: skip
         return _Known(provider, ask.allocations(uuid))
+
+
+def _seen(listed: Iterable[ListedProvider]) -> Seen:
+    return {one.uuid: (one.generation, one.parent, one.root) for one in listed}
 
 
 def _is_current(provider: Provider, listed: ListedProvider) -> bool:

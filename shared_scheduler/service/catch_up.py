@@ -8,11 +8,13 @@ three queries a cell and one call to Placement, which is less than stock asks fo
 before "no valid host" leaves, any cloud is worth that look: a compute may have come a moment ago.
 
 An agent's mirror of its providers is up to a minute old where others than its nova-compute write to
-Placement.  In a small cloud such a tree is seen to have moved, and its agent is asked to look.
+Placement.  In a small cloud such a tree is seen to have moved, and its agent is asked to look.  In a
+larger one only the hosts without an agent are looked at: each allocation moves a tree.
 
 Looks are shared.  One is under way at a time; who comes meanwhile waits for the next one, which begins
 after he came, together with all others that wait.  A cell or Placement that does not answer is left to
-the poller for a while: an outage costs one request a time-out, not every request.
+the poller for a while, and nobody waits long for a look that does: an outage costs one request a
+time-out, not every request.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import Any, TypeVar
 
 from shared_scheduler.core.events import NodeDoubted, NodeRead
@@ -44,12 +46,15 @@ _Seen = tuple[Mapping[str, Any], frozenset[str]]
 PLACEMENT = "Placement"
 #: How long a source that did not answer is not asked again from here.
 LEFT_ALONE_S = 10.0
-#: How often the hosts without an agent are counted while they are none or too many.
+#: How often the hosts without an agent are counted: to ask of each of ten thousand takes milliseconds.
 RECOUNT_S = 1.0
 #: A look that began so long before a request is good for it: whoever changed something had no answer
 #: of Nova's API yet when it began.  Bounds what a busy scheduler asks a cell.
 LOOK_MAX_AGE_S = 0.02
-
+#: Who finds that a look has been under way for so long decides without it: a source hangs.
+LOOK_PATIENCE_S = 3.0
+#: A tree asked for alone costs Placement as much as so many providers in one list of them all.
+PROVIDERS_A_TREE = 100
 
 #: How often trees that have moved are compared with what their agents say: each allocation moves them.
 AGENTS_EVERY_S = 0.25
@@ -64,39 +69,54 @@ GLANCE_S = 0.01
 class SharedLook:
     """Runs ``look`` for everybody who waits, one at a time, in the thread of one of them."""
 
-    def __init__(self, look: Callable[[], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        look: Callable[[], None],
+        clock: Callable[[], float],
+        patience_s: float = LOOK_PATIENCE_S,
+    ) -> None:
         self._look = look
         self._clock = clock
+        self._patience_s = patience_s
         self._changed = threading.Condition()
         self._running = False
         #: who comes to a look that is under way
         self.waiting = 0
         self._begun = 0
+        self._begun_s = 0.0  # when the newest had begun
         self._ended = 0
         self._newest_s = float("-inf")  # when the newest that ended had begun
 
     def take(self, max_age_s: float = 0.0) -> None:
-        """Return after a look that began after this call, or ``max_age_s`` before it at the most."""
+        """Return after a look that began after this call, or ``max_age_s`` before it at the most.
+
+        Or without one, where the look under way takes longer than anybody should wait for it.
+        """
         with self._changed:
             if self._clock() - self._newest_s < max_age_s:
                 return
             mine = self._begun + 1
-            self.waiting += 1
-            while self._ended < mine and self._running:
-                self._changed.wait()
-            self.waiting -= 1
-            if self._ended >= mine:
+            self._wait_for(mine)
+            if self._ended >= mine or self._running:
                 return
-            self._running, self._begun = True, mine
+            self._running, self._begun, self._begun_s = True, mine, self._clock()
         self._run(mine)
 
+    def _wait_for(self, mine: int) -> None:
+        self.waiting += 1
+        while self._ended < mine and self._running:
+            left_s = self._begun_s + self._patience_s - self._clock()
+            if left_s <= 0:
+                break
+            self._changed.wait(left_s)
+        self.waiting -= 1
+
     def _run(self, mine: int) -> None:
-        begun_s = self._clock()
         try:
             self._look()
         finally:
             with self._changed:
-                self._running, self._ended, self._newest_s = False, mine, begun_s
+                self._running, self._ended, self._newest_s = False, mine, self._begun_s
                 self._changed.notify_all()
 
 
@@ -128,6 +148,7 @@ class CatchUp:
         self._lock = threading.Lock()
         self._counted_s = float("-inf")
         self._are_few = False
+        self._is_small = False
         self._compared_s = float("-inf")
         self._glance = threading.Event()  # never set
         self._thorough = 0  # how many wait for a look at everything
@@ -171,18 +192,17 @@ class CatchUp:
 
     def _few(self, polls: Mapping[str, CellPoll]) -> bool:
         """Whether the hosts to look at are few: those without an agent, in a small cloud all."""
-        now_s = self._clock()
-        if self._are_few or now_s - self._counted_s >= RECOUNT_S:
-            self._counted_s = now_s
-            small = sum(len(poll.nodes) for poll in polls.values()) <= self._nodes_max
-            self._are_few = small or 0 < self._count(polls) <= self._nodes_max
+        if self._clock() - self._counted_s >= RECOUNT_S:
+            self._count(polls)
         return self._are_few
 
-    def _count(self, polls: Mapping[str, CellPoll]) -> int:
-        """Hosts without an agent; counting ends where they are too many."""
-        nodes = (node for poll in polls.values() for node in poll.nodes)
-        silent = (node for node in nodes if not self._agent_speaks_for(node))
-        return sum(1 for _ in islice(silent, self._nodes_max + 1))
+    def _count(self, polls: Mapping[str, CellPoll]) -> dict[str, list[str]]:
+        """The nodes without an agent, by cell; and whether they are few."""
+        self._counted_s = self._clock()
+        silent = {cell: poll.silent_nodes() for cell, poll in polls.items()}
+        self._is_small = sum(len(poll.nodes) for poll in polls.values()) <= self._nodes_max
+        self._are_few = self._is_small or 0 < sum(map(len, silent.values())) <= self._nodes_max
+        return silent
 
     # -- one look; one at a time
 
@@ -200,24 +220,27 @@ class CatchUp:
         if self._thorough or self._few(polls):
             for cell, poll in polls.items():
                 self._ask(cell, poll.node_list)
-            if self._few(polls):
-                self._nodes(polls)
+            silent = self._count(polls)
+            if self._are_few:
+                self._nodes(polls, silent)
 
-    def _nodes(self, polls: Mapping[str, CellPoll]) -> None:
+    def _nodes(self, polls: Mapping[str, CellPoll], silent: Mapping[str, list[str]]) -> None:
         """Look at the hosts that are not as they were."""
-        self._ask(PLACEMENT, self._sweep)
         there = {node for poll in polls.values() for node in poll.nodes}
-        self._forget_all_but(there)
+        without_agent = set(chain(*silent.values()))
+        self._ask(PLACEMENT, partial(self._sweep, there, without_agent))
+        self._forget_all_but(there, without_agent)
         for cell, poll in polls.items():
-            self._ask(cell, partial(self._read_rows, poll))
-        if self._clock() - self._compared_s >= AGENTS_EVERY_S:
+            self._ask(cell, partial(self._read_rows, poll, silent[cell]))
+        if self._is_small and self._clock() - self._compared_s >= AGENTS_EVERY_S:
             self._compared_s = self._clock()
             self._ask(PLACEMENT, partial(self._compare, there & self._moved))
 
-    def _forget_all_but(self, there: set[str]) -> None:
-        """A node that comes back is read anew; whom to leave alone no longer needs no remembering."""
+    def _forget_all_but(self, there: set[str], without_agent: set[str]) -> None:
+        """A node that comes back is read anew, as is one that an agent has spoken for meanwhile; whom to
+        leave alone no longer needs no remembering."""
         now_s = self._clock()
-        self._told = {node: seen for node, seen in self._told.items() if node in there}
+        self._told = {node: seen for node, seen in self._told.items() if node in without_agent}
         self._moved &= there
         alone = self._left_alone_until_s
         self._left_alone_until_s = {who: until_s for who, until_s in alone.items() if until_s > now_s}
@@ -262,13 +285,18 @@ class CatchUp:
         row = self._leaves_of(node)
         return {name: leaf for name, leaf in row.items() if name.startswith(PROVIDER)}
 
-    def _sweep(self) -> bool:
-        self._moved |= self._mirror.sweep()
+    def _sweep(self, there: set[str], without_agent: set[str]) -> bool:
+        """Which trees have moved, of those that are looked at."""
+        if self._is_small or len(without_agent) * PROVIDERS_A_TREE >= len(there):
+            moved = self._mirror.sweep()
+        else:
+            moved = self._mirror.changed_among(without_agent)
+        self._moved |= moved & (there if self._is_small else without_agent)
         return False  # that is news only of hosts that are read because of it
 
-    def _read_rows(self, poll: CellPoll) -> bool:
+    def _read_rows(self, poll: CellPoll, nodes: list[str]) -> bool:
         read_at_s = self._clock()
-        for seen in poll.look_at(poll.silent_nodes()):
+        for seen in poll.look_at(nodes):
             node = seen[0]["uuid"]
             if node in self._moved or self._told.get(node) != seen:
                 self._ask(PLACEMENT, partial(self._tell, poll.cell, seen, read_at_s))
