@@ -30,6 +30,8 @@ from shared_scheduler.state.providers import MalformedProviderError, Provider
 NUMBER_MAX: Final = 2**40
 #: size in KiB, total, reserved
 PAGE_FACTS: Final = 3
+#: the highest number of a CPU; they are bits of one word
+CPU_MAX: Final = 2**16
 #: as many decimal digits
 DIGITS_MAX: Final = 12
 
@@ -115,13 +117,26 @@ def _is_cells(value: Any) -> bool:
         isinstance(cell, Mapping)
         and _is_number(cell.get("id"))
         and _is_number(cell.get("memory"))
-        and _are_numbers(cell.get("cpuset"))
-        and _are_numbers(cell.get("pcpuset"))
+        and _are_cpus(cell.get("cpuset"))
+        and _are_cpus(cell.get("pcpuset"))
         and _are_lists_of_numbers(cell.get("siblings"))
         and _are_lists_of_numbers(cell.get("mempages"))
-        and all(len(page) == PAGE_FACTS for page in cell["mempages"])
+        and all(len(page) == PAGE_FACTS and page[0] > 0 for page in cell["mempages"])
         for cell in value
     )
+
+
+def _are_cpus(value: Any) -> bool:
+    return _are_numbers(value) and all(type(cpu) is int and 0 <= cpu <= CPU_MAX for cpu in value)
+
+
+def _are_specs(value: Any) -> bool:
+    """What the host can run: architecture, type of hypervisor, mode."""
+    return isinstance(value, list | tuple) and all(map(_are_texts, value))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(each is None or isinstance(each, str) for each in value)
 
 
 def _are_numbers(value: Any) -> bool:
@@ -149,4 +164,5 @@ EXACT: Final[Mapping[str, Callable[[Any], bool]]] = {
     **{COMPUTE_NODE + field: _is_number for field in NUMBERS},
     **{STATS + key: _is_tally for key in TALLIES},
     NUMA_STATIC: _is_cells,
+    COMPUTE_NODE + "supported_hv_specs": _are_specs,
 }

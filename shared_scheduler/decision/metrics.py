@@ -28,10 +28,12 @@ def metrics_of(leaves: Mapping[str, Leaf]) -> dict[str, int]:
     if not text:
         return {}
     try:
-        return {
-            one["name"]: int(one["value"] * 100 if one["name"] in PERCENTS else one["value"])
-            for one in json.loads(text)
-            if "value" in one
-        }
-    except (KeyError, TypeError, ValueError):
+        return {one["name"]: _whole(one) for one in json.loads(text) if "value" in one}
+    except (KeyError, OverflowError, TypeError, ValueError):
         return {}
+
+
+def _whole(one: Mapping[str, Any]) -> int:
+    number = int(one["value"] * 100 if one["name"] in PERCENTS else one["value"])
+    float(number)  # what cannot be weighed fails here
+    return number

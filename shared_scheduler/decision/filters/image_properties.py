@@ -147,6 +147,8 @@ def _version_test(required: str | None) -> Callable[[Any], bool]:
     def fits(version: Any) -> bool:
         if not version:
             return True
+        if version < 0:  # no version at all, and Nova's own arithmetic would never end with it
+            return False
         parts = _parts(int(version))
         return all(compare(parts, wanted) for compare, wanted in predicates)
 
@@ -183,7 +185,7 @@ def _has_address_bits(required: int | None, cpu_info: Any) -> bool:
     if not required:
         return True
     try:
-        bits = json.loads(cpu_info or "{}").get("maxphysaddr", {}).get("bits")
-    except (AttributeError, ValueError, TypeError):
+        bits = int(json.loads(cpu_info or "{}").get("maxphysaddr", {}).get("bits") or 0)
+    except (AttributeError, OverflowError, TypeError, ValueError):
         return True
-    return not bits or int(bits) >= int(required)
+    return not bits or bits >= int(required)
