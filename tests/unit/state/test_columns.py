@@ -82,6 +82,17 @@ def test_a_change_of_aggregates_names_the_hosts_that_it_concerns():
     assert known.all() == ()
 
 
+def test_who_else_is_in_an_aggregate_concerns_no_host():
+    # given an availability zone, to which hosts are added one by one
+    known = HostAggregates()
+    known.replace([aggregate(1, "a", "b", zone="z")])
+    assert known.update([aggregate(1, "a", "b", "c", zone="z")]) == {"c"}
+    assert known.update([aggregate(1, "a", "c", zone="z")]) == {"b"}
+    # then all the same know who is in it, and hear of what it says
+    assert [one.hosts for one in known.of("a")] == [{"a", "c"}]
+    assert known.update([aggregate(1, "a", "c", zone="y")]) == {"a", "c"}
+
+
 def test_hosts_in_the_same_aggregates_share_one_answer():
     known = HostAggregates()
     known.replace([aggregate(1, "a", "b"), aggregate(2, "a", "b")])

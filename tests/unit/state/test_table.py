@@ -9,6 +9,7 @@ import pytest
 
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Consumer, Usage
+from shared_scheduler.state import base
 from shared_scheduler.state.aggregates import AggregateFacts
 from shared_scheduler.state.overlay import DuplicateClaimError
 from shared_scheduler.state.resources import Inventory
@@ -145,6 +146,23 @@ def test_the_digest_is_that_of_what_was_said():
     assert table.digest(NODE) == said
 
 
+def test_more_names_of_leaves_than_are_remembered_change_nothing(monkeypatch):
+    # given a fleet with more names of leaves than are remembered
+    monkeypatch.setattr(base, "TOUCHES_MAX", 3)
+    table = table_with_one()
+    news = [
+        {"cn.vcpus_used": number, f"image.os={number}": number, f"image.distro={number}": 1}
+        for number in range(1, 6)
+    ]
+    # when increments bring ever more of them
+    for sequence, leaves in enumerate(news, 2):
+        table.apply(NODE, leaves, {}, {}, epoch=5, sequence=sequence)
+    # then the row shows them all
+    shown = {name: value for leaves in news for name, value in leaves.items()}
+    assert table.digest(NODE) == digest_of(node_leaves() | shown, {}, {})
+    assert column(table, "free_vcpus") == 11
+
+
 def test_an_unknown_node_is_named():
     with pytest.raises(UnknownNodeError, match="nobody is not in the table: upsert it first"):
         HostTable().apply("nobody", {}, {}, {}, epoch=1, sequence=1)
@@ -224,6 +242,22 @@ def test_a_service_that_takes_no_servers_is_down(facts):
     assert table.columns.down_count == 1
     table.set_service(ServiceFacts("compute1"))
     assert table.columns.down_count == 0
+
+
+def test_a_heartbeat_is_no_change_of_a_row():
+    # given services that were all read again, as they are each minute
+    table = table_with_one()
+    record = {"id": 1, "report_count": 7, "last_seen_up": "12:00:00", "disabled_reason": None}
+    table.set_service(ServiceFacts("compute1", record=record))
+    known = table.generation
+    # when the heartbeat has moved, whoever looks at the record sees it, and nothing is derived again
+    beaten = record | {"report_count": 13, "last_seen_up": "12:01:00"}
+    table.set_service(ServiceFacts("compute1", record=beaten))
+    assert table.generation == known
+    assert table.view(NODE).service.record == beaten
+    # and what is more than that is a change
+    table.set_service(ServiceFacts("compute1", record=beaten | {"disabled_reason": "broken"}))
+    assert table.generation > known
 
 
 def test_suspect_rows_may_be_chosen():
