@@ -8,7 +8,7 @@ part of ``state/providers.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,20 @@ class HostAggregates:
         return self.update(given.values()) | self.delete(self._by_id.keys() - given.keys())
 
     def update(self, aggregates: Iterable[AggregateFacts]) -> frozenset[str]:
-        """These are new, or replace those with the same id."""
+        """These are new, or replace those with the same id.  Who else is in an aggregate concerns no host."""
         concerned: set[str] = set()
+        touched: set[str] = set()
         for aggregate in aggregates:
             before = self._by_id.get(aggregate.id)
             if before == aggregate:
                 continue
             self._by_id[aggregate.id] = aggregate
-            concerned |= aggregate.hosts | (before.hosts if before else frozenset())
-        return self._reindex(concerned)
+            earlier = before.hosts if before else frozenset[str]()
+            touched |= aggregate.hosts | earlier
+            same = before is not None and aggregate == replace(before, hosts=aggregate.hosts)
+            concerned |= aggregate.hosts ^ earlier if same else aggregate.hosts | earlier
+        self._reindex(touched)
+        return frozenset(concerned)
 
     def delete(self, ids: Iterable[int]) -> frozenset[str]:
         """These are no more; unknown ids are fine."""

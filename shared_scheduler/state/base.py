@@ -138,7 +138,8 @@ class BaseWriter:
         is_late = len(names) <= LATE_MAX and all(
             name in LATE or name.startswith(LATE_COUNTS) for name in names
         )
-        own = tuple(self._names[name] for name in names)
+        # others may have been forgotten while the last one was learnt
+        own = tuple(self._names.setdefault(name, name) for name in names)
         found = self._shapes[own] = Shape(own, touched, is_late)
         return found
 

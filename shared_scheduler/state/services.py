@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+#: columns of a record that each heartbeat moves, and that nothing is derived from
+HEARTBEAT = frozenset({"report_count", "last_seen_up", "updated_at"})
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceFacts:
@@ -23,3 +26,13 @@ class ServiceFacts:
     def takes_servers(self) -> bool:
         """What Nova's ComputeFilter asks: enabled, not forced down, heard of."""
         return self.up and not self.disabled and not self.forced_down
+
+    def has_only_beaten(self, since: ServiceFacts) -> bool:
+        """Whether nothing but its heartbeat has moved ``since``."""
+        if self._flags() != since._flags() or self.record.keys() != since.record.keys():
+            return False
+        known = since.record
+        return all(known[name] == value for name, value in self.record.items() if name not in HEARTBEAT)
+
+    def _flags(self) -> tuple[object, ...]:
+        return self.host, self.disabled, self.forced_down, self.up, self.version

@@ -298,9 +298,10 @@ class HostTable:
     # -- services, aggregates, cells
 
     def set_service(self, service: ServiceFacts) -> None:
-        """The nova-compute service of one host."""
-        if self._services.get(service.host) != service:
-            self._services[service.host] = service
+        """The nova-compute service of one host.  A heartbeat is no change of its rows."""
+        known = self._services.get(service.host)
+        self._services[service.host] = service
+        if known is None or not service.has_only_beaten(known):
             self._host_changed((service.host,))
 
     def forget_service(self, host: str) -> None:
