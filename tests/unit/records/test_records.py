@@ -175,6 +175,13 @@ class Kept:
         self.closed = True
 
 
+class Full(Kept):
+    """A file whose last lines do not fit on the disk."""
+
+    def close(self) -> None:
+        raise OSError("No space left on device")
+
+
 class TestRecorder:
     def test_what_was_added_is_written_before_it_stops(self) -> None:
         sink = Kept()
@@ -216,6 +223,19 @@ class TestRecorder:
 
         assert broken.tries == 1
         assert len(good.records) == 3 * recorder.BATCH_MAX
+
+    def test_a_sink_that_cannot_be_closed_does_not_keep_the_other_open(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        full, other = Full(), Kept()
+        carrier = Recorder([full, other])
+        carrier.start()
+        carrier.add(record(1))
+
+        carrier.stop()
+
+        assert other.closed and len(other.records) == 1
+        assert "may be lost in Full: No space left on device" in caplog.text
 
     def test_without_sinks_nothing_is_kept_and_nothing_waits(self) -> None:
         carrier = Recorder([])
