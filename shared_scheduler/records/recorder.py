@@ -86,7 +86,10 @@ class Recorder:
                         self._queue.qsize())
             return  # its sinks are still in use
         for sink in self._sinks:
-            sink.close()
+            try:
+                sink.close()
+            except Exception as error:  # a full disk takes the last lines no better than the others
+                LOG.error("The last decision records may be lost in %s: %s", type(sink).__name__, error)
 
     def _work(self) -> None:
         ended = False

@@ -189,5 +189,5 @@ def fill(
         return
     LOG.info("reading %d of %d compute nodes from Placement, no agent speaks for them",
              len(silent), len(loaded.nodes))  # fmt: skip
-    while reads.waiting() and not stopped.wait(progress_s):
-        LOG.info("%d compute nodes are still to be read", reads.waiting())
+    while (count := reads.due()) and not stopped.wait(progress_s):
+        LOG.info("%d compute nodes are still to be read", count)

@@ -47,6 +47,10 @@ class ReadQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def due(self, now: float) -> int:
+        """How many should have been read by now."""
+        return sum(due_s <= now for due_s, _ in self._waiting.values())
+
     def put(self, cell: str, node: str, due_s: float) -> bool:
         """Read this node at ``due_s`` or before; False if too many wait."""
         waiting = self._waiting.get(node)
@@ -147,10 +151,10 @@ class NodeReads:
         if not taken:
             self._outages.failed("node reads", "too many nodes wait to be read, some are not")
 
-    def waiting(self) -> int:
-        """Nodes that wait."""
+    def due(self) -> int:
+        """Nodes that should have been read by now; others wait for their time."""
         with self._changed:
-            return len(self._queue)
+            return self._queue.due(self._clock())
 
     # -- threads -----------------------------------------------------------------------------
 

@@ -43,6 +43,16 @@ def test_what_is_due_first_is_taken_first() -> None:
     assert reads.take(30.0) is None and reads.next_due_s() is None
 
 
+def test_what_waits_for_its_time_is_not_late() -> None:
+    # given one that is late, and others that the slow audit has spread over the next minute
+    reads = ReadQueue()
+    for number in range(10):
+        reads.put("cell", f"node-{number}", 10.0 * number)
+    assert (reads.due(0.0), reads.due(25.0), len(reads)) == (1, 3, 10)
+    reads.take(0.0)
+    assert reads.due(0.0) == 0
+
+
 def test_a_node_waits_once_and_for_the_soonest() -> None:
     reads = ReadQueue()
     for due_s in (20.0, 10.0, 30.0):
