@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent inside nova-compute: one process less for small sites.
 
-Five methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
+Six methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
 its own (nova-compute has one tracker), made when it reports for the first time: in the process that
 serves, after any fork.  The agent is that of ``service/agent.py`` with its own thread, Placement reader
 and channel; only the socket between the two is gone.
@@ -9,6 +9,8 @@ and channel; only the socket between the two is gone.
 ==========================  ====================================================================
 ``_update``                 after it, also when it raises: memory is right, Placement and database
                             were written; Nova's lock is held
+``update_available_         marks ``_update`` calls below it as audits: without one since nova-compute
+resource``                  began, claims are refused
 ``_update_usage_from_       before it: which image the instance has
 instance``
 ``_drop_move_claim``        before and after it: the tracker forgets the move behind its ``_update``
@@ -45,10 +47,11 @@ LOG = logging.getLogger(__name__)
 
 #: What is hooked; all of them are there in Nova 34.
 UPDATED = "_update"
+AUDITS = "update_available_resource"
 COUNTED = "_update_usage_from_instance"
 MOVE_DROPPED = "_drop_move_claim"
 REMOVED = ("remove_node", "clean_compute_node_cache")
-METHODS = (UPDATED, COUNTED, MOVE_DROPPED, *REMOVED)
+METHODS = (UPDATED, AUDITS, COUNTED, MOVE_DROPPED, *REMOVED)
 #: What its agents call themselves in ``agent.mode``.
 MODE = "embedded"
 #: Why nothing is accepted any more while it ends.
@@ -88,6 +91,7 @@ class EmbeddedAgent:
         self._wait_s = wait_s
         self._reader = Reader(tracker)
         self._nodes: dict[str, str] = {}  # nodename -> uuid
+        self._audited: set[str] = set()  # nodenames
         self._trees: dict[str, bytes] = {}
         self._topologies: dict[str, dict[str, Leaf]] = {}  # by nodename, as told
         self._devices: Any = None
@@ -101,15 +105,18 @@ class EmbeddedAgent:
         """The nova-compute service that it speaks for."""
         return str(self._tracker.host)
 
-    def updated(self, nodename: str) -> None:
-        """The tracker has changed a node, under Nova's lock."""
+    def updated(self, nodename: str, audited: bool = False) -> None:
+        """The tracker has changed a node, under Nova's lock; in an audit it has counted everything."""
         compute_node = self._tracker.compute_nodes.get(nodename)
         if compute_node is None:
             return  # the record is being moved from another host, the audit follows
         node = self._nodes[nodename] = str(compute_node.uuid)
         leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
         self._reader.forget_gone()
-        self._agent.told(NodeReported(node, leaves, members, complete=True))
+        ready = audited or nodename in self._audited
+        self._agent.told(NodeReported(node, leaves, members, complete=True, ready=ready))
+        if ready:
+            self._audited.add(nodename)
         self._topologies[nodename] = self._reader.topology(nodename)
         self._tell_of_tree(node)
         self._follow_devices()
@@ -134,7 +141,7 @@ class EmbeddedAgent:
                 now_is = self._reader.topology(nodename)
                 changed = changes(self._topologies.get(nodename, {}), now_is)
                 if changed:
-                    self._agent.told(NodeReported(node, changed))
+                    self._agent.told(NodeReported(node, changed, ready=nodename in self._audited))
                 self._topologies[nodename] = now_is
         self._wait()
 
@@ -161,6 +168,7 @@ class EmbeddedAgent:
             node = self._nodes[nodename]
             self._agent.told(NodeGone(node))
             del self._nodes[nodename]
+            self._audited.discard(nodename)
             self._trees.pop(node, None)
             self._topologies.pop(nodename, None)
         self._wait()
@@ -186,6 +194,7 @@ class TrackerClass(Protocol):
     """Nova's ResourceTracker class."""
 
     _update: Callable[..., Any]
+    update_available_resource: Callable[..., Any]
     _update_usage_from_instance: Callable[..., Any]
     _drop_move_claim: Callable[..., Any]
     remove_node: Callable[..., Any]
@@ -221,11 +230,13 @@ class EmbeddedAgents:
         self._make = make
         self._wait_s = wait_s
         self._lock = threading.Lock()
+        self._audits = threading.local()
         self._agents: dict[str, tuple[Any, EmbeddedAgent]] = {}  # host -> its tracker and agent
 
     def hooks(self, trackers: type[TrackerClass]) -> Iterator[tuple[str, Callable[..., Any]]]:
         """(name, hooked method) for whoever puts them onto the class."""
         yield UPDATED, hooked(getattr(trackers, UPDATED), self._updated)
+        yield AUDITS, hooked(getattr(trackers, AUDITS), self._audit_ends, before=self._audit_begins)
         yield COUNTED, hooked(getattr(trackers, COUNTED), before=self._counting)
         dropping = getattr(trackers, MOVE_DROPPED)
         yield MOVE_DROPPED, hooked(dropping, self._move_dropped, before=self._move_drops)
@@ -240,7 +251,14 @@ class EmbeddedAgents:
             agent.stop()
 
     def _updated(self, tracker: Any, _context: Any, compute_node: Any, *_: Any, **__: Any) -> None:
-        self._agent_of(tracker).updated(compute_node.hypervisor_hostname)
+        audited = getattr(self._audits, "tracker", None) is tracker
+        self._agent_of(tracker).updated(compute_node.hypervisor_hostname, audited)
+
+    def _audit_begins(self, tracker: Any, *_: Any, **__: Any) -> None:
+        self._audits.tracker = tracker
+
+    def _audit_ends(self, *_: Any, **__: Any) -> None:
+        self._audits.tracker = None
 
     def _counting(self, tracker: Any, _context: Any, instance: Any, *_: Any, **__: Any) -> None:
         self._agent_of(tracker).counting(instance)
