@@ -44,8 +44,8 @@ more than the number of cores, or more than four, is of no use. ``[scheduler] wo
         min=0,
         max=3600,
         help=_text("""
-How long a start waits for the broker and the databases to answer before the process gives up with
-one line that says which of them is missing. 0 looks once.
+How long a start waits for the broker, the databases and Placement to answer before the process gives up
+with one line that says which of them is missing. 0 looks once.
 """),
     ),
     cfg.IntOpt(
@@ -54,8 +54,9 @@ one line that says which of them is missing. 0 looks once.
         min=1,
         max=3600,
         help=_text("""
-After SIGTERM: how long requests in flight have to come to an end. They are not taken up any more at
-once. Keep it below what the service manager waits before it sends SIGKILL.
+After SIGTERM: how long the process has to end. New requests are not taken any more at once; those in
+flight have four fifths of it, the rest is for giving back what they hold. Keep it below what the service
+manager waits before it sends SIGKILL.
 """),
     ),
     cfg.StrOpt(
