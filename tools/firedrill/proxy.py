@@ -84,6 +84,7 @@ class Proxy:
                 sink.sendall(chunk)
         except OSError:
             pass  # either end is gone
+        self._wait_while_dropping()  # that one has closed is no news either
         for each in (source, sink):
             with self._lock:
                 self._open.discard(each)
