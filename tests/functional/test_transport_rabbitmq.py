@@ -24,6 +24,7 @@ from shared_scheduler.transport import settings
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import Mailbox, eventually
+from tools.firedrill.proxy import Mode, Proxy
 from tools.realcloud.brokers import Programs, rabbitmq_4
 from tools.realcloud.rabbitmq import PrivateRabbit
 
@@ -282,6 +283,29 @@ def test_the_next_host_is_tried(post: Post) -> None:
     agent = post.agent("compute-1")
     agent.endpoint.broadcast(b"increment")
     scheduler.hears(b"increment")
+
+
+def test_a_broker_that_hangs_is_left_for_the_next_one(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given one that is reached by two ways, and a connection on the first
+    monkeypatch.setattr(settings, "HEARTBEAT_S", 1)
+    alive = post.url.hosts[0]
+    way = Proxy(alive.port)
+    try:
+        url = parse_transport_url(f"rabbit://guest:guest@127.0.0.1:{way.port},guest:guest@{alive}/")
+        scheduler = post.box(KombuBus(url, post.cell).scheduler_endpoint("controller")).started()
+        agent = post.agent("compute-1")
+        # when that one is open and carries nothing any more, not even a farewell
+        way.set(Mode.DROP)
+        # then whoever listened there is told, and hears by the other one
+        eventually(lambda: scheduler.told == [True, False, True], "it goes on by the other way")
+        agent.endpoint.broadcast(b"increment")
+        scheduler.hears(b"increment")
+        scheduler.endpoint.cast(agent.address, b"claim")
+        agent.hears(b"claim")
+    finally:
+        way.close()
 
 
 # --- administrators ----------------------------------------------------------------------------
