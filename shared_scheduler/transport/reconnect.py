@@ -7,7 +7,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from amqp.exceptions import AMQPError
@@ -51,7 +52,7 @@ class Reconnector:
         """One connection; was it a good one, that held for a while?"""
         served_since_s = None
         try:
-            with self._connect(host) as connection:
+            with self._connected(host) as connection:
                 served_since_s = time.monotonic()
                 self._note_return()
                 serve(connection)
@@ -63,6 +64,16 @@ class Reconnector:
             served_since_s is not None
             and time.monotonic() - served_since_s > settings.RECONNECT_MAX_S
         )
+
+    @contextmanager
+    def _connected(self, host: int) -> Iterator[Connection]:
+        connection = self._connect(host)
+        try:
+            _bound_answers(connection, settings.ANSWER_TIMEOUT_S)
+            yield connection
+        finally:
+            _bound_answers(connection, settings.FAREWELL_TIMEOUT_S)
+            connection.release()
 
     def _connect(self, host: int) -> Connection:
         connection = Connection(
@@ -112,6 +123,14 @@ class Reconnector:
                 self._url,
                 reason,
             )
+
+
+def _bound_answers(connection: Connection, timeout_s: float) -> None:
+    """Else whatever the broker is to answer is waited for as long as TCP stands: for ever, if it hangs."""
+    if connection.connected:
+        sock = getattr(connection.connection, "sock", None)  # kombu's memory transport has none
+        if sock is not None:
+            sock.settimeout(timeout_s)
 
 
 def _transport_options(connection_name: str) -> dict[str, Any]:

@@ -29,6 +29,10 @@ HEARTBEAT_S = 30
 #: How long a connect may take, and how long the broker may take to confirm what was sent.
 CONNECT_TIMEOUT_S = 5.0
 CONFIRM_TIMEOUT_S = 10.0
+#: How long it may take to answer anything else: a declaration, a binding.
+ANSWER_TIMEOUT_S = 60.0
+#: How long its answer to a farewell is waited for; a broker that hangs has none.
+FAREWELL_TIMEOUT_S = 2.0
 #: Reconnect: uniform in half to all of min(max, base * 2 ** attempts).
 RECONNECT_BASE_S = 0.2
 RECONNECT_MAX_S = 10.0
