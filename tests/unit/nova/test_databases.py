@@ -16,8 +16,9 @@ from oslo_db.exception import CantStartEngineError
 from oslo_utils import timeutils
 
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
+from shared_scheduler.nova.instance_images import with_images
 from shared_scheduler.service.databases import Cell, DatabaseError
-from shared_scheduler.state.compute_node import leaves_from_compute_node
+from shared_scheduler.state.compute_node import IMAGE_COUNTS, leaves_from_compute_node
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
 
@@ -64,6 +65,20 @@ def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them
     # unless a weigher wants them
     conf.set_override("image_props_weight_multiplier", 1.0, group="filter_scheduler")
     assert images() == {"image.os_distro=debian": 2, "image.hw_qemu_guest_agent=True": 2}
+
+
+def test_an_image_that_nova_does_not_understand_keeps_nobody_from_reading_the_nodes() -> None:
+    # given a server whose image has a value of an earlier release
+    node = {"host": "cmp1", "hypervisor_hostname": "node1"}
+    values = {"1": ("hw_disk_bus", "punched cards"), "2": ("hw_architecture", "x86_64")}
+    found = [
+        {"host": "cmp1", "node": "node1", "uuid": uuid, "key": f"image_{key}", "value": value}
+        for uuid, (key, value) in values.items()
+    ]
+
+    [row] = with_images([node], found)
+
+    assert row[IMAGE_COUNTS] == {"image.hw_architecture=x86_64": 1}
 
 
 def _node(target: Any) -> Any:
