@@ -7,12 +7,21 @@ the resource tracker works through has them already: nothing is read for this.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.image_properties import Pair, counted
+
+
+def pairs_of(image_meta: Callable[[], Any]) -> frozenset[Pair]:
+    """What an ``objects.ImageMeta`` says; nothing where Nova does not take it (a value of another release)."""
+    try:
+        properties = image_meta().properties.to_dict()
+    except ValueError:
+        return frozenset()
+    return frozenset((key, str(value)) for key, value in properties.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,7 @@ class InstanceImages:
         metadata, uuid = dict(instance.system_metadata), str(instance.uuid)
         before = self._seen.get(uuid)
         if before is None or before.system_metadata != metadata:
-            properties = instance.image_meta.properties.to_dict()
-            pairs = frozenset((key, str(value)) for key, value in properties.items())
-            self._seen[uuid] = _Seen(metadata, pairs)
+            self._seen[uuid] = _Seen(metadata, pairs_of(lambda: instance.image_meta))
 
     def keep(self, uuids: Collection[str]) -> None:
         """All others are no more."""

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from nova import objects, utils
 
+from compute_agent.sources.image_properties import pairs_of
 from shared_scheduler.state.compute_node import IMAGE_COUNTS
 from shared_scheduler.state.image_properties import Pair, counted
 
@@ -66,5 +67,4 @@ def with_images(
 def _pairs(metadata: frozenset[tuple[str, str]]) -> frozenset[Pair]:
     """As Nova's objects have them."""
     image = utils.get_image_from_system_metadata(dict(metadata))
-    properties = objects.ImageMeta.from_dict(image).properties.to_dict()
-    return frozenset((key, str(value)) for key, value in properties.items())
+    return pairs_of(lambda: objects.ImageMeta.from_dict(image))
