@@ -49,6 +49,8 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
         (["simulate", "--loss", "2"], "2 is not within 0 and 1"),
         (["demo", "--schedulers", "0"], "0 is not within 1 and 16"),
         (["demo", "--rate", "fast"], "'fast' is not a number"),
+        (["simulate", "--trace", "/no/such/place/trace.txt"], "there is no directory /no/such/place"),
+        (["simulate", "--trace", "/"], "/ is a directory"),
     ],
 )
 def test_a_wrong_argument_gets_one_clear_line(
