@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -36,6 +37,16 @@ def number(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return convert
+
+
+def new_file(text: str) -> str:
+    """A file that can be written in the end, after what may be hours."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a directory")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {path.parent}")
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shared_scheduler.cmd.arguments import Number, whole
+from shared_scheduler.cmd.arguments import Number, new_file, whole
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import Outcome, Total, cpu_s, many, rare_collections, speed
 from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
@@ -86,6 +86,7 @@ def _add_many(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trace",
+        type=new_file,
         metavar="FILE",
         help="write what happened: of the one world, or of the first broken one of --seeds",
     )
