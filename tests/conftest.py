@@ -48,7 +48,7 @@ def pytest_runtest_makereport(
 SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")
 """About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
 
-LONG = ("test_under_eventlet", "test_simulator", "test_decisions", "test_planted_bugs")
+LONG = ("test_under_eventlet", "test_novas_own", "test_simulator", "test_decisions", "test_planted_bugs")
 """Files of minutes of computing: begun early, or the run ends with one worker at one of them."""
 
 
