@@ -188,12 +188,13 @@ def options(draw: Any) -> dict[str, Any]:
     found["aggregate_image_properties_isolation_namespace"] = draw(
         pick(None, None, None, "hw")
     )
+    found["aggregate_image_properties_isolation_separator"] = draw(pick(".", ".", "_"))
     found["metrics"] = {
         "weight_setting": draw(
             pick([], [], ["cpu.percent=1.0", "cpu.frequency=-0.5"], ["cpu.percent=0"])
         ),
         "required": draw(st.booleans()),
         "weight_multiplier": draw(pick(1.0, 0.0, 2.0)),
-        "weight_of_unavailable": -100.0,
+        "weight_of_unavailable": draw(pick(-100.0, 0.5)),
     }
     return found
