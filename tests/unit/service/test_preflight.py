@@ -77,6 +77,15 @@ def test_what_is_no_url_is_said_without_the_password(url: str) -> None:
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("url", ["mysql+pymsql://nova:secret@db/nova", "msql://nova:secret@db/nova",
+                                 "mysql+mysqldb://nova:secret@db/nova"])  # fmt: skip
+def test_a_driver_that_is_not_there_is_said_at_once(url: str) -> None:
+    with pytest.raises(preflight.UnreachableError, match=r"\[database\] connection .* driver") as error:
+        preflight.database("the database", "[database] connection", url)
+    assert url.partition(":")[0] in str(error.value)
+    assert "secret" not in str(error.value)
+
+
 def test_sqlite_needs_no_server() -> None:
     assert preflight.database("the database", "[database] connection", "sqlite://") is None
 
