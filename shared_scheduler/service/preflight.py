@@ -44,6 +44,7 @@ def database(name: str, option: str, url: str | None) -> Dependency | None:
     if not url:
         raise UnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
     parts = _parsed(option, url)
+    _look_for_driver(option, parts)
     port = DEFAULT_PORTS.get(parts.get_backend_name())
     if port is None:
         return None
@@ -61,6 +62,17 @@ def _parsed(option: str, url: str) -> sa.URL:
         raise UnreachableError(
             f"{option} is no database URL; it should look like mysql+pymysql://user:password@host/nova. "
             "Correct it in nova.conf."
+        ) from None
+
+
+def _look_for_driver(option: str, parts: sa.URL) -> None:
+    """Where it is missing the first query would end the service with a traceback."""
+    try:
+        parts.get_dialect().import_dbapi()
+    except (sa.exc.NoSuchModuleError, ImportError) as error:
+        raise UnreachableError(
+            f"{option} begins with {parts.drivername}, a driver that is not there ({error}); Nova's usual one is "
+            "mysql+pymysql. Correct it in nova.conf, or install the driver."
         ) from None
 
 
