@@ -85,8 +85,8 @@ def lose_reply(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
 class PlacementDesk(Desk):
     """A core without agents.  ``select`` is what a conductor would call."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__()
+    def __init__(self, transport: Transport, **settings: Any) -> None:
+        super().__init__(**settings)
         self.http = Interfering(transport)
         self.outcomes: list[ef.Answer | ef.Fail] = []
         self.written_unlooked = 0

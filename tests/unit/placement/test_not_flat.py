@@ -165,12 +165,13 @@ def desk(zoo: Zoo) -> Iterator[PlacementDesk]:
     one.stop()
 
 
-def read_again(zoo: Zoo, desk: PlacementDesk) -> None:
-    """The table learns what Placement has."""
+def read_again(zoo: Zoo, desk: PlacementDesk, free_mb: int = 4096) -> None:
+    """The table learns what Placement has; hosts without a name have all their memory free."""
     mirror = PlacementMirror(zoo.world.client)
-    for node in zoo.hosts.values():
+    for name, node in zoo.hosts.items():
         tree, host = mirror.read(node), host_of(node)
-        own = {k: v for k, v in node_leaves(node, 16, 8192).items() if not k.startswith("agent.")}
+        leaves = node_leaves(node, 16, 8192 if name == node else free_mb)
+        own = {k: v for k, v in leaves.items() if not k.startswith("agent.")}
         del own[f"rp.{node}"]
         desk.give(ev.NodeRead(CELL, node, host, host, own | tree.leaves, tree.consumers,
                               frozenset(), time.monotonic()))  # fmt: skip
@@ -241,3 +242,33 @@ def test_pinned_servers_that_find_no_dedicated_cpus_fall_back(
     assert candidate is not None
     classes = {rc for amounts in candidate.allocations.values() for rc in amounts}
     assert "VCPU" in classes and "PCPU" not in classes
+
+
+UNNUMBERED = "a fast one, of the unnumbered group"
+
+
+@pytest.mark.parametrize("kind", ["a fast one", UNNUMBERED])
+def test_the_one_host_with_a_trait_is_found_among_more_than_are_tried(zoo: Zoo, kind: str) -> None:
+    """Its devices have it; those of five better hosts have not, and no more than three are tried."""
+    for _ in range(5):
+        node = zoo._host()
+        zoo.world.provider(parent=node, inventories={"VGPU": {"total": 2}})
+        zoo.hosts[node] = node
+    unnumbered = extra_specs(resources__VGPU="1", trait__CUSTOM_FAST="required")
+    spec = unnumbered if kind is UNNUMBERED else SPECS[kind][0](zoo)
+
+    outcome = chosen_by(zoo, spec, attempts_max=3)
+
+    assert isinstance(outcome, Answer), outcome
+    assert outcome.choices[0][0].node == zoo.hosts["gpu"]
+
+
+def chosen_by(zoo: Zoo, spec: Any, **settings: Any) -> Any:
+    """What comes of it at a scheduler with these settings, to which all hosts are known."""
+    one = PlacementDesk(zoo.world.transport, **settings)
+    one._services(tuple(zoo.hosts.values()), CELL)
+    read_again(zoo, one)
+    try:
+        return one.select(make_request(user_context(), spec, [str(uuid.uuid4())], 0, NoNodes()))
+    finally:
+        one.stop()
