@@ -16,6 +16,7 @@ code                      the host fell because
 ``in_tree``               another tree is asked for
 ``no_room:<class>``       too little of the class, or the amount breaks min_unit, max_unit or step_size;
                           for a numbered group: no provider of the tree has as much
+``group_traits``          no provider that has a numbered group's classes has its traits
 ``placement``             none of several forms fits
 ========================  =============================================================================
 """
@@ -28,12 +29,14 @@ import numpy as np
 
 from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import mask_of_slots
-from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.decision.request import NumberedGroup, PlacementForm
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.state.columns import BoolArray
 from shared_scheduler.state.fits import fits
+from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import used_of
 from shared_scheduler.state.row import Row
+from shared_scheduler.state.table import HostTable
 from shared_scheduler.state.view import HostView
 
 ROOT_TRAITS = "root_traits"
@@ -41,12 +44,16 @@ TRAITS = "traits"
 AGGREGATES = "aggregates"
 IN_TREE = "in_tree"
 NO_ROOM = "no_room:"
+GROUP_TRAITS = "group_traits"
 ANY_FORM = "placement"
+#: the mask of trees that have all of some traits somewhere
+TREE_TRAITS = "tree_traits"
 
 
 def is_placements_word(code: str) -> bool:
     """Whether a host fell to what the mirror of Placement says, which Placement may correct."""
-    return code in (ROOT_TRAITS, TRAITS, AGGREGATES, IN_TREE, ANY_FORM) or code.startswith(NO_ROOM)
+    words = (ROOT_TRAITS, TRAITS, AGGREGATES, IN_TREE, GROUP_TRAITS, ANY_FORM)
+    return code in words or code.startswith(NO_ROOM)
 
 
 def forms_on(look: Look, slot: int) -> tuple[PlacementForm, ...] | None:
@@ -94,6 +101,9 @@ def form_masks(look: Look, form: PlacementForm) -> Iterator[tuple[str, BoolArray
         yield NO_ROOM + resource_class, _room(look, resource_class, amount)
     for resource_class, amount in form.most_numbered().items():
         yield NO_ROOM + resource_class, _room(look, resource_class, amount, exact=False)
+    for group in form.numbered:
+        if group.required or group.forbidden:
+            yield GROUP_TRAITS, _some_provider(look, group)
 
 
 def _traits(
@@ -115,14 +125,46 @@ def _traits(
     return look.masks.columns(look.table, key, compute)
 
 
+def _some_provider(look: Look, group: NumberedGroup) -> BoolArray:
+    """Trees where one provider, or one that shares with them, has the classes and the traits of the group.
+    Which one has room, Placement tells: but it is asked host by host, so those without such are left out."""
+    table, classes = look.table, frozenset(group.resources)
+
+    def may_give(provider: Provider) -> bool:
+        return (
+            classes <= provider.inventories.keys()
+            and group.required <= provider.traits
+            and provider.traits.isdisjoint(group.forbidden)
+        )
+
+    key = (GROUP_TRAITS, classes, group.required, group.forbidden)
+    return look.masks.rows(table, key, lambda: lambda row: any(map(may_give, _givers(table, row))))
+
+
+def _givers(table: HostTable, row: Row) -> Iterator[Provider]:
+    """Providers of a host's tree, then those that share with it."""
+    yield from row.providers.values()
+    yield from table.sharing_with(row.node)
+
+
 def _giver_traits(look: Look, form: PlacementForm) -> BoolArray:
-    """Traits of the root where it gives everything; where it may not, Placement decides."""
+    """Traits of the root where it gives everything; where it may not, the tree has to have those that are
+    required somewhere, and Placement decides."""
     passes = _traits(look, form.required, form.forbidden, form.required_any)
     for resource_class in form.resources:
         rooms = look.columns.rooms.get(resource_class)
         if rooms is not None and rooms.elsewhere_rows:
-            passes = passes | rooms.elsewhere.array[: look.high]
+            passes = passes | rooms.elsewhere.array[: look.high] & _tree_traits(look, form.required)
     return passes
+
+
+def _tree_traits(look: Look, required: frozenset[str]) -> BoolArray:
+    table = look.table
+
+    def has_all(row: Row) -> bool:
+        return required <= frozenset().union(*(provider.traits for provider in _givers(table, row)))
+
+    return look.masks.rows(table, (TREE_TRAITS, required), lambda: has_all)[: look.high]
 
 
 def _aggregates(look: Look, form: PlacementForm) -> BoolArray:
@@ -232,6 +274,8 @@ def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Lea
         }
     if code == IN_TREE:
         return {"in_tree": form.in_tree}
+    if code == GROUP_TRAITS:
+        return {"groups": [_group_detail(group) for group in form.numbered]}
     required, forbidden = form.required, form.forbidden
     if code == ROOT_TRAITS:
         required, forbidden = form.root_required, form.root_forbidden
@@ -243,6 +287,14 @@ def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Lea
             if not any_of & root.traits
         ],
         "forbidden": list(sorted(forbidden & root.traits)),
+    }
+
+
+def _group_detail(group: NumberedGroup) -> dict[str, Leaf]:
+    return {
+        "classes": list(sorted(group.resources)),
+        "required": list(sorted(group.required)),
+        "forbidden": list(sorted(group.forbidden)),
     }
 
 

@@ -50,8 +50,17 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedGroup:
+    """What a numbered group asks of one provider: amounts by class, and traits."""
+
+    resources: Mapping[str, int]
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementForm:
-    """What Placement would judge of a request: its unnumbered group, and amounts of the others.
+    """What Placement would judge of a request: its unnumbered group, and of the others what screens hosts.
 
     ``required``/``forbidden`` apply to the providers that give the resources, ``root_*`` to the root
     provider; ``member_of`` is an AND of ORs of aggregate uuids (reference/placement.md 1.2).
@@ -69,13 +78,13 @@ class PlacementForm:
     in_tree: str | None = None
     #: what each numbered group asks of one provider of the tree; hosts without such are left out,
     #: and Placement is asked which provider it is
-    numbered: tuple[Mapping[str, int], ...] = ()
+    numbered: tuple[NumberedGroup, ...] = ()
 
     def most_numbered(self) -> dict[str, int]:
         """The largest amount of each class that a numbered group asks for."""
         found: dict[str, int] = {}
         for group in self.numbered:
-            for resource_class, amount in group.items():
+            for resource_class, amount in group.resources.items():
                 found[resource_class] = max(amount, found.get(resource_class, 0))
         return found
 

@@ -24,6 +24,7 @@ from shared_scheduler.decision.request import (
     Destination,
     Flavor,
     Group,
+    NumberedGroup,
     PlacementForm,
     Request,
 )
@@ -187,7 +188,9 @@ def _form(resource_request: Any) -> PlacementForm:
     root_required = frozenset(resource_request._root_required)
     root_forbidden = frozenset(resource_request._root_forbidden)
     numbered = tuple(
-        dict(group.resources)
+        NumberedGroup(
+            dict(group.resources), frozenset(group.required_traits), frozenset(group.forbidden_traits)
+        )
         for name, group in resource_request._rg_by_id.items() if name is not None
     )  # fmt: skip
     if unnumbered is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.decision.request import NumberedGroup, PlacementForm
 from tests.unit.core.desk import Desk, only, only_claim, request
 
 FORM = PlacementForm(
-    {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}, numbered=({"VGPU": 1}, {"VGPU": 2})
+    {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}, numbered=(NumberedGroup({"VGPU": 1}), NumberedGroup({"VGPU": 2}))
 )
 MANY = 60  # more than a request tries
 
