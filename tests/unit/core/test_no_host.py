@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.protocol.messages import Increment, Resync
 from tests.unit.core.desk import (
     Desk,
@@ -187,3 +189,34 @@ def test_a_write_that_never_ends_holds_nobody_beyond_the_deadline() -> None:
     delete = only(ef.DeleteAllocation, desk.written(write))
     assert releases_in(desk.deleted(delete)) == [claim.claim_id]
     desk.idle()
+
+
+def tried_in_vain(desk: Desk, asked: Request) -> list[ef.Effect]:
+    """Placement names no candidates on any of the hosts that are tried."""
+    effects = desk.ask(asked)
+    while effects and isinstance(effects[0], ef.AskCandidates) and effects[0].node != "node-9":
+        effects = desk.give(ev.CandidatesAnswered(effects[0].ask_id, ()))
+    return effects
+
+
+def test_the_one_host_with_candidates_is_found_among_more_than_are_tried() -> None:
+    # given ten hosts of which a request may try three, and only the worst one has what it asks for
+    desk = Desk(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
+    desk.with_agents("node-9", free_mb=2048)
+    asked = request(flat=False)
+    # when three have been tried, Placement is asked which hosts they are
+    ask = only(ef.AskFitting, tried_in_vain(desk, asked))
+    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-9"})))
+    # then that one is tried next, once its agent has looked
+    candidates = only(ef.AskCandidates, desk.hear(snapshot("node-9", sequence=2, free_mb=2048)))
+    assert candidates.node == "node-9"
+    # and for some seconds other requests for the same know it
+    soon = only(ef.AskCandidates, tried_in_vain(desk, replace(asked, instance_uuids=("server-2",))))
+    assert soon.node == "node-9"
+
+
+def test_where_placement_names_no_host_either_the_request_fails() -> None:
+    desk = Desk(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
+    ask = only(ef.AskFitting, tried_in_vain(desk, request(flat=False)))
+    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset())))
+    assert (fail.code, "3 hosts were tried" in fail.text) == (ef.FailureCode.NO_VALID_HOST, True)
