@@ -7,6 +7,7 @@ what to change; a broker, a Placement or a nova-compute that is away is waited f
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ EXIT_UNEXPECTED = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until a signal; the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     try:
         from compute_agent.sources.threading_backend import choose_threads
 

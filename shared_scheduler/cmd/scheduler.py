@@ -7,11 +7,14 @@ that it would have to patch is loaded.
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> int:
     """Run until a signal ends it; the exit status is 0, or 78 when it could not start."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+
     from oslo_config import cfg
 
     from shared_scheduler.nova import backend
