@@ -78,6 +78,7 @@ class Doubt:
         self._nodes = nodes
         self._questions: OrderedDict[Shape, Question] = OrderedDict()
         self._settled_s: OrderedDict[Shape, float] = OrderedDict()
+        self._fitting: dict[Shape, frozenset[str]] = {}  # of shapes that were asked, as Placement answered
         self._asked: Question | None = None
         self._count = 0
         self.listener: DoubtListener | None = None
@@ -98,12 +99,17 @@ class Doubt:
         self._ask_next(turn)
         return True
 
+    def fitting(self, shape: Shape) -> frozenset[str]:
+        """The hosts that Placement named when it was asked for this shape last."""
+        return self._fitting.get(shape, frozenset())
+
     def _ask_next(self, turn: Turn) -> None:
         question = None if self._asked is not None else self._next()
         if question is None:
             return
         self._asked = question
         question.state = DoubtState.ASKING
+        self._fitting.pop(question.shape, None)
         self._count += 1
         turn.emit(AskFitting(f"fitting.{self._count}", question.shape, question.request_id))
         self._timers.set(("doubt", ""), turn.now + self._settings.doubt_timeout_s)
@@ -123,6 +129,7 @@ class Doubt:
         late = event.ask_id != f"fitting.{self._count}"
         if question is None or late or question.state != DoubtState.ASKING:
             return
+        self._fitting[question.shape] = event.nodes
         for node in sorted(event.nodes)[: self._settings.doubt_refresh_max]:
             if self._nodes.doubt_row(turn, node, "Placement says that it fits"):
                 question.mending.add(node)
@@ -152,7 +159,8 @@ class Doubt:
         self._settled_s[question.shape] = turn.now
         self._settled_s.move_to_end(question.shape)
         if len(self._settled_s) > SETTLED_MAX:
-            self._settled_s.popitem(last=False)
+            oldest, _ = self._settled_s.popitem(last=False)
+            self._fitting.pop(oldest, None)
         for key in question.keys:
             self._listen().doubt_resolved(turn, key, corrected)
         self._ask_next(turn)

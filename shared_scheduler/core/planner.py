@@ -117,7 +117,7 @@ class Planner:
             if isinstance(found, Selected):
                 return found
             seat.out[node] = found
-        crowded = any(node not in seat.out for node in decision.nodes())
+        crowded = any(not work.leaves_out(seat, node) for node in decision.nodes())
         return Crowded() if crowded else self._refusal(decision, seat)
 
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
@@ -167,7 +167,7 @@ class Planner:
     def _walk(self, work: Work, decision: Decision, seat: Seat) -> Iterator[str]:
         """The hosts of a decision, best first, that have room for another claim in flight if it needs one."""
         for node in decision.nodes():
-            if node not in seat.out and (not work.claims_hosts or self._claims.has_room_on(node)):
+            if not work.leaves_out(seat, node) and (not work.claims_hosts or self._claims.has_room_on(node)):
                 yield node
 
     @staticmethod

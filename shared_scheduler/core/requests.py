@@ -17,8 +17,10 @@ PLACING   candidates answered                       PLACING   verify; begin a cl
 PLACING   hosts pass, claims in flight for all of   PLACING   wait for one to land; later instances
           them are as many as may be                          wait too; decide again
 PLACING   a claim was refused, late, not written    PLACING   that host is out; decide again
-PLACING   no host, and Placement was not asked yet  DOUBTING  doubt.py asks, and corrects rows
+PLACING   no host, or attempts used up of what is   DOUBTING  doubt.py asks, and corrects rows
+          not flat; Placement was not asked yet
 DOUBTING  rows were corrected                       PLACING   all hosts count again; decide again
+DOUBTING  Placement named hosts of what is not flat PLACING   those alone count; decide again
 DOUBTING  Placement agrees, or does not answer      FAILING   unwant every claim
 PLACING   no host                                   FAILING   unwant every claim
 PLACING   every instance is written, alternates in  -         keep every claim; Answer
@@ -200,7 +202,7 @@ class Requests:
     def _decide(self, turn: Turn, work: Work, seat: Seat) -> None:
         if seat.attempts >= self._settings.attempts_max:
             text = f"{seat.attempts} hosts were tried for {seat.consumer}, none took it"
-            self._fail(turn, work, FailureCode.NO_VALID_HOST, text)
+            self._no_host(turn, work, Refusal(text, stale_mirror=not work.request.flat))
             return
         plan = self._planner.plan(work, seat)
         if isinstance(plan, Selected):
@@ -376,7 +378,25 @@ class Requests:
             work.phase, work.doubted = Phase.DOUBTING, True
             if self._doubt.ask(turn, work):
                 return
+            if self._knows_where(work):  # the same was asked a moment ago
+                self._begin_again(work)
+                return
         self._fail(turn, work, *work.failure)
+
+    def _knows_where(self, work: Work) -> bool:
+        """Whether Placement has named the hosts of a request whose candidates the table cannot tell."""
+        fitting = frozenset[str]() if work.request.flat else self._doubt.fitting(work.request.queries)
+        work.fitting = fitting or None
+        return bool(fitting)
+
+    @staticmethod
+    def _begin_again(work: Work) -> None:
+        work.phase, work.failure = Phase.PLACING, None
+        work.narrowing = Narrowing()
+        for seat in work.seats:
+            seat.out.clear()
+            if not work.request.flat:
+                seat.attempts = 0
 
     def waits_for_doubt(self, key: int) -> bool:
         """Whether it is still under way, and in doubt."""
@@ -388,14 +408,11 @@ class Requests:
         work = self._works.get(key)
         if work is None or work.phase != Phase.DOUBTING:
             return
-        if not corrected:
+        if not self._knows_where(work) and not corrected:
             assert work.failure is not None
             self._fail(turn, work, *work.failure)
             return
-        work.phase, work.failure = Phase.PLACING, None
-        work.narrowing = Narrowing()
-        for seat in work.seats:
-            seat.out.clear()
+        self._begin_again(work)
         self._advance(turn, work)
 
     # -- endings

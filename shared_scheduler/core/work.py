@@ -86,6 +86,8 @@ class Work:
     seats: list[Seat]
     phase: Phase = Phase.PLACING
     doubted: bool = False
+    #: the only hosts to try, once Placement has named those that have candidates
+    fitting: frozenset[str] | None = None
     journal: Journal = field(default_factory=Journal)
     #: what the first instance's decision leaves to the others (Nova's once-per-request filters)
     narrowing: Narrowing = field(default_factory=Narrowing)
@@ -102,6 +104,10 @@ class Work:
     def claims_hosts(self) -> bool:
         """Whether hosts are claimed for it: not for a rebuild, and not for legacy callers."""
         return self.request.claim and bool(self.request.forms)
+
+    def leaves_out(self, seat: Seat, node: str) -> bool:
+        """Whether a host is not to be tried for this instance."""
+        return node in seat.out or (self.fitting is not None and node not in self.fitting)
 
     def claims(self) -> Iterator[OpenClaim]:
         """Those that have not ended."""
