@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import oslo_messaging
 import pytest
 
 from shared_scheduler.nova import process
+from shared_scheduler.nova.host_manager import PluginError
 from shared_scheduler.service.runner import REFUSED_TO_START
 
 
@@ -37,3 +39,20 @@ def test_a_broker_that_goes_after_it_was_looked_for(
     assert status == REFUSED_TO_START
     assert len(said) == 1
     assert "192.0.2.7:5672" in said[0]
+
+
+def test_what_is_wrong_is_not_said_twice(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """oslo.log adds the error under way to each line of this level."""
+    under_way: list[object] = []
+    monkeypatch.setattr(process.LOG, "error", lambda *_: under_way.append(sys.exc_info()[1]))
+
+    def broken(*_: Any) -> Any:
+        raise PluginError("[filter_scheduler] weight_classes = NoSuch cannot be loaded")
+
+    monkeypatch.setattr(process, "_run", broken)
+    monkeypatch.setattr(process.settings, "check_files", broken)
+
+    process.main(["nova-scheduler"])
+    process.reload(None)
+
+    assert under_way == [None, None]
