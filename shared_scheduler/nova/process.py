@@ -74,7 +74,8 @@ def main(argv: Sequence[str]) -> int:
         check_dependencies()
         return _run()
     except MENDABLE as error:
-        return refuse(error)
+        why = error
+    return refuse(why)  # outside: oslo.log adds the error under way to the line
 
 
 def prepare(argv: Sequence[str]) -> None:
@@ -163,15 +164,23 @@ class LosslessStop:
 def reload(server: Any) -> None:
     """SIGHUP: options, cells, filters, weighers, aggregates and keys anew; the table stays."""
     LOG.info("Reloading")
+    problem = _take_over(server)
+    if problem:
+        LOG.error("Not reloaded, what was there before stays: %s", problem)
+    else:
+        LOG.info("Reloaded")
+
+
+def _take_over(server: Any) -> str:
+    """Why nothing could be; empty when all was."""
     try:
         settings.check_files()
         CONF.mutate_config_files()
         context.CELLS = []
         server.reset()
     except MENDABLE as error:
-        LOG.error("Not reloaded, what was there before stays: %s", " ".join(str(error).split()))
-    else:
-        LOG.info("Reloaded")
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
 
 
 def _supervise(argv: Sequence[str]) -> int:
