@@ -162,3 +162,21 @@ def test_keys_that_cannot_be_used_end_it_with_one_line(process: Process, tmp_pat
     assert f"{keys}: keyring line 2" in line and "rubbish" not in said
     assert "Traceback" not in said
     assert process.child is not None and process.child.returncode == 1
+
+
+def test_without_broker_and_placement_it_says_so_and_goes_on(tmp_path: Path) -> None:
+    # given an agent that has something to look for in Placement, and nobody answers anywhere
+    keep_a_claim(tmp_path)
+    process = Process(tmp_path, "http://127.0.0.1:9")
+    process.configure(claim_check_after_s="1", placement_poll_s="5")
+    try:
+        process.start()
+        process.wait(lambda: process.lines("cannot reach the message queue"))
+        process.wait(lambda: process.lines("Placement"))
+        # then it says what to do, stays up, and ends in order
+        assert "Check transport_url" in process.lines("cannot reach the message queue")[0]
+        assert "Traceback" not in process.logged()
+        assert len(process.kept()) == 1, "what nobody could look up is not let go"
+        assert process.end() == 0
+    finally:
+        process.close()
