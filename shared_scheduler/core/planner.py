@@ -56,7 +56,12 @@ class Crowded:
     """Hosts pass, and each has as many claims in flight as it may."""
 
 
-Plan = Selected | Question | Refusal | Crowded
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Many hosts were refused, and there are more: whoever else waits has his turn first."""
+
+
+Plan = Selected | Question | Refusal | Crowded | Pause
 
 #: refusals that another look may take back: other claims may end, rows and agents may be behind
 NOT_FOR_GOOD = frozenset(
@@ -90,27 +95,33 @@ class Planner:
         claims: Claims,
         nodes: Nodes,
         last_words_max: int = 0,
+        judged_per_step_max: int = 64,
     ) -> None:
-        """``last_words_max``: see ``core.settings``."""
+        """``_max``: see ``core.settings``."""
         self._table = table
         self._decider = decider
         self._judge = judge
         self._claims = claims
         self._nodes = nodes
         self._last_words_max = last_words_max
+        self._judged_max = judged_per_step_max
         self._only_count = 0
 
     # -- one instance
 
     def plan(self, work: Work, seat: Seat) -> Plan:
-        """The host for one instance.  Hosts that the judge refuses are put into ``seat.out``."""
+        """The host for one instance.  Hosts that the judge refuses are put into ``seat.out``.
+
+        What claims nothing is decided without a ``Pause``: it ends in the step in which it began."""
         request = work.request_for(seat)
         try:
             decision = self._decide(work, request, seat)
         except DecisionError as error:
             return Refusal(str(error), False, bad_request=True)
         work.journal.decided(decision)
-        for node in self._hosts(work, request, seat, decision):
+        for refused, node in enumerate(self._hosts(work, request, seat, decision)):
+            if refused == self._judged_max and work.claims_hosts:
+                return Pause()
             if request.claim and request.forms and decision.asks_placement(node):
                 return Question(node)
             found = self._verify(work, request, seat, node, candidates_on(decision, node))
@@ -188,8 +199,8 @@ class Planner:
             decision = self._decide(work, request, seat)
         except DecisionError:
             return found  # the chosen hosts are good without alternates
-        for node in self._others(work, decision, cell):
-            if len(found) == request.num_alternates:
+        for judged, node in enumerate(self._others(work, decision, cell)):
+            if len(found) == request.num_alternates or judged - len(found) == self._judged_max:
                 break
             if request.forms and decision.asks_placement(node):
                 return None

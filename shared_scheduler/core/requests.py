@@ -16,6 +16,7 @@ PLACING   best host found, not flat                 PLACING   AskCandidates; lat
 PLACING   candidates answered                       PLACING   verify; begin a claim, or next host
 PLACING   hosts pass, claims in flight for all of   PLACING   wait for one to land; later instances
           them are as many as may be                          wait too; decide again
+PLACING   many hosts were refused by the judge      PLACING   other events first, then the next hosts
 PLACING   a claim was refused, late, not written    PLACING   that host is out; decide again
 PLACING   no host, or attempts used up of what is   DOUBTING  doubt.py asks, and corrects rows
           not flat; Placement was not asked yet
@@ -40,6 +41,7 @@ leave first.  When a host is decided again they are looked for again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf, nextafter
 
 from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
@@ -60,7 +62,7 @@ from shared_scheduler.core.events import (
 )
 from shared_scheduler.core.journal import outcome_of
 from shared_scheduler.core.nodes import Nodes
-from shared_scheduler.core.planner import Crowded, Planner, Question, Refusal, Selected
+from shared_scheduler.core.planner import Crowded, Pause, Planner, Question, Refusal, Selected
 from shared_scheduler.core.settings import Settings
 from shared_scheduler.core.turn import Timers, Turn
 from shared_scheduler.core.work import NO_VERDICT, Phase, Seat, SeatState, Work
@@ -210,14 +212,16 @@ class Requests:
         elif isinstance(plan, Question):
             self._ask(turn, work, seat, plan)
         elif isinstance(plan, Crowded):
-            self._wait(turn, work, seat)
+            self._crowded[work.key] = work
+            self._wait(turn, work, seat, turn.now + self._settings.crowded_look_s)
+        elif isinstance(plan, Pause):
+            self._wait(turn, work, seat, nextafter(turn.now, inf))  # not in this step
         else:
             self._no_host(turn, work, plan)
 
-    def _wait(self, turn: Turn, work: Work, seat: Seat) -> None:
+    def _wait(self, turn: Turn, work: Work, seat: Seat, until_s: float) -> None:
         seat.state = SeatState.WAITING
-        self._crowded[work.key] = work
-        self._timers.set(("crowded", str(work.key)), turn.now + self._settings.crowded_look_s)
+        self._timers.set(("again", str(work.key)), until_s)
 
     def claims_landed(self, turn: Turn) -> None:
         """Some hosts may take claims again: decide for who waited, one after the other, while there is room."""
@@ -230,15 +234,15 @@ class Requests:
 
     def _found_room(self, turn: Turn, key: int) -> bool:
         """Decide it again.  Who finds none waits behind the others."""
-        work = self._crowded.pop(key)
+        self._crowded.pop(key, None)
+        work = self._works[key]
         work.wake()
         self._advance(turn, work)
         return key not in self._crowded
 
-    def on_crowded_timer(self, turn: Turn, key: str) -> None:
-        """There may be room elsewhere by now."""
-        if int(key) in self._crowded:
-            self._found_room(turn, int(key))
+    def on_again_timer(self, turn: Turn, key: str) -> None:
+        """There may be room elsewhere by now; or others had their turn."""
+        self._found_room(turn, int(key))
 
     def _claim(self, turn: Turn, work: Work, seat: Seat, plan: Selected) -> None:
         seat.attempts += 1
@@ -465,7 +469,7 @@ class Requests:
         del self._works[work.key]
         self._timers.cancel(("request", str(work.key)))
         self._timers.cancel(("alternates", str(work.key)))
-        self._timers.cancel(("crowded", str(work.key)))
+        self._timers.cancel(("again", str(work.key)))
 
     def on_timer(self, turn: Turn, key: str) -> None:
         """Time to clean up, or the deadline itself."""

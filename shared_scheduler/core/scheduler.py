@@ -95,8 +95,9 @@ class SchedulerCore:
         self.claims = Claims(identity, settings, table, self.timers, self.watch)
         self.doubt = Doubt(settings, self.timers, self.nodes)
         self.planner = Planner(
-            table, decider, judge, self.claims, self.nodes, settings.last_words_max
-        )
+            table, decider, judge, self.claims, self.nodes,
+            settings.last_words_max, settings.judged_per_step_max,
+        )  # fmt: skip
         self.requests = Requests(settings, self.timers, self.planner, self.claims, self.nodes, self.doubt)
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
         self._rings: dict[str, Callable[[Turn, str], None]] = {
@@ -107,7 +108,7 @@ class SchedulerCore:
             "look": self.watch.on_timer,
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,
-            "crowded": self.requests.on_crowded_timer,
+            "again": self.requests.on_again_timer,
             "doubt": self.doubt.on_timer,
             "window": self.nodes.on_window_timer,
             "mute": self.nodes.on_mute_timer,

@@ -56,6 +56,8 @@ class Settings:
     #: hosts that fell to filters over columns and are judged before an instance has no host; 0 where the
     #: judge knows no more than the columns
     last_words_max: int = 0
+    #: hosts that the judge refuses in one step, at up to two milliseconds each, before others have their turn
+    judged_per_step_max: int = 64
     #: requests at once; more are refused at once rather than late
     requests_max: int = 1_000
     #: claims that have not ended; a request that needs more is refused

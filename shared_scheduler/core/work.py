@@ -30,7 +30,7 @@ class SeatState(StrEnum):
     """Where one instance of a request is."""
 
     OPEN = "open"  # to be decided
-    WAITING = "waiting"  # each host that passes has as many claims in flight as it may
+    WAITING = "waiting"  # for a claim to land, or for others to have their turn
     ASKING = "asking"  # Placement is asked for candidates of one host
     CLAIMING = "claiming"  # its claim is with the agent or with Placement
     WRITTEN = "written"
@@ -123,7 +123,7 @@ class Work:
         return None
 
     def wake(self) -> None:
-        """Claims have landed: decide what waited for that."""
+        """Claims have landed, or others had their turn: decide what waited for that."""
         for seat in self.seats:
             if seat.state == SeatState.WAITING:
                 seat.state = SeatState.OPEN
