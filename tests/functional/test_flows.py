@@ -22,7 +22,11 @@ AUDIT_S = 10
 """nova-compute's audit: the source of a move counts the server until its next one."""
 
 SETTLE_S = 90
-OPTIONS = {"DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"}}
+OPTIONS = {
+    "DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"},
+    # as a weigher like the others, it would lose against free memory, CPU and disk together
+    "filter_scheduler": {"soft_affinity_weight_multiplier": "100"},
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -216,6 +220,53 @@ def test_a_group_keeps_its_members_apart_or_together(cloud: Cloud) -> None:
     policy = group(cloud, "affinity")
     together = [booted(cloud, hints={"group": policy}) for _ in range(2)]
     assert len({server.host for server in together}) == 1
+    assert_right(cloud)
+
+
+def test_a_group_takes_a_new_member_to_the_host_of_one_that_was_deleted(cloud: Cloud) -> None:
+    policy = group(cloud, "anti-affinity")
+    members = [booted(cloud, hints={"group": policy}) for _ in HOSTS]
+    moves.delete(cloud, members[1].server)
+
+    again = booted(cloud, hints={"group": policy})
+
+    assert again.host == members[1].host
+    assert_right(cloud)
+
+
+def test_a_soft_group_keeps_its_members_apart_or_together_as_far_as_it_goes(cloud: Cloud) -> None:
+    policy = group(cloud, "soft-anti-affinity")
+    apart = [booted(cloud, hints={"group": policy}) for _ in range(4)]
+    assert {server.host for server in apart[:3]} == HOSTS
+    for server in apart:
+        moves.delete(cloud, server.server)
+
+    policy = group(cloud, "soft-affinity")
+    together = [booted(cloud, hints={"group": policy}) for _ in range(4)]
+    assert len({server.host for server in together[:3]}) == 1, "a host takes three"
+    assert together[3].host != together[0].host
+    assert_right(cloud)
+
+
+def test_a_request_that_names_its_host_is_kept_to_it_all_the_way(cloud: Cloud) -> None:
+    server = booted(cloud, host="c2")
+    assert server.host == "c2"
+    for host, action in (("c3", moves.live_migrate("c3")), ("c1", moves.cold_migrate("c1"))):
+        moved = moves.act(cloud, server.server, action)
+        assert moved.ok and moved.host == host, moved
+    assert moves.act(cloud, server.server, moves.CONFIRM).ok
+
+    rebuilt = moves.act(cloud, server.server, moves.rebuild(cloud.image_id()))  # with the image that it has
+    assert rebuilt.ok and rebuilt.host == "c1", rebuilt
+    assert moves.act(cloud, server.server, moves.SHELVE).ok
+    back = moves.act(cloud, server.server, moves.unshelve("c2"))
+    assert back.ok and back.host == "c2", back
+    cloud.wait(lambda: cloud.usages() == {"c2": SMALL}, "all other places to be free", SETTLE_S)
+
+    filling = [booted(cloud, availability_zone="nova:c2:c2") for _ in range(2)]  # by host and node
+    assert {one.host for one in filling} == {"c2"}
+    [refused] = cloud.boot(1, host="c2")
+    assert "No valid host" in moves.built(cloud, refused).why
     assert_right(cloud)
 
 

@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.effects import (
+    Answer,
+    ConsumerPolicy,
+    DeleteAllocation,
+    Fail,
+    FailureCode,
+    WriteAllocation,
+)
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import transport_to
@@ -193,6 +200,24 @@ def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_th
     assert max(used) <= VCPUS and sum(used) == answered
     assert answered >= HOSTS * VCPUS * 3 // 4, "racers for the last ones may all have given way"
     assert unlooked > 0, "nobody found plenty"
+
+
+def test_a_hundred_at_once_are_all_written_or_none_is(placement: PrivatePlacement) -> None:
+    hosts = [placement.provider(vcpus=50) for _ in range(3)]
+    desk = PlacementDesk(placement.transport)
+    desk.knows(*hosts, vcpus=50)
+    servers = [str(uuid.uuid4()) for _ in range(100)]
+
+    answer = desk.select(vcpus_for(*servers, vcpus=1))
+    no_room = desk.select(vcpus_for(*(str(uuid.uuid4()) for _ in range(100)), vcpus=1))
+    desk.settled()
+    desk.stop()
+
+    assert isinstance(answer, Answer) and isinstance(no_room, Fail)
+    assert no_room.code is FailureCode.NO_VALID_HOST
+    for server, inner in zip(servers, answer.choices, strict=True):
+        assert placement.client.consumer(server).allocations == {inner[0].node: {"VCPU": 1}}
+    assert sum(placement.used(host) for host in hosts) == 100
 
 
 # -- who is to blame -----------------------------------------------------------------------------

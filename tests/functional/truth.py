@@ -18,6 +18,8 @@ SETTLE_S = 20
 AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "scheduler": "shared",
     "schedulers": 1,
+    "scheduler_workers": 1,
+    "backend": "threading",
     "computes": 3,
     "agents": "all",
     "compute_slots": (3,),
@@ -99,7 +101,7 @@ def wait_fresh(cloud: Cloud, hosts: set[str], timeout_s: float = 60.0) -> None:
             found = tables(cloud)
         except admin.AdminError:
             return False  # still starting
-        schedulers = len(cloud.names("scheduler-shared"))
+        schedulers = len(cloud.names("scheduler-shared")) * cloud.settings.scheduler_workers
         return len(found) == schedulers and all(
             table.get(host, {}).get("freshness") == "fresh" and table[host]["choosable"]
             for table in found.values()

@@ -62,6 +62,11 @@ def evacuate() -> Action:
     return action("evacuate", "stopped", body={})
 
 
+def unshelve(host: str) -> Action:
+    """To this host."""
+    return action("unshelve", "active", "shelved_offloaded", body={"host": host})
+
+
 def rebuild(image: str) -> Action:
     """With the image of this id."""
     return action("rebuild", "active", body={"imageRef": image})
