@@ -67,6 +67,21 @@ def test_hosts_with_shared_storage_have_alternates() -> None:
     assert answer.choices[0][1].candidate == found
 
 
+def test_an_evacuation_that_nobody_hears_of_leaves_the_server_its_disk_in_the_pool() -> None:
+    # given a server that holds its source and some of the pool, evacuated to a host of the same pool
+    desk = desk_with_pool()
+    found = {"source": {"VCPU": 1}, "pool": TAKEN["pool"]}
+    ask = only(ef.AskCandidates, desk.ask(request(merge_with_existing=True)))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,))))
+    write = only(ef.WriteAllocation, desk.accept(claim))
+    written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", {**TAKEN, **found})
+    answer = only(ef.Answer, desk.give(written))
+
+    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids)))
+
+    assert delete.before == found
+
+
 def candidate(node: str) -> ev.Candidate:
     taken = {node: TAKEN["node-1"], "pool": TAKEN["pool"]}
     return ev.Candidate(taken, {"": (node, "pool")})
