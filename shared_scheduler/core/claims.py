@@ -156,6 +156,7 @@ class OpenClaim:
     write_code: WriteCode | None = None
     write_detail: str = ""
     written: Allocations = field(default_factory=dict)
+    before: Allocations = field(default_factory=dict)  # what a merge found
     deletes: int = 0
     #: its lost write was done while a delete was under way, which may have come too early
     outrun: bool = False
@@ -346,15 +347,18 @@ class Claims:
         self._timers.cancel(("write", claim.claim_id))
         claim.write_code, claim.write_detail = event.code, event.detail
         claim.answered_s = turn.now
+        self._note_what_stands(claim, event)
         if event.code == WriteCode.WRITTEN:
-            claim.written = event.written or claim.intent.allocations
             self._now_stands(turn, claim)
         elif event.code == WriteCode.UNREACHABLE:
-            claim.written = claim.intent.allocations
             self._delete(turn, claim)
         else:
             self._release(turn, claim)
             self._forget(turn, claim, ClaimState.NOT_WRITTEN)
+
+    @staticmethod
+    def _note_what_stands(claim: OpenClaim, event: AllocationWritten) -> None:
+        claim.written, claim.before = event.written or claim.intent.allocations, event.before
 
     def on_write_timer(self, turn: Turn, claim_id: str) -> None:
         """The write was lost on its way; what stands there must be taken back."""
@@ -372,6 +376,7 @@ class Claims:
         claim = self._given_up.pop(event.claim_id, None)
         if event.code != WriteCode.WRITTEN or claim is None:
             return
+        self._note_what_stands(claim, event)
         if claim.state == ClaimState.DELETED:
             self.endings[ClaimState.DELETED.value] -= 1
             claim.abandoned = True  # its request has heard of its end
@@ -430,15 +435,7 @@ class Claims:
         self._timers.cancel(("delete", claim.claim_id))
         request_id = claim.intent.request_id
         consumer = claim.intent.consumer
-        turn.emit(DeleteAllocation(claim.claim_id, consumer, claim.written, self._before(claim), request_id))
-
-    @staticmethod
-    def _before(claim: OpenClaim) -> Allocations:
-        """What a merge found, as far as it shows: the providers that are not ours."""
-        if claim.intent.policy != ConsumerPolicy.MERGE:
-            return {}
-        ours = claim.intent.allocations
-        return {rp: amounts for rp, amounts in claim.written.items() if rp not in ours}
+        turn.emit(DeleteAllocation(claim.claim_id, consumer, claim.written, claim.before, request_id))
 
     def on_deleted(self, turn: Turn, event: AllocationDeleted) -> None:
         """How the delete ended."""

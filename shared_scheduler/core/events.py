@@ -110,12 +110,14 @@ class WriteCode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class AllocationWritten:
     """The answer to a ``WriteAllocation``.  ``written`` is what stands there now if WRITTEN (after a
-    merge it is more than what was asked)."""
+    merge it is more than what was asked), and what may stand there if UNREACHABLE; ``before`` what a
+    merge found."""
 
     claim_id: str
     code: WriteCode
     detail: str = ""
     written: Allocations = field(default_factory=dict)
+    before: Allocations = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

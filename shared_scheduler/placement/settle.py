@@ -238,16 +238,16 @@ class Settler:
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
         effect, wrote = course.effect, course.next.allocations
+        before = course.before.allocations if course.before else {}
         with self._lock:
             if code is WriteCode.WRITTEN:
                 self._doubtful.settled(effect.consumer)
             elif course.unsure:
-                before = course.before.allocations if course.before else {}
                 self._doubtful.add(effect.consumer, Attempt(wrote, before), self._clock())
         if code is WriteCode.WRITTEN:
-            return AllocationWritten(effect.claim_id, code, "", wrote)
+            return AllocationWritten(effect.claim_id, code, "", wrote, before)
         detail = course.last.describe() if course.last else "Placement did not answer"
-        return AllocationWritten(effect.claim_id, code, detail)
+        return AllocationWritten(effect.claim_id, code, detail, wrote, before)
 
     def _blame(self, effect: WriteAllocation) -> WriteCode:
         """After a 400: stale topology, or a request that no Placement would take."""

@@ -74,7 +74,7 @@ def test_an_evacuation_that_nobody_hears_of_leaves_the_server_its_disk_in_the_po
     ask = only(ef.AskCandidates, desk.ask(request(merge_with_existing=True)))
     claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,))))
     write = only(ef.WriteAllocation, desk.accept(claim))
-    written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", {**TAKEN, **found})
+    written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", {**TAKEN, **found}, found)
     answer = only(ef.Answer, desk.give(written))
 
     delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids)))

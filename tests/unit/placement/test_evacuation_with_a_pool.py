@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An evacuated server whose disk is in a pool that source and target share, on a real Placement."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.settle import Settler
+from tests.unit.placement.test_settle import (  # noqa: F401
+    Clock,
+    clock,
+    intent,
+    settler,
+    undo,
+)
+from tests.unit.placement.world import World, carried_out, never_sent
+
+DISK = {"DISK_GB": 10}
+
+
+@pytest.fixture
+def evacuated(world: World) -> WriteAllocation:
+    """To a host of the pool; the server holds its source and its disk."""
+    source, target = world.provider(), world.provider()
+    pool = world.provider(inventories={"DISK_GB": {"total": 1000}})
+    effect = intent(target, policy=ConsumerPolicy.MERGE, allocations={target: {"VCPU": 1}, pool: DISK})
+    world.take(effect.consumer, {source: {"VCPU": 1}, pool: DISK})
+    return effect
+
+
+def test_it_is_taken_back_to_what_it_found(
+    world: World, settler: Settler, evacuated: WriteAllocation  # noqa: F811
+) -> None:
+    found = world.client.consumer(evacuated.consumer).allocations
+
+    answer = settler.write(evacuated)
+    assert answer.code is WriteCode.WRITTEN
+    gone = settler.delete(undo(evacuated, answer.before, answer.written))
+
+    assert gone.gone
+    assert world.client.consumer(evacuated.consumer).allocations == found
+
+
+def test_one_that_was_never_written_is_not_taken_for_somebody_elses(
+    world: World, settler: Settler, evacuated: WriteAllocation  # noqa: F811
+) -> None:
+    # given a Placement that goes after it was read, and comes back
+    found = world.client.consumer(evacuated.consumer).allocations
+    world.http.faults = [carried_out, *[never_sent] * 1000]
+    answer = settler.write(evacuated)
+    assert answer.code is WriteCode.UNREACHABLE
+    world.http.faults = []
+
+    gone = settler.delete(undo(evacuated, answer.before, answer.written))
+
+    assert gone.gone and not gone.left_alone
+    assert world.client.consumer(evacuated.consumer).allocations == found
