@@ -24,6 +24,31 @@ from tests.unit.service.nova_databases import NovaDatabases
 WAIT_S = 60.0
 
 
+class Waiting:
+    """One cell of several, whose database answers when all of them have been asked."""
+
+    nodes: frozenset[str] = frozenset({"node"})
+
+    def __init__(self, cell: str, all_asked: threading.Barrier) -> None:
+        self.cell = cell
+        self.asked: list[str] = []
+        self._all_asked = all_asked
+
+    def exceptions(self) -> bool:
+        return self._ask("exceptions")
+
+    def node_list(self) -> bool:
+        return self._ask("node_list")
+
+    def _ask(self, what: str) -> bool:
+        self._all_asked.wait(WAIT_S)
+        self.asked.append(what)
+        return True
+
+    def silent_nodes(self) -> list[str]:
+        return []
+
+
 class Site:
     """One cell, whose scheduler hears what the catching up says."""
 
@@ -272,6 +297,22 @@ def test_a_cell_that_does_not_answer_holds_up_one_request_and_not_the_next(
 
     site.now_s += LEFT_ALONE_S
     assert [type(event) for event in site.decide()][:1] == [ServicesRead]
+
+
+def test_cells_are_asked_side_by_side(world: World) -> None:  # noqa: F811
+    # given cells of which none answers before all of them have been asked
+    all_asked = threading.Barrier(3)
+    polls = [Waiting(f"cell-{number}", all_asked) for number in range(3)]
+    found = CatchUp(
+        PlacementMirror(world.client), lambda: {poll.cell: poll for poll in polls},  # type: ignore[misc]
+        lambda event: None, lambda node: {}, lambda node: False, time.monotonic, nodes_max=0,
+    )  # fmt: skip
+
+    found.before_decision()
+    found.before_no()
+
+    assert [poll.asked for poll in polls] == [["exceptions", "exceptions", "node_list"]] * 3
+    assert found.news == 9
 
 
 def test_a_mistake_in_a_look_costs_no_request(
