@@ -92,6 +92,26 @@ def test_cells_on_one_queue_share_one_channel_and_its_address(story: Story) -> N
     assert story.channels.addresses["a"] == story.channels.addresses["b"]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "rabbit://cell-b:other@mq:5672/",  # with a user of its own
+        "rabbit://nova:secret@mq",
+        "rabbit://nova:secret@mq:5672/?heartbeat=30",
+    ],
+)
+def test_one_queue_is_one_queue_however_it_is_spelled(story: Story, url: str) -> None:
+    """Else each cell would take all nodes of both for its own."""
+    story.open(cell("a"), cell("b", url))
+    assert len(story.wires) == 1
+    assert story.channels.by_cell["a"] is story.channels.by_cell["b"]
+
+
+def test_brokers_of_one_cluster_are_one_queue_in_any_order(story: Story) -> None:
+    story.open(cell("a", "rabbit://u:p@mq1,u:p@mq2/v"), cell("b", "rabbit://u:p@mq2,u:p@mq1/v"))
+    assert len(story.wires) == 1
+
+
 def test_both_cells_hear_of_the_connection_and_of_other_schedulers(story: Story) -> None:
     story.open(cell("a"), cell("b"))
     hello = Hello(Role.SCHEDULER, "ssched.scheduler.other", 3)
