@@ -42,7 +42,7 @@ class Channels:
         self._name = name
         self._handle = handle
         self._cell_of = cell_of
-        self._by_url: dict[str, Channel] = {}
+        self._by_queue: dict[str, Channel] = {}
         self._urls: dict[str, str] = {}  # of cells that have a channel
         self.by_cell: dict[str, Channel] = {}
         #: address of this scheduler in each cell, read by the core
@@ -59,7 +59,7 @@ class Channels:
         self._leave_moved(wanted)
         new = [cell for cell in wanted if cell.uuid not in self.by_cell]
         for cell in sorted(new, key=lambda one: one.disabled):
-            shared = self._by_url.get(cell.transport_url or "")
+            shared = self._by_queue.get(queue_of(cell.transport_url))
             if cell.disabled:
                 if shared is not None:  # its agents are heard too, and are not the other cell's
                     shared.exclusive = False
@@ -85,7 +85,7 @@ class Channels:
         self.addresses.pop(cell, None)
         self._urls.pop(cell, None)
         if channel is not None and channel.leave(cell):
-            self._by_url = {url: one for url, one in self._by_url.items() if one is not channel}
+            self._by_queue = {queue: one for queue, one in self._by_queue.items() if one is not channel}
             channel.close()
 
     def _shared(self, cell: Cell, channel: Channel) -> Channel:
@@ -98,7 +98,7 @@ class Channels:
         if endpoint is None:
             return None
         channel = Channel(cell.uuid, endpoint, self._handle, self.signer, cell_of=self._cell_of)
-        self._by_url[cell.transport_url] = channel
+        self._by_queue[queue_of(cell.transport_url)] = channel
         return channel
 
     def load_keys(self) -> None:
@@ -126,6 +126,15 @@ class Channels:
             LOG.info("Cell %s has no RabbitMQ, so no state channel", cell.name or cell.uuid)
             return None
         return bus.scheduler_endpoint(self._name)
+
+
+def queue_of(url: str | None) -> str:
+    """What tells message queues apart, whoever logs in and however it is spelled: brokers and virtual host."""
+    try:
+        known = parse_transport_url(url or "")
+    except TransportUrlError:
+        return url or ""
+    return f"{sorted(map(str, known.hosts))}{known.virtual_host}"
 
 
 def open_bus(url: str) -> Bus | None:
