@@ -53,3 +53,16 @@ class Watch:
         """By the clock of this test."""
         self._thread.join()
         return self._moments["choosable"] - self._moments["snapshot"]
+
+
+def test_a_compute_that_nobody_mapped_to_its_cell_is_mapped_by_the_scheduler(cloud: Cloud) -> None:
+    looks = {"scheduler": {"discover_hosts_in_cells_interval": "5"}}
+    truth.begin(cloud, computes=2, nova_options=looks)
+    mapped = "SELECT host FROM host_mappings WHERE host = 'c3'"
+    assert not cloud.sql("nova_api", mapped)
+
+    cloud.up(computes=3, premap=False)
+
+    cloud.wait(lambda: bool(cloud.sql("nova_api", mapped)), "c3 to be mapped", 90)
+    truth.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=90)
+    assert list(cloud.wait_active(cloud.boot(1, availability_zone="nova:c3")).values()) == ["c3"]

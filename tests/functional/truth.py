@@ -22,6 +22,7 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "backend": "threading",
     "computes": 3,
     "agents": "all",
+    "premap": True,
     "compute_slots": (3,),
     "compute_ram_mb": (),
     "numa_cells": 0,
