@@ -18,8 +18,8 @@ pytestmark = pytest.mark.timeout(3600)
 @pytest.fixture(scope="module")
 def found(request: pytest.FixtureRequest) -> Complaints:
     """Of the flows that were asked for, all in one process: most of a single one is importing Nova."""
-    here = [item for item in request.session.items if item.path == request.path]
-    return complaints(FLOWS[item.callspec.params["flow"]][0] for item in here)  # type: ignore[attr-defined]
+    here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    return complaints(FLOWS[str(item.callspec.params["flow"])][0] for item in here)
 
 
 @pytest.mark.parametrize("flow", EVERY_RUN)

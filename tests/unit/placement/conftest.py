@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.unit.placement.world import World, load_app
+from shared_scheduler.placement.settle import Settler
+from tests.unit.placement.world import Clock, World, load_app
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +23,13 @@ def placement_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def world(placement_app: Any) -> Iterator[World]:
     yield World(placement_app)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def settler(world: World, clock: Clock) -> Settler:
+    return Settler(world.client, clock, clock.pause, random.Random(1))

@@ -16,33 +16,9 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.doubtful import LOOKS_AFTER_S
 from shared_scheduler.placement.policy import ORPHAN_AFTER_S
 from shared_scheduler.placement.settle import Settler
-from tests.unit.placement.world import Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
+from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
 
 PATIENCE_S = 30.0
-
-
-class Clock:
-    """Time that passes when somebody pauses."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pause(self, seconds: float) -> bool:
-        self.now += seconds
-        return False
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def settler(world: World, clock: Clock) -> Settler:
-    return Settler(world.client, clock, clock.pause, random.Random(1))
 
 
 def intent(provider: str, vcpus: int = 1, **changes: object) -> WriteAllocation:

@@ -203,6 +203,20 @@ class Setting:
         return self.client.usages(provider).get(name, 0)
 
 
+class Clock:
+    """Time that passes when somebody pauses."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pause(self, seconds: float) -> bool:
+        self.now += seconds
+        return False
+
+
 class World(Setting):
     """The one inside the process, with everything that was called, and faults."""
 
