@@ -2,7 +2,8 @@
 """Run the deterministic simulator: real scheduler and agent cores in a world with faults.
 
 The same arguments give the same trace, byte for byte.  Without --seed, one is drawn and printed.
-Exit code 1 when an invariant was broken; the last lines then say how to see it again.
+Exit code 1 when an invariant was broken; the last lines then say how to see it again.  --seeds that a
+signal or a dead worker ends early sums up what was run, and exits with another code than 0.
 
 examples:
   shared-scheduler-manage simulate --seed 7 --nodes 50 --schedulers 3 --loss 5% --fault-every 3
@@ -17,10 +18,13 @@ import json
 import os
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from shared_scheduler.cmd.arguments import Number, new_file, whole
+from shared_scheduler.cmd.endings import UNFORESEEN
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import Outcome, Total, cpu_s, many, rare_collections, speed
 from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of
@@ -148,16 +152,29 @@ def _many(args: argparse.Namespace) -> int:
     seeds = range(first, first + args.seeds)
     began_s, had_cpu_s = time.monotonic(), cpu_s()
     try:
-        with Progress(f"{args.seeds} seeds from {first}") as progress:
-            for outcome in many(seeds, args.jobs or os.cpu_count() or 1):
-                total.add(outcome)
-                if outcome.broken and total.broken <= BROKEN_TOLD_MAX:
-                    _tell_broken(outcome, progress, args.trace if total.broken == 1 else None)
-                progress.show(total.seeds / args.seeds, f"{total.broken} broken")
-    finally:  # what has run until somebody ended it counts too
+        _run_all(seeds, args, total)
+    except BrokenProcessPool:
+        print("simulate: a worker died: it was killed, perhaps for want of memory", file=sys.stderr)
+        return UNFORESEEN
+    finally:  # what has run until it ended counts too
         figures = total.figures(time.monotonic() - began_s, cpu_s() - had_cpu_s)
-        _print({"first_seed": first} | figures, args.format)
+        _print({"first_seed": first, "seeds_asked": args.seeds} | figures, args.format)
+        if total.seeds < args.seeds:
+            print(f"simulate: ended early; the first seed that was not run is {first + total.seeds}", file=sys.stderr)
     return 1 if total.broken else 0
+
+
+def _run_all(seeds: range, args: argparse.Namespace, total: Total) -> None:
+    """Add them up in ``total``; when it returns or raises, no worker is left."""
+    with (
+        Progress(f"{len(seeds)} seeds from {seeds.start}") as progress,
+        closing(many(seeds, args.jobs or os.cpu_count() or 1)) as outcomes,
+    ):
+        for outcome in outcomes:
+            total.add(outcome)
+            if outcome.broken and total.broken <= BROKEN_TOLD_MAX:
+                _tell_broken(outcome, progress, args.trace if total.broken == 1 else None)
+            progress.show(total.seeds / len(seeds), f"{total.broken} broken")
 
 
 def _tell_broken(outcome: Outcome, progress: Progress, trace: str | None) -> None:

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
+import signal
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared_scheduler.cmd.endings import ENDING
 from shared_scheduler.sim.report import endings_of, named, window_counters
 from shared_scheduler.sim.run import drawn, run
 from shared_scheduler.sim.world import World
@@ -53,17 +57,40 @@ def _counts(world: World) -> Counter[str]:
     return counts
 
 
-def many(seeds: range, jobs: int) -> Iterator[Outcome]:
-    """Outcomes as they come, in the order of seeds."""
+def many(seeds: range, jobs: int) -> Generator[Outcome]:
+    """Outcomes as they come, in the order of seeds.  Close it: whatever ends it ends the workers at once.
+
+    :raises BrokenProcessPool: one of them died
+    """
     if jobs == 1:
         yield from map(attempt, seeds)
         return
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
-        yield from pool.map(attempt, seeds, chunksize=CHUNK)
+        try:
+            yield from pool.map(attempt, seeds, chunksize=CHUNK)
+        except BaseException:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _begin_worker() -> None:
+    """Signals are for the parent, who ends its workers; theirs are as of any process again."""
     gc.set_threshold(GC_THRESHOLD)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed tells nobody, and its workers would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 @contextmanager
