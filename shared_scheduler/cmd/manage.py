@@ -17,7 +17,11 @@ import importlib
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import ModuleType
+
+from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals
+from shared_scheduler.cmd.reader import until_reader_leaves
 
 #: module of this package -> what it does, for ``--help``
 COMMANDS: Mapping[str, str] = {
@@ -29,16 +33,24 @@ COMMANDS: Mapping[str, str] = {
 }
 
 PROGRAM = "shared-scheduler-manage"
-#: exit code after a mistake of ours: 1 says that something was found, which it was not
-UNFORESEEN = 2
-#: exit code after Ctrl-C, as shells have it: 128 and the number of the signal
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script.  Exit code 2 for wrong arguments and for what nobody foresaw, 130 for Ctrl-C, else
-    the sub-command's own."""
+    """The console script.  Exit code 2 for wrong arguments and for what nobody foresaw, that of shells for
+    signals (``endings``, ``reader``), else the sub-command's own."""
     given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        with ended_by_signals():
+            return until_reader_leaves(partial(_carry_out, given))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{' '.join(given[:1])}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
+        return UNFORESEEN
+
+
+def _carry_out(given: Sequence[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(overview())
         return 0 if given else 2
@@ -47,15 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: there is no command {name!r}\n\n{overview()}", file=sys.stderr)
         return 2
     command = importlib.import_module(f"shared_scheduler.cmd.{name}")
-    args = parser_of(name, command).parse_args(given[1:])
-    try:
-        return int(command.run(args))
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as error:
-        traceback.print_exc()
-        print(f"{name}: unexpected {type(error).__name__}: {error}", file=sys.stderr)
-        return UNFORESEEN
+    return int(command.run(parser_of(name, command).parse_args(given[1:])))
 
 
 def parser_of(name: str, command: ModuleType) -> argparse.ArgumentParser:

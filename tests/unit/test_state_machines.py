@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +13,7 @@ from shared_scheduler.core.doubt import DoubtState
 from shared_scheduler.core.work import Phase as RequestPhase
 from shared_scheduler.protocol.phases import Phase as WindowPhase
 from shared_scheduler.protocol.window import Freshness
-from tools.statemachines.drawing import MACHINES, document, tables_of, window
-
-DOCUMENT = Path(__file__).parents[2] / "doc" / "state_machines.rst"
+from tools.statemachines.drawing import DOCUMENT, MACHINES, document, tables_of, window
 
 
 def test_the_documentation_is_drawn_from_the_code() -> None:

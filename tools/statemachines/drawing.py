@@ -11,9 +11,11 @@ import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, Phase
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "doc" / "state_machines.rst"
 HEAD = """\
 ==============
 State machines
@@ -96,3 +98,9 @@ def document() -> str:
     first = section("A node's messages: the window", "shared_scheduler.protocol.phases", window())
     others = (section(m.title, m.module, tables_of(m.module)[m.table]) for m in MACHINES)
     return "\n".join([HEAD, first, *others])
+
+
+def main() -> int:
+    """Write it."""
+    DOCUMENT.write_text(document())
+    return 0

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a tool begins: with the Python that tools/install has prepared, and with whoever reads its output."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VENVS = Path(os.environ.get("SHARED_SCHEDULER_VENVS", HERE.parent / ".venv"))
+
+
+def run(module: str) -> int:
+    """Call `main` of this module; returns the exit code. Whoever calls may have any Python, from 3.11 on."""
+    python = VENVS.absolute() / "nova" / "bin" / "python"
+    if Path(sys.prefix) != python.parent.parent:
+        if not python.exists():
+            print(f"tools/{Path(sys.argv[0]).name}: {python} is not there; run tools/install first", file=sys.stderr)
+            return 1
+        os.execv(python, [str(python), *sys.argv])
+    sys.path.insert(0, str(HERE.parent))
+    from shared_scheduler.cmd.reader import until_reader_leaves
+
+    return until_reader_leaves(importlib.import_module(module).main)
