@@ -111,9 +111,9 @@ class Checkers:
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             del held[claim_id]
 
-    def left(self, node: str, consumer: str) -> None:
-        """It moved out, or was not built: its claim on this node is history.  Should it come back,
-        nobody has claimed for that."""
+    def claims_are_history(self, node: str, consumer: str) -> None:
+        """It moved out, was not built, or moves in by force: what was claimed for it on this node until
+        now is history, and what it holds there from now on nobody has claimed."""
         held = self._accepted.get(node, {})
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]

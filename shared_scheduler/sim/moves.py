@@ -54,6 +54,7 @@ class Moves:
         world.counters["migrations"] += 1
         world.trace.note("conductor", f"moves {server.uuid} from {source.node} to {to.node}")
         server.fate = Fate.MOVES
+        world.checkers.claims_are_history(to.node, server.uuid)
         source.move_out(server.uuid, migration)
         world.agenda.after(self._rng.expovariate(1 / MOVE_S), self._end, server, migration, source, to)
 
@@ -62,6 +63,6 @@ class Moves:
             self._world.agenda.after(AGAIN_S, self._end, server, migration, source, to)
             return
         to.tracker.arrive(server.uuid, source.moved_out(server.uuid, migration))
-        self._world.checkers.left(source.node, server.uuid)
+        self._world.checkers.claims_are_history(source.node, server.uuid)
         server.fate, server.node = Fate.LIVES, to.node
         self._world.trace.note(to.node, f"has {server.uuid}, and has not noticed")

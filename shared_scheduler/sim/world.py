@@ -299,7 +299,7 @@ class World:
         if not built:
             self.counters["builds_failed"] += 1
             self.placement.delete(server.uuid)
-            self.checkers.left(server.node, server.uuid)
+            self.checkers.claims_are_history(server.node, server.uuid)
             self._try_alternate(server, alternates)
             return
         server.fate = Fate.LIVES
