@@ -51,10 +51,12 @@ from shared_scheduler.service.databases import Cell, CellDatabase
 from shared_scheduler.service.given_up import EVERY_S, GivenUp
 from shared_scheduler.service.inspection import questions
 from shared_scheduler.service.loop import Engine, Sinks
+from shared_scheduler.service.notices import LOOK_EVERY_S, Notices
 from shared_scheduler.service.reading import Reading
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.rounds import Round
 from shared_scheduler.service.runner import WORKER_NUMBER
+from shared_scheduler.service.whereabouts import Locator
 from shared_scheduler.service.why import Why
 from shared_scheduler.state.table import HostTable
 
@@ -101,14 +103,18 @@ class RunningScheduler:
     def _make_reading(self, client: PlacementClient) -> Reading:
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
+        locate = Locator(api, NovaCellDatabase).locate
         given_up = GivenUp(api, self._cell_databases, client, handle, time.monotonic)
         reading = Reading(
             api, NovaCellDatabase, PlacementMirror(client), handle,
             self.core.nodes.agent_speaks_for, settings.intervals(),
-            also=[Round("servers given up", EVERY_S, given_up.look)],
+            also=[
+                Round("servers given up", EVERY_S, given_up.look),
+                Round("what the core counts", LOOK_EVERY_S, Notices(self.engine, ours.nodes_max).look),
+            ],
         )  # fmt: skip
         self._sinks = Sinks(
-            GroupCommit(client, handle, workers=ours.placement_writers),
+            GroupCommit(client, handle, locate, workers=ours.placement_writers),
             Questions(client, handle, workers=ours.placement_readers),
             reading,
         )

@@ -176,6 +176,11 @@ class PlacementClient:
                          self._sweep_timeout_s)  # fmt: skip
         return tuple(_provider(item) for item in body["resource_providers"])
 
+    def root(self, provider: str) -> str:
+        """The compute node's own provider, of one of its tree; itself if there is no such provider."""
+        tree = self.providers(in_tree=provider)
+        return tree[0].root if tree else provider
+
     def exists(self, provider: str) -> bool:
         """False if there is no such provider."""
         reply = self._call("GET", f"/resource_providers/{provider}")

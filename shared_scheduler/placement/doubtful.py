@@ -3,22 +3,35 @@
 
 A request that timed out may still be carried out after we gave it up.  Each one is remembered and
 looked at again a few times; what then stands there and is exactly ours is taken back.  A look that
-gets no answer does not count.  Until then a conflict with it is known to be with ourselves.
+gets no answer does not count, nor does one while somebody may rely on what stands there.  Until then a
+conflict with it is known to be with ourselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from shared_scheduler.protocol.messages import Allocations
 
 #: Seconds after which to look, counted from the giving up, and from each look to the next.
 LOOKS_AFTER_S = (2.0, 8.0, 20.0)
-#: How long to wait after a look that got no answer.
+#: How long to wait after a look that does not count.
 AGAIN_AFTER_S = 10.0
+#: How long a server may be under way before its consumer is forgotten: longer than most moves take.
+UNDER_WAY_MAX_S = 600.0
 #: Consumers remembered; the oldest are dropped first.
 MAX_CONSUMERS = 4096
+
+
+class Look(StrEnum):
+    """What one look found."""
+
+    NOTHING = "nothing"  # nothing of ours, or it is taken back
+    RIGHTFUL = "rightful"  # the server lives there: what stands there is right
+    UNDER_WAY = "under_way"  # somebody may rely on it
+    UNANSWERED = "unanswered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +47,7 @@ class _Case:
     attempts: list[Attempt]
     look_at_s: float
     looks: int = 0
+    under_way_since_s: float | None = None
 
 
 class Doubtful:
@@ -55,6 +69,7 @@ class Doubtful:
         if attempt not in case.attempts:
             case.attempts.append(attempt)
         case.looks, case.look_at_s = 0, now + self._looks_after_s[0]
+        case.under_way_since_s = None
         self._cases[consumer] = case
         if len(self._cases) <= self._max_consumers:
             return True
@@ -82,16 +97,27 @@ class Doubtful:
         """Every one of them, due or not."""
         return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items()]
 
-    def looked(self, consumer: str, now: float, answered: bool) -> None:
-        """A look is over and found nothing of ours (``answered``), or nothing could be learned."""
+    def looked(self, consumer: str, now: float, look: Look) -> bool:
+        """A look is over; False if the consumer was forgotten although nobody knows whose it is."""
         case = self._cases.get(consumer)
         if case is None:
-            return
-        if not answered:
+            return True
+        if look is Look.UNDER_WAY and _is_over(case, now):
+            del self._cases[consumer]
+            return False
+        if look in (Look.UNDER_WAY, Look.UNANSWERED):
             case.look_at_s = now + AGAIN_AFTER_S
-            return
+            return True
         case.looks += 1
-        if case.looks >= len(self._looks_after_s):
+        if look is Look.RIGHTFUL or case.looks >= len(self._looks_after_s):
             del self._cases[consumer]
         else:
             case.look_at_s = now + self._looks_after_s[case.looks]
+        return True
+
+
+def _is_over(case: _Case, now: float) -> bool:
+    """Whether the server has been under way for too long; the time begins with the first such look."""
+    if case.under_way_since_s is None:
+        case.under_way_since_s = now
+    return now - case.under_way_since_s >= UNDER_WAY_MAX_S

@@ -24,6 +24,7 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.placement.batches import MAX_BATCH, MAX_WAITING, Batches, Job, halves
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.reply import Meaning, Reply
+from shared_scheduler.placement.second_look import Locate
 from shared_scheduler.placement.settle import Settler, first_write
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class GroupCommit:
         self,
         client: PlacementClient,
         answer: Answer,
+        locate: Locate,
         *,
         workers: int = WORKERS,
         max_batch: int = MAX_BATCH,
@@ -58,6 +60,7 @@ class GroupCommit:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
+        """``locate``: what Nova knows of a server; ``second_look.without_nova`` where there is none."""
         self._client = client
         self._answer = answer
         self._clock = clock
@@ -70,7 +73,9 @@ class GroupCommit:
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
-        self._settler = Settler(client, clock, self._stopped.wait, rng or random.Random())
+        self._settler = Settler(
+            client, clock, self._stopped.wait, rng or random.Random(), locate
+        )
         names = [f"placement-writer-{number}" for number in range(workers)]
         self._threads = [threading.Thread(target=self._work, name=n, daemon=True) for n in names]
         for name, run in (("placement-clerk", self._watch), ("placement-sweeper", self._sweep)):

@@ -15,6 +15,9 @@ record is an orphan, then it is a provider conflict.  *Merge* reads first and se
 read; where it finds nothing it is new.  What we wrote is taken back with the generation just read, if
 it is exactly what stands there; anything else is left alone.
 
+A *twin* is the same move's, from an earlier try of another scheduler that had failed and may take it
+back: it is written again with its generation, and so becomes ours under another one.
+
 An orphan is a consumer record of generation 0 without allocations: Placement commits the record before
 the allocations, and died in between.  It refuses null for ever and takes 0.  But every write of a new
 consumer looks like that for some milliseconds, and whoever then writes with 0 destroys: the creator,
@@ -62,6 +65,7 @@ class Finding(StrEnum):
     AS_WANTED = "as_wanted"
     UNCHANGED = "unchanged"  # merge: still what was read before
     OWN_ATTEMPT = "own_attempt"
+    TWIN = "twin"  # as wanted, but no write of ours is out that could have put it there
     FOREIGN = "foreign"
 
 
@@ -70,7 +74,7 @@ class Step(StrEnum):
 
     DONE = "done"  # it stands there (or is gone) as it should: an answer was lost
     AGAIN = "again"  # the consumer is as expected, so a race for a provider was lost
-    REPLACE = "replace"  # what stands there is ours: write with its generation
+    REPLACE = "replace"  # it is ours, or becomes ours: write with its generation
     REFUSE = "refuse"  # it is somebody else's: untouched, a hard error
 
 
@@ -79,6 +83,7 @@ RULES: Mapping[ConsumerPolicy, Mapping[Finding, Step]] = {
         Finding.AS_WANTED: Step.DONE,
         Finding.NOTHING: Step.AGAIN,
         Finding.OWN_ATTEMPT: Step.REPLACE,
+        Finding.TWIN: Step.REPLACE,
         Finding.FOREIGN: Step.REFUSE,
     },
     ConsumerPolicy.MERGE: {
@@ -114,9 +119,11 @@ def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int
 
 
 def find_new(
-    standing: Standing, wanted: Standing, attempts: tuple[Allocations, ...] = ()
+    standing: Standing, wanted: Standing, attempts: tuple[Allocations, ...] = (), unsure: bool = True
 ) -> Finding:
     """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours.
+
+    ``unsure``: a write of it got no answer.
 
     Of ``wanted`` allocations and owner count: the same amounts for somebody else are not ours.
     """
@@ -125,7 +132,7 @@ def find_new(
     if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
         return Finding.FOREIGN
     if same(standing.allocations, wanted.allocations):
-        return Finding.AS_WANTED
+        return Finding.AS_WANTED if unsure else Finding.TWIN
     mine = any(same(standing.allocations, attempt) for attempt in attempts)
     return Finding.OWN_ATTEMPT if mine else Finding.FOREIGN
 

@@ -32,11 +32,11 @@ from shared_scheduler.placement.client import (
     PlacementClient,
     PlacementError,
 )
-from shared_scheduler.placement.doubtful import Attempt, Doubtful
+from shared_scheduler.placement.doubtful import Attempt, Doubtful, Look
 from shared_scheduler.placement.policy import Finding, Standing, Step
 from shared_scheduler.placement.reply import Meaning, Reply
 from shared_scheduler.placement.room import Room
-from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.placement.second_look import Locate, SecondLook, put_back
 
 LOG = logging.getLogger(__name__)
 
@@ -61,6 +61,11 @@ _FINAL = {
     Meaning.DENIED: WriteCode.UNREACHABLE,
     Meaning.ODD: WriteCode.UNREACHABLE,
 }
+_FORGOTTEN = (
+    "Server %s has been under way for too long to look at its allocations again: a write that was given up, "
+    "or a later one, had put them there.  Should it end on another host than they are on, "
+    "nova-manage placement heal_allocations mends them."
+)
 _ENDS = {Step.DONE: WriteCode.WRITTEN, Step.REFUSE: WriteCode.CONSUMER_CONFLICT}
 
 
@@ -98,6 +103,7 @@ class Settler:
     """Used by many threads at once, for different consumers.
 
     ``pause`` waits so many seconds; True tells that the service stops and nobody should wait on.
+    ``locate``: what Nova knows of a server, asked before anything doubtful is taken back.
     """
 
     def __init__(
@@ -106,12 +112,14 @@ class Settler:
         clock: Callable[[], float],
         pause: Callable[[float], bool],
         rng: random.Random,
+        locate: Locate,
     ) -> None:
         self._client = client
         self._clock = clock
         self._pause = pause
         self._rng = rng
         self._room = Room(client, clock)
+        self._second_look = SecondLook(client, locate)
         self._doubtful = Doubtful()
         self._lock = threading.Lock()  # of _doubtful
 
@@ -234,7 +242,7 @@ class Settler:
         wanted = Standing(
             course.next.allocations, project_id=course.next.project_id, user_id=course.next.user_id
         )
-        return policy.find_new(standing, wanted, mine)
+        return policy.find_new(standing, wanted, mine, course.unsure)
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
         effect, wrote = course.effect, course.next.allocations
@@ -294,7 +302,7 @@ class Settler:
             finding = policy.find_delete(standing, attempt.written)
             if finding is not Finding.AS_WANTED:
                 return _left_alone(attempt, claim_id, standing)
-            write = _put_back(consumer, attempt.before, standing)
+            write = put_back(consumer, attempt.before, standing)
             reply = self._client.write(write, request_id, self._wait_s(until_s))
             detail = reply.describe()
             if reply.meaning is Meaning.DONE:
@@ -326,22 +334,13 @@ class Settler:
 
     def _look_again(self, consumer: str, attempts: tuple[Attempt, ...]) -> None:
         try:
-            standing = self._client.consumer(consumer)
+            look = self._second_look.look(consumer, attempts)
         except PlacementError:
-            self._looked(consumer, answered=False)
-            return
-        for attempt in attempts:
-            if policy.same(standing.allocations, attempt.written):
-                reply = self._client.write(_put_back(consumer, attempt.before, standing))
-                LOG.warning("allocations of %s had been written after all: took them back (%s)",
-                            consumer, reply.meaning)  # fmt: skip
-                self._looked(consumer, answered=reply.meaning is Meaning.DONE)
-                return
-        self._looked(consumer, answered=True)
-
-    def _looked(self, consumer: str, answered: bool) -> None:
+            look = Look.UNANSWERED
         with self._lock:
-            self._doubtful.looked(consumer, self._clock(), answered)
+            known = self._doubtful.looked(consumer, self._clock(), look)
+        if not known:
+            LOG.warning(_FORGOTTEN, consumer)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -360,12 +359,6 @@ class Settler:
 
     def _wait_s(self, until_s: float) -> float:
         return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
-
-
-def _put_back(consumer: str, before: Allocations, standing: Standing) -> ConsumerWrite:
-    return ConsumerWrite(
-        consumer, before, standing.generation, standing.project_id, standing.user_id
-    )
 
 
 def _left_alone(attempt: Attempt, claim_id: str, standing: Standing) -> AllocationDeleted:

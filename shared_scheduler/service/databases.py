@@ -24,6 +24,9 @@ from shared_scheduler.state.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
 CELL0 = "00000000-0000-0000-0000-000000000000"
 COMPUTE = "nova-compute"
 SHELVED_OFFLOADED = "shelved_offloaded"
+EVACUATION = "evacuation"
+#: Statuses of an evacuation's record until nova-compute has written where the server lives now.
+EVACUATING = ("accepted", "pre-migrating")
 
 #: Connections kept and opened on top, to one database.
 POOL_SIZE, POOL_OVERFLOW = 2, 3
@@ -67,6 +70,18 @@ class Cell:
         return self.uuid != CELL0 and not self.disabled
 
 
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One server in its cell.  ``node``: the uuid of the compute node of its host, if there is one."""
+
+    host: str | None
+    node: str | None
+    vm_state: str | None
+    task_state: str | None
+    hidden: bool
+    evacuating: bool
+
+
 def _table(name: str, *columns: str, **typed: Any) -> Any:
     plain: list[sa.ColumnClause[Any]] = [sa.column(column) for column in columns]
     return sa.table(name, *plain, *(sa.column(column, kind) for column, kind in typed.items()))
@@ -84,8 +99,9 @@ _SERVICES = _table(
     "disabled_reason", "forced_down", "version", "deleted", last_seen_up=sa.DateTime, **_TIMES,
 )  # fmt: skip
 _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
-_INSTANCES = _table("instances", "uuid", "host", "vm_state", "task_state", "deleted",
+_INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state", "hidden", "deleted",
                     updated_at=sa.DateTime)  # fmt: skip
+_MIGRATIONS = _table("migrations", "instance_uuid", "migration_type", "status", "deleted")
 
 
 class _Database:
@@ -167,6 +183,13 @@ class ApiDatabase(_Database):
         query = sa.select(_MAPPINGS.c.instance_uuid).select_from(there)
         found = query.where(in_cell0, when >= since - within).order_by(when.desc()).limit(limit)
         return tuple(row["instance_uuid"] for row in self._read(found))
+
+    def cell_of(self, server: str) -> str | None:
+        """Uuid of the cell that a server is mapped to; None: to none yet, or it is not known."""
+        there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
+        query = sa.select(_CELLS.c.uuid).select_from(there)
+        rows = self._read(query.where(_MAPPINGS.c.instance_uuid == server))
+        return str(rows[0]["uuid"]) if rows else None
 
     def aggregates(self) -> tuple[AggregateFacts, ...]:
         """All host aggregates with hosts and metadata (``availability_zone`` is metadata)."""
@@ -312,10 +335,34 @@ class CellDatabase(_Database):
         rows = self._read(query.order_by(row.updated_at.desc()).limit(limit))
         return tuple((found["uuid"], found["updated_at"]) for found in rows)
 
+    def server(self, uuid: str) -> ServerFacts | None:
+        """One server as of one moment (a single statement); None: it is not there, or deleted."""
+        row, node, move = _INSTANCES.c, _NODES.c, _MIGRATIONS.c
+        lives = sa.and_(
+            node.host == row.host, node.hypervisor_hostname == row.node, node.deleted == 0
+        )
+        evacuating = sa.exists().where(
+            move.instance_uuid == row.uuid, move.migration_type == EVACUATION,
+            move.status.in_(EVACUATING), move.deleted == 0,
+        )  # fmt: skip
+        query = sa.select(
+            row.host, row.vm_state, row.task_state, row.hidden, node.uuid.label("lives_on"),
+            evacuating.label("evacuating"),
+        ).select_from(_INSTANCES.outerjoin(_NODES, lives))  # fmt: skip
+        found = self._read(query.where(row.uuid == uuid, row.deleted == 0))
+        return _server(found[0]) if found else None
+
     def _of_hosts(self, hosts: Collection[str] | None) -> list[Any]:
         if hosts is None:
             return [_INSTANCES.c.host.is_not(None)]
         return [_INSTANCES.c.host.in_(part) for part in _chunks(sorted(hosts))]
+
+
+def _server(row: Mapping[str, Any]) -> ServerFacts:
+    return ServerFacts(
+        row["host"], row["lives_on"], row["vm_state"], row["task_state"],
+        bool(row["hidden"]), bool(row["evacuating"]),
+    )  # fmt: skip
 
 
 def _chunks(values: Sequence[str]) -> list[Sequence[str]]:

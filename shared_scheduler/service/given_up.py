@@ -117,7 +117,7 @@ class GivenUp:
         if standing.allocations and suspect.is_idle() and self._let_go(server, standing):
             LOG.info("Server %s was given up while its place was taken: %s is free again", server,
                      dict(standing.allocations))  # fmt: skip
-            for root in sorted(set(map(self._root, standing.allocations))):
+            for root in sorted(set(map(self._client.root, standing.allocations))):
                 self._submit(NodeDoubted(root, "a server that was given up had a place there"))
 
     def _let_go(self, server: str, standing: Standing) -> bool:
@@ -130,8 +130,3 @@ class GivenUp:
             LOG.warning("Server %s was given up, but keeps %s: %s", server,
                         dict(standing.allocations), reply.describe())  # fmt: skip
         return reply.meaning is Meaning.DONE
-
-    def _root(self, provider: str) -> str:
-        """The compute node's own provider."""
-        tree = self._client.providers(in_tree=provider)
-        return tree[0].root if tree else provider

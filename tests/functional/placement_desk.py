@@ -16,6 +16,7 @@ from shared_scheduler.placement.connection import Transport
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.questions import Questions
 from shared_scheduler.placement.reply import Reply, no_reply
+from shared_scheduler.placement.second_look import without_nova
 from shared_scheduler.protocol.messages import Usage
 from tests.unit.core.desk import CELL, Desk, host_of, node_leaves
 
@@ -92,7 +93,7 @@ class PlacementDesk(Desk):
         self.written_unlooked = 0
         self._events: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(self.http)
-        self._commit = GroupCommit(client, self._events.put)
+        self._commit = GroupCommit(client, self._events.put, without_nova)
         self._questions = Questions(client, self._events.put)
         self._commit.start()
         self._questions.start()

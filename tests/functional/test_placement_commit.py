@@ -25,6 +25,7 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import transport_to
 from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.placement.second_look import without_nova
 from tests.functional.placement_desk import PlacementDesk, vcpus_for
 from tests.functional.private_placement import PrivatePlacement
 
@@ -56,7 +57,7 @@ class Scheduler:
     def __init__(self, placement: PrivatePlacement) -> None:
         self.heard: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(transport_to(placement.layout.url("placement")))
-        self.commit = GroupCommit(client, self.heard.put)
+        self.commit = GroupCommit(client, self.heard.put, without_nova)
         self.commit.start()
 
     def answers(self, count: int) -> dict[str, Any]:

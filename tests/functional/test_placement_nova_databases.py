@@ -15,9 +15,11 @@ from nova.db.main import models as main_models
 
 from shared_scheduler.core.events import NodeRead, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.placement.second_look import Doing, Whereabouts
 from shared_scheduler.service.bootstrap import Bootstrap
 from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.service.node_reads import read_node
+from shared_scheduler.service.whereabouts import Locator
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
 from tools.realcloud import databases
 from tools.realcloud.layout import cell_database
@@ -112,6 +114,23 @@ def test_a_reporting_node_is_seen(placement: PrivatePlacement, cell: CellDatabas
     one.change(main_models.ComputeNode, updated_at=later)
     assert cell.nodes_changed_since(later) == [(one.node, later)]
     one.change(main_models.ComputeNode, updated_at=since)
+
+
+def test_a_server_is_found_where_it_lives(placement: PrivatePlacement, api: ApiDatabase) -> None:
+    one, server = Compute(placement), str(uuid.uuid4())
+    locate = Locator(api, CellDatabase).locate
+    assert locate(server) == Whereabouts(Doing.NOBODYS)
+    engine = sa.create_engine(placement.layout.database_url("nova_api"))
+    cells = api_models.CellMapping
+    with engine.begin() as connection:
+        number = connection.execute(sa.select(cells.id).where(cells.name == "cell1")).scalar_one()
+        connection.execute(sa.insert(api_models.InstanceMapping).values(
+            instance_uuid=server, cell_id=number, project_id="p"))  # fmt: skip
+    one.write(main_models.Instance, uuid=server, host=one.host, node=one.host, vm_state="active", deleted=0)
+    assert locate(server) == Whereabouts(Doing.AT_REST, one.node)
+    one.write(main_models.Migration, uuid=str(uuid.uuid4()), instance_uuid=server, deleted=0,
+              migration_type="evacuation", status="accepted")  # fmt: skip
+    assert locate(server) == Whereabouts(Doing.UNDER_WAY)
 
 
 def test_a_start_on_the_real_thing(placement: PrivatePlacement, api: ApiDatabase) -> None:

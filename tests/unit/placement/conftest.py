@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.placement.second_look import without_nova
 from shared_scheduler.placement.settle import Settler
 from tests.unit.placement.world import Clock, World, load_app
 
@@ -32,4 +33,4 @@ def clock() -> Clock:
 
 @pytest.fixture
 def settler(world: World, clock: Clock) -> Settler:
-    return Settler(world.client, clock, clock.pause, random.Random(1))
+    return Settler(world.client, clock, clock.pause, random.Random(1), without_nova)

@@ -16,6 +16,7 @@ import pytest
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.placement.second_look import without_nova
 from tests.unit.placement.world import Fault, World, in_trouble, lost_reply
 
 WAIT_S = 60.0
@@ -44,7 +45,7 @@ class Committer:
         self.gate = threading.Event()
         self.held = threading.Event()
         options = {"workers": 1, "rng": random.Random(1)} | options
-        self.commit = GroupCommit(world.client, self.heard.put, **options)
+        self.commit = GroupCommit(world.client, self.heard.put, without_nova, **options)
         self.commit.start()
 
     def hold(self, go: Callable[[], Any]) -> Any:
@@ -238,7 +239,7 @@ def test_somebody_who_does_not_take_an_answer_stops_nobody(world: World) -> None
         if heard.qsize() == 1:
             raise RuntimeError("the core is busy")
 
-    commit = GroupCommit(world.client, refuse_once, workers=1)
+    commit = GroupCommit(world.client, refuse_once, without_nova, workers=1)
     commit.start()
     effects = [intent(world.provider()) for _ in range(2)]
     for effect in effects:

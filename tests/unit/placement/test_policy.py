@@ -63,6 +63,7 @@ def test_new() -> None:
     wanted = held(TARGET)
     assert policy.find_new(Standing(), wanted) is Finding.NOTHING
     assert policy.find_new(held(TARGET), wanted) is Finding.AS_WANTED
+    assert policy.find_new(held(TARGET), wanted, unsure=False) is Finding.TWIN
     assert policy.find_new(held(SOURCE), wanted) is Finding.FOREIGN
     assert policy.find_new(held(SOURCE), wanted, (SOURCE,)) is Finding.OWN_ATTEMPT
 
@@ -75,7 +76,7 @@ def test_the_same_amounts_of_somebody_else_are_not_ours() -> None:
 def test_every_finding_of_a_rule_has_its_step() -> None:
     new, merge = policy.RULES[ConsumerPolicy.NEW], policy.RULES[ConsumerPolicy.MERGE]
     assert set(Finding) - set(new) == {Finding.UNCHANGED}
-    assert set(Finding) - set(merge) == {Finding.NOTHING, Finding.OWN_ATTEMPT}
+    assert set(Finding) - set(merge) == {Finding.NOTHING, Finding.OWN_ATTEMPT, Finding.TWIN}
     for rule in (new, merge):
         assert rule[Finding.FOREIGN] is Step.REFUSE
         assert rule[Finding.AS_WANTED] is Step.DONE

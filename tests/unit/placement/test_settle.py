@@ -15,6 +15,7 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Writ
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.doubtful import LOOKS_AFTER_S
 from shared_scheduler.placement.policy import ORPHAN_AFTER_S
+from shared_scheduler.placement.second_look import without_nova
 from shared_scheduler.placement.settle import Settler
 from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
 
@@ -187,7 +188,7 @@ def test_refused_credentials_are_not_retried(world: World, settler: Settler) -> 
     effect = intent(world.provider())
     nobody = KeystoneTransport(_Anonymous(world))
     clock = Clock()
-    stranger = Settler(PlacementClient(nobody), clock, clock.pause, random.Random(1))
+    stranger = Settler(PlacementClient(nobody), clock, clock.pause, random.Random(1), without_nova)
     world.http.calls.clear()
     assert stranger.write(effect).code is WriteCode.UNREACHABLE
     assert len(world.http.calls) == 1

@@ -107,8 +107,8 @@ class NovaDatabases:
         self.service(host)
         return self.node(host, own)
 
-    def instance(self, host: str | None, deleted: int = 0, **values: Any) -> str:
-        own = str(uuid.uuid4())
+    def instance(self, host: str | None, deleted: int = 0, own: str = "", **values: Any) -> str:
+        own = own or str(uuid.uuid4())
         self.cell_row(main_models.Instance, uuid=own, host=host, deleted=deleted, **values)
         return own
 

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from nova.db.api import models as api_models
 from nova.db.main import models as main_models
 
 from shared_scheduler.placement.second_look import Doing, Whereabouts
-from shared_scheduler.service.databases import ApiDatabase
+from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase
 from shared_scheduler.service.whereabouts import Locator
 from tests.unit.service.nova_databases import NovaDatabases
 
@@ -26,9 +24,14 @@ class Site:
     def __init__(self, nova: NovaDatabases) -> None:
         self.nova = nova
         self.sut = Locator(nova.api(), nova.open_cell)
-        self.node = nova.node("cmp1")
-        self.server = nova.map_server("cell1")
-        nova.instance("cmp1", own=self.server, node="cmp1.example.org", vm_state="active")
+        self.host = f"cmp-{uuid.uuid4().hex[:8]}"
+        self.node = nova.node(self.host)
+        self.server = self.boot("cell1")
+
+    def boot(self, cell: str) -> str:
+        server = self.nova.map_server(cell)
+        home = {"host": self.host, "node": f"{self.host}.example.org"}
+        return self.nova.instance(own=server, vm_state="active", **home)
 
     def migration(self, **values: Any) -> None:
         given = {"instance_uuid": self.server, "uuid": str(uuid.uuid4()), "deleted": 0}
@@ -38,9 +41,14 @@ class Site:
         return self.sut.locate(self.server)
 
 
+@pytest.fixture(scope="module")
+def nova(tmp_path_factory: pytest.TempPathFactory) -> NovaDatabases:
+    return NovaDatabases(tmp_path_factory.mktemp("nova"))
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(NovaDatabases(tmp_path))
+def site(nova: NovaDatabases) -> Site:
+    return Site(nova)
 
 
 def test_a_server_at_rest_lives_on_its_compute_node(site: Site) -> None:
@@ -48,7 +56,7 @@ def test_a_server_at_rest_lives_on_its_compute_node(site: Site) -> None:
 
 
 def test_of_a_host_with_several_nodes_it_lives_on_its_own(site: Site) -> None:
-    own = site.nova.node("cmp1", hypervisor_hostname="bare-metal-2")
+    own = site.nova.node(site.host, hypervisor_hostname="bare-metal-2")
     site.nova.change_instance(site.server, node="bare-metal-2")
     assert site.found() == Whereabouts(Doing.AT_REST, own)
 
@@ -103,7 +111,7 @@ def test_of_a_host_that_nobody_knows_nothing_is_sure(site: Site, change: dict[st
 
 
 def test_a_compute_node_that_is_deleted_is_no_home(site: Site) -> None:
-    site.nova.change(main_models.ComputeNode, "cmp1", deleted=1)
+    site.nova.change(main_models.ComputeNode, site.host, deleted=1)
     assert site.found() == UNDER_WAY
 
 
@@ -122,14 +130,16 @@ def test_a_deleted_server_is_nobodys(site: Site) -> None:
 
 
 def test_servers_of_a_disabled_cell_live_on(site: Site) -> None:
-    with site.nova.api_engine.begin() as connection:
-        connection.execute(sa.update(api_models.CellMapping).values(disabled=True))
-    assert site.found() == Whereabouts(Doing.AT_REST, site.node)
+    site.nova.map_cell(str(uuid.uuid4()), "cell2", site.nova.cell_url, "rabbit://", disabled=True)
+    server = site.boot("cell2")
+    assert site.sut.locate(server) == Whereabouts(Doing.AT_REST, site.node)
 
 
-def test_a_database_that_cannot_be_read_tells_nothing(site: Site, tmp_path: Path) -> None:
-    nobody = ApiDatabase(f"sqlite:///{tmp_path / 'no' / 'such.db'}")
-    assert Locator(nobody, site.nova.open_cell).locate(site.server) == Whereabouts(Doing.UNREAD)
-    with site.nova.cell_engine.begin() as connection:
-        connection.execute(sa.text("DROP TABLE instances"))
-    assert site.found() == Whereabouts(Doing.UNREAD)
+def test_a_database_that_cannot_be_read_tells_nothing(site: Site) -> None:
+    nothing = "sqlite:////no/such/directory/nova.db"
+
+    def away(cell: Cell) -> CellDatabase:
+        return site.nova.open_cell(replace(cell, database_url=nothing))
+
+    for sut in Locator(ApiDatabase(nothing), site.nova.open_cell), Locator(site.nova.api(), away):
+        assert sut.locate(site.server) == Whereabouts(Doing.UNREAD)
