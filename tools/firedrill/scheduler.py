@@ -32,6 +32,7 @@ from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.placement.client import PlacementClient, PlacementError
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.questions import Questions
+from shared_scheduler.placement.second_look import without_nova
 from shared_scheduler.protocol.messages import Leaf, Message
 from shared_scheduler.service import inspection
 from shared_scheduler.service.channel import Channel
@@ -144,7 +145,8 @@ class DrillScheduler:
         self._engine = Engine(core)
         client = PlacementClient(StandInTransport(Path(orders.placement)))
         handle = self._engine.handle
-        self._engine.start(Sinks(GroupCommit(client, handle), Questions(client, handle), Rereads(client, handle)))
+        commit = GroupCommit(client, handle, without_nova)
+        self._engine.start(Sinks(commit, Questions(client, handle), Rereads(client, handle)))
         self._load(orders.hosts)
         self._channel = CountedChannel(CELL, self._endpoint, handle)
 
