@@ -48,6 +48,7 @@ def test_options_arrive(conf: Any) -> None:
     }.items():
         conf.set_override(name, value, group="filter_scheduler")
     conf.set_override("spread_over_schedulers", False, group="shared_scheduler")
+    conf.set_override("nodes_max", 7, group="shared_scheduler")
 
     made = settings.decision_settings([], [])
 
@@ -55,6 +56,7 @@ def test_options_arrive(conf: Any) -> None:
     assert made.isolated_hosts == {"a", "b"}
     assert made.image_props_weight_setting == (("os_distro", 2.0),)
     assert made.near_tie is None
+    assert settings.core_settings().nodes_max == 7
 
 
 @pytest.fixture
