@@ -185,6 +185,16 @@ from Placement only. Agents send a beat every 15 seconds even when nothing chang
 of them, with their jitter.
 """),
     ),
+    cfg.IntOpt(
+        "nodes_max",
+        default=20_000,
+        min=1,
+        max=1_000_000,
+        help=_text("""
+Compute nodes that one scheduler keeps, of all cells together: what bounds its memory, five to ten kB a node.
+Nothing is placed on further ones; a warning names this option while there are any.
+"""),
+    ),
     cfg.FloatOpt(
         "services_poll_interval_s",
         default=1.5,

@@ -92,6 +92,7 @@ def core_settings() -> Settings:
         last_words_max=LAST_WORDS_MAX,
         requests_max=ours.requests_max,
         silent_after_s=ours.agent_silent_after_s,
+        nodes_max=ours.nodes_max,
         refusals_max=ours.refusals_max,
         quarantine_s=ours.quarantine_s,
         doubt_interval_s=ours.doubt_interval_s,
