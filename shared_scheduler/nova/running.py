@@ -56,6 +56,7 @@ from shared_scheduler.service.reading import Reading
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.rounds import Round
 from shared_scheduler.service.runner import WORKER_NUMBER
+from shared_scheduler.service.whereabouts import Locator
 from shared_scheduler.service.why import Why
 from shared_scheduler.state.table import HostTable
 
@@ -102,6 +103,7 @@ class RunningScheduler:
     def _make_reading(self, client: PlacementClient) -> Reading:
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
+        locate = Locator(api, NovaCellDatabase).locate
         given_up = GivenUp(api, self._cell_databases, client, handle, time.monotonic)
         reading = Reading(
             api, NovaCellDatabase, PlacementMirror(client), handle,
@@ -112,7 +114,7 @@ class RunningScheduler:
             ],
         )  # fmt: skip
         self._sinks = Sinks(
-            GroupCommit(client, handle, workers=ours.placement_writers),
+            GroupCommit(client, handle, locate, workers=ours.placement_writers),
             Questions(client, handle, workers=ours.placement_readers),
             reading,
         )
