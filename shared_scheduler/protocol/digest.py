@@ -29,6 +29,8 @@ CLAIM = "p"
 REMEMBERED_MAX = 65_536
 #: what may be looked up by equality; floats may not, for 0.0 equals -0.0 and is packed otherwise
 _PLAIN = frozenset({str, int, bool})
+#: what is packed as it is; a call less for each of them, and most of what is hashed is these
+_AS_IT_IS = _PLAIN | {float, type(None)}
 
 
 def leaf_hash(name: str, value: Leaf) -> int:
@@ -80,10 +82,11 @@ _hash_plain = lru_cache(REMEMBERED_MAX, typed=True)(_hash_any)
 
 def _canonical(value: Any) -> Any:
     kind = type(value)  # exact types first: asking for an abstract one costs ten times as much
-    if kind in _PLAIN or kind is float:
-        return value
-    if kind is list or isinstance(value, list | tuple):
-        return [_canonical(item) for item in value]
-    if kind is dict or isinstance(value, Mapping):
-        return {key: _canonical(value[key]) for key in sorted(value)}
+    if kind is dict or (kind not in _AS_IT_IS and isinstance(value, Mapping)):
+        return {
+            key: item if type(item := value[key]) in _AS_IT_IS else _canonical(item)
+            for key in sorted(value)
+        }
+    if kind is list or (kind not in _AS_IT_IS and isinstance(value, list | tuple)):
+        return [item if type(item) in _AS_IT_IS else _canonical(item) for item in value]
     return value

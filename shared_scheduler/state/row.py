@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
+from shared_scheduler.protocol.digest import consumer_hash
 from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf
 from shared_scheduler.state.claims import OwnClaim
 from shared_scheduler.state.columns import Column
@@ -16,6 +18,9 @@ from shared_scheduler.state.numbers import Extra
 from shared_scheduler.state.providers import Provider
 from shared_scheduler.state.resources import Inventory
 from shared_scheduler.state.topology import TopologyTake
+
+#: consumers whose part of a digest is remembered: few of a node's change from one beat to the next
+PARTS_MAX = 65_536
 
 
 class Freshness(StrEnum):
@@ -94,6 +99,12 @@ def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int
 def restore(node: str, stored: StoredConsumer) -> Consumer:
     """The inverse of ``flat``."""
     return Consumer(allocations_of(node, stored), stored.member)
+
+
+@lru_cache(PARTS_MAX)
+def part_of_digest(node: str, uuid: str, stored: StoredConsumer) -> int:
+    """A stored consumer's part of its node's digest."""
+    return consumer_hash(uuid, restore(node, stored))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

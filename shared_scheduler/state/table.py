@@ -43,7 +43,14 @@ from shared_scheduler.state.overlay import Overlay
 from shared_scheduler.state.plenty import has_plenty
 from shared_scheduler.state.pool import Pool
 from shared_scheduler.state.providers import Provider
-from shared_scheduler.state.row import CODE_OF_CLOSED, Closed, Freshness, Row, Version, restore
+from shared_scheduler.state.row import (
+    CODE_OF_CLOSED,
+    Closed,
+    Freshness,
+    Row,
+    Version,
+    part_of_digest,
+)
 from shared_scheduler.state.row_columns import RowWriter
 from shared_scheduler.state.services import ServiceFacts
 from shared_scheduler.state.topology import TopologyTake
@@ -429,8 +436,10 @@ class HostTable:
     def digest(self, node: str) -> int:
         """The digest of the base, to compare with the one in the agent's Beat."""
         row = self._row(node)
-        consumers = {uuid: restore(node, stored) for uuid, stored in row.consumers.items()}
-        return digest_of(row.leaves, consumers, row.pending)
+        digest = digest_of(row.leaves, {}, row.pending)
+        for uuid, stored in row.consumers.items():
+            digest ^= part_of_digest(node, uuid, stored)
+        return digest
 
     def describe(self, node: str) -> dict[str, Any]:
         """The base and the overlay as plain data, for people and for comparing with the truth."""
