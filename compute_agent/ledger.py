@@ -41,6 +41,10 @@ CAPACITY = (
 )
 
 
+#: what somebody holds who holds nothing
+_NOTHING: Allocations = {}
+
+
 class TopologyFit(Protocol):
     """Nova's own NUMA and PCI fit (``sources/topology.py``), or none at all."""
 
@@ -67,6 +71,7 @@ class Ledger:
         self._fit = fit
         self._tracker_leaves: dict[str, Leaf] = {}
         self._early_releases: Bounded[bool] = Bounded(MAX_EARLY_RELEASES)
+        self._consumers: dict[str, Consumer] = {}
 
     # -- judging ----------------------------------------------------------------------------------
 
@@ -204,13 +209,19 @@ class Ledger:
     def consumers(self) -> dict[str, Consumer]:
         """Everybody who holds something here or is (about to be) an instance here."""
         counted = self._counted()
-        waiting = {held.claim.consumer for held in self.pending.values()}
-        return {
-            consumer: Consumer(
-                counted.get(consumer, {}), consumer in self.members or consumer in waiting
-            )
+        present = self.members.keys() | {held.claim.consumer for held in self.pending.values()}
+        self._consumers = {
+            consumer: self._consumer(consumer, counted.get(consumer, _NOTHING), consumer in present)
             for consumer in counted.keys() | self.members.keys()
         }
+        return self._consumers
+
+    def _consumer(self, uuid: str, allocations: Allocations, member: bool) -> Consumer:
+        """The same object as last time if it is the same: then nobody has to compare it."""
+        last = self._consumers.get(uuid)
+        if last is not None and last.allocations is allocations and last.member is member:
+            return last
+        return Consumer(allocations, member)
 
     def claims(self) -> dict[str, str]:
         return {key: held.claim.consumer for key, held in self.pending.items()}

@@ -104,7 +104,10 @@ class Publisher:
         if now_is == before:
             return
         changed: dict[str, Value | None] = dict.fromkeys(before.keys() - now_is.keys())
-        changed.update((key, value) for key, value in now_is.items() if before.get(key) != value)
+        for key, value in now_is.items():
+            was = before.get(key)
+            if was is not value and was != value:  # most are the same object
+                changed[key] = value
         for key, value in changed.items():
             try:
                 put(key, value)
