@@ -35,12 +35,15 @@ class Agenda:
 
     def at(self, at_s: float, action: Action, *args: Any) -> None:
         """Do ``action(*args)`` at ``at_s``, or now if that has passed."""
-        self._count += 1
-        heapq.heappush(self._heap, (max(at_s, self.now), self._count, action, args))
+        self._add(max(at_s, self.now), action, args)
 
     def after(self, delay_s: float, action: Action, *args: Any) -> None:
-        """Do it ``delay_s`` from now."""
-        self.at(self.now + delay_s, action, *args)
+        """Do it ``delay_s`` from now; that is never less than nothing."""
+        self._add(self.now + delay_s, action, args)
+
+    def _add(self, at_s: float, action: Action, args: tuple[Any, ...]) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (at_s, self._count, action, args))
 
     def next_s(self) -> float | None:
         """When the next action is due; None if there is none."""
