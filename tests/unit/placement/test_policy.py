@@ -82,6 +82,15 @@ def test_every_finding_of_a_rule_has_its_step() -> None:
         assert rule[Finding.AS_WANTED] is Step.DONE
 
 
+def test_a_conflict_that_shows_nothing_is_the_consumers_where_no_provider_has_moved() -> None:
+    assert policy.is_consumers({"a": 3, "b": 4}, {"a": 3, "b": 4})
+    assert not policy.is_consumers({"a": 3, "b": 4}, {"a": 3, "b": 5})
+    # where they could not be read, it is taken for a race as ever
+    assert not policy.is_consumers(None, {"a": 3})
+    assert not policy.is_consumers({"a": 3}, None)
+    assert not policy.is_consumers(None, None)
+
+
 def test_waits_grow_to_a_bound_and_outlast_the_patience() -> None:
     waits = [policy.wait_s(sent, 0.0) for sent in range(1, policy.MAX_ATTEMPTS)]
     assert waits == sorted(waits) and waits[-1] == policy.LONGEST_WAIT_S / 2

@@ -13,6 +13,7 @@ import requests
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.client import PlacementClient, UnreachableError
 from shared_scheduler.placement.doubtful import LOOKS_AFTER_S
 from shared_scheduler.placement.policy import ORPHAN_AFTER_S
 from shared_scheduler.placement.second_look import without_nova
@@ -39,8 +40,8 @@ def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None
     )
 
 
-def orphan(world: World, consumer: str) -> None:
-    """A consumer record of generation 0 without allocations: a Placement that died half way."""
+def orphan(world: World, consumer: str, generation: int = 0) -> None:
+    """A consumer record without allocations.  Generation 0: a Placement that died half way."""
     from placement import context
     from placement.objects import consumer as consumers
     from placement.objects import project, user
@@ -52,7 +53,10 @@ def orphan(world: World, consumer: str) -> None:
     owner.create()
     person = user.User(ctx, external_id=name)
     person.create()
-    consumers.Consumer(ctx, uuid=consumer, project=owner, user=person).create()
+    record = consumers.Consumer(ctx, uuid=consumer, project=owner, user=person)
+    record.create()
+    for _ in range(generation):
+        record.increment_generation()
 
 
 # -- new -----------------------------------------------------------------------------------------
@@ -137,6 +141,38 @@ def test_an_orphan_record_does_not_lock_a_consumer_for_ever(
     assert clock.now - began_s >= ORPHAN_AFTER_S
 
 
+def test_a_record_that_shows_nothing_and_refuses_null_and_zero_is_a_hard_error(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    # given a consumer of another generation without allocations; nobody touches the provider
+    node, began_s = world.provider(), clock.now
+    effect = intent(node)
+    orphan(world, effect.consumer, generation=3)
+    # then no other host would be any better
+    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert world.used(node) == 0
+    assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
+
+
+def test_whose_conflict_it_was_is_open_where_providers_cannot_be_read(
+    world: World, settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: str) -> int:
+        raise UnreachableError("no answer")
+
+    world.http.every_write = raced
+    monkeypatch.setattr(world.client, "generation", away)
+    assert settler.write(intent(world.provider())).code is WriteCode.PROVIDER_CONFLICT
+
+
+def test_providers_are_read_only_when_patience_is_over(world: World, settler: Settler) -> None:
+    effect = intent(world.provider())
+    world.http.calls.clear()
+    world.http.faults = [raced, carried_out, raced, carried_out]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert not [path for _, path in world.http.calls if "providers" in path]
+
+
 def test_a_lost_race_for_a_provider_is_run_again(world: World, settler: Settler) -> None:
     node = world.provider()
     world.http.faults = [raced, carried_out, raced, carried_out]
@@ -182,7 +218,6 @@ def test_placement_away_until_the_deadline_is_unreachable(
 
 
 def test_refused_credentials_are_not_retried(world: World, settler: Settler) -> None:
-    from shared_scheduler.placement.client import PlacementClient
     from shared_scheduler.placement.connection import KeystoneTransport
 
     effect = intent(world.provider())
