@@ -17,7 +17,9 @@ from oslo_utils import timeutils
 
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.instance_images import with_images
+from shared_scheduler.placement.second_look import Doing, Whereabouts
 from shared_scheduler.service.databases import Cell, DatabaseError
+from shared_scheduler.service.whereabouts import Locator
 from shared_scheduler.state.compute_node import IMAGE_COUNTS, leaves_from_compute_node
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
@@ -65,6 +67,16 @@ def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them
     # unless a weigher wants them
     conf.set_override("image_props_weight_multiplier", 1.0, group="filter_scheduler")
     assert images() == {"image.os_distro=debian": 2, "image.hw_qemu_guest_agent=True": 2}
+
+
+def test_a_server_is_found_where_it_lives(databases: None) -> None:
+    with context.target_cell(admin(), cell1()) as target:
+        server = _server(target, _node(target), {})
+    objects.InstanceMapping(
+        admin(), instance_uuid=server.uuid, project_id="p", cell_mapping=cell1()
+    ).create()
+    found = Locator(NovaApiDatabase(), NovaCellDatabase).locate(server.uuid)
+    assert found == Whereabouts(Doing.AT_REST, NODE)
 
 
 def test_an_image_that_nova_does_not_understand_keeps_nobody_from_reading_the_nodes() -> None:
