@@ -183,11 +183,12 @@ class PlacementClient:
 
     def exists(self, provider: str) -> bool:
         """False if there is no such provider."""
+        return self.generation(provider) is not None
+
+    def generation(self, provider: str) -> int | None:
+        """It grows with every change of the provider, its allocations included; None: there is none."""
         reply = self._call("GET", f"/resource_providers/{provider}")
-        if reply.status == 404:
-            return False
-        _data(reply)
-        return True
+        return None if reply.status == 404 else int(_data(reply)["generation"])
 
     def inventories(self, provider: str) -> dict[str, Inventory]:
         """Resource class to inventory."""

@@ -10,7 +10,8 @@ Kinds of trouble are told apart by Placement's error code and by what stands the
 ==================  ================================================================================
 no capacity         409 without ``placement.concurrent_update``: too little room, or not by its units
 provider conflict   409 ``concurrent_update``, and the consumer is as it was expected
-consumer conflict   409 ``concurrent_update``, and the consumer is not as it was expected
+consumer conflict   409 ``concurrent_update``, and the consumer is not as it was expected, or shows
+                    nothing and takes no generation while no provider moves
 ==================  ================================================================================
 """
 

@@ -11,9 +11,11 @@ rule, and what becomes of it.
 
 *New* is sent with null and without a read before.  If nothing stands there after a conflict, a race for
 a provider was lost: it is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the
-record is an orphan, then it is a provider conflict.  *Merge* reads first and sends the generation
-read; where it finds nothing it is new.  What we wrote is taken back with the generation just read, if
-it is exactly what stands there; anything else is left alone.
+record is an orphan.  A race that is lost for a provider moves a provider's generation, so these are
+read before that last write and after it: where none has moved, it is the consumer's record that refuses
+null and 0, and no host would be any better (a hard error); else it is a provider conflict.  *Merge*
+reads first and sends the generation read; where it finds nothing it is new.  What we wrote is taken
+back with the generation just read, if it is exactly what stands there; anything else is left alone.
 
 A *twin* is the same move's, from an earlier try of another scheduler that had failed and may take it
 back: it is written again with its generation, and so becomes ours under another one.
@@ -46,6 +48,10 @@ ORPHAN_AFTER_S = 2.0
 ORPHAN_AFTER_UNSURE_S = 5.0
 #: Waits before a write is sent again: doubled each time up to the longest, half of it at random.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.02, 0.5
+
+
+#: Provider to its generation; None: there is no such provider.
+Generations = Mapping[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,14 @@ def find_delete(standing: Standing, written: Allocations) -> Finding:
     if not standing.allocations:
         return Finding.NOTHING
     return Finding.AS_WANTED if same(standing.allocations, written) else Finding.FOREIGN
+
+
+def is_consumers(before: Generations | None, after: Generations | None) -> bool:
+    """Whether a conflict that shows nothing is the consumer's: no provider has moved over the last write.
+
+    None: they could not be read, and nobody knows.
+    """
+    return before is not None and before == after
 
 
 def wait_s(sent: int, fraction: float) -> float:

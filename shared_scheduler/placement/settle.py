@@ -10,7 +10,7 @@
       '  --CONFLICT, UNKNOWN--> read the consumer, ``policy`` says what it means
                                   |  written | consumer_conflict
                                   '  write again, with patience, until the deadline
-                                       -> provider_conflict | unreachable
+                                       -> provider_conflict | consumer_conflict | unreachable
 
 A write that was given up although it may have been carried out is remembered as doubtful.
 """
@@ -87,6 +87,7 @@ class _Course:
     sent: int = 0
     unsure: bool = False  # a write without an answer is out
     conflicts_since_s: float | None = None
+    providers: policy.Generations | None = None  # as they were before the last write of a new one
     last: Reply | None = None
 
     @property
@@ -230,8 +231,24 @@ class Settler:
             return None
         if finding is Finding.NOTHING and course.next.generation is None:
             course.next = replace(course.next, generation=ORPHAN)
+            course.providers = self._generations(course)
             return None
+        return self._lost_to(course, finding)
+
+    def _lost_to(self, course: _Course, finding: Finding) -> WriteCode:
+        """Whose conflict it was that patience did not end."""
+        last = finding is Finding.NOTHING and course.providers is not None
+        if last and policy.is_consumers(course.providers, self._generations(course)):
+            return WriteCode.CONSUMER_CONFLICT
         return WriteCode.PROVIDER_CONFLICT
+
+    def _generations(self, course: _Course) -> policy.Generations | None:
+        """Of the providers written to; None if they cannot be read."""
+        try:
+            return {name: self._client.generation(name) for name in course.next.allocations}
+        except PlacementError as error:
+            LOG.debug("claim %s: reading generations: %s", course.effect.claim_id, error)
+            return None
 
     def _finding(self, course: _Course, standing: Standing) -> Finding:
         if course.before is not None:

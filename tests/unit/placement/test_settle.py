@@ -42,7 +42,7 @@ def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None
 
 def orphan(world: World, consumer: str, generation: int = 0) -> None:
     """A consumer record without allocations.  Generation 0: a Placement that died half way."""
-    from placement import context
+    from placement import context, db_api
     from placement.objects import consumer as consumers
     from placement.objects import project, user
 
@@ -55,8 +55,9 @@ def orphan(world: World, consumer: str, generation: int = 0) -> None:
     person.create()
     record = consumers.Consumer(ctx, uuid=consumer, project=owner, user=person)
     record.create()
-    for _ in range(generation):
-        record.increment_generation()
+    with db_api.placement_context_manager.writer.using(ctx):
+        for _ in range(generation):
+            record.increment_generation()
 
 
 # -- new -----------------------------------------------------------------------------------------
