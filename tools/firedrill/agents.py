@@ -71,6 +71,7 @@ class Fleet:
         self._chatter_until_s = self._chatter_at_s = 0.0
         self._lock = threading.Lock()  # of what the links' threads count
         self.counts: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()  # how often each host's agent lost the broker
         settings = Settings(beat_interval_s=pace.beat_s)
         epoch, now = int(time.time() * 1000), time.monotonic()
         self.nodes = {
@@ -118,6 +119,7 @@ class Fleet:
 
     def _changed(self, node: DrillNode, connected: bool) -> None:
         self._count("connected", 1 if connected else -1)
+        self.lost[node.host] += not connected
         self.put(node, ev.ChannelChanged(connected))
 
     # -- the driving thread
@@ -206,6 +208,7 @@ def main() -> None:
         "go": lambda _: go.set(),
         "glance": lambda _: {"connected": fleet.counts["connected"]},
         "status": lambda _: fleet.status(),
+        "lost": lambda _: dict(fleet.lost),
         "truth": lambda _: fleet.ask(fleet.truth),
         "build": lambda asked: fleet.build(asked["host"], asked["consumer"]),
         "delete": lambda asked: fleet.delete(asked["host"], asked["consumer"]),

@@ -19,7 +19,7 @@ from .report import Report, page_of
 
 EPILOG = """
 Private processes on loopback only; everything is ended and removed at the end. Ends with 1 if anything was wrong:
-a request that hung, room promised twice, a table that stayed wrong.
+a request that hung, room promised twice, a table that stayed wrong, a fault that did not do what it is for.
 """
 
 
@@ -67,7 +67,7 @@ def _run(asked: argparse.Namespace, pace: Pace) -> Report:
             findings: list[Finding] = []
             for found in carry_out(drill, _chosen(asked.faults, pace)):
                 findings.append(found)
-                _say(f"  {found.healed_s:.1f} s; {found.requests}; wrong: {found.wrong or 'nothing'}")
+                _say(f"  {found.healed_s:.1f} s; {found.requests}; wrong: {found.wrong + found.unseen or 'nothing'}")
                 report = Report.of(ground, findings)
                 _save(asked.save, report)
             return report

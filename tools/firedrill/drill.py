@@ -9,15 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tools.realcloud.errors import CloudError
+
 from .faults import Fault
 from .ground import DrillError, Ground
 from .observer import Observer
+from .signs import Seen, Sign, seen
 from .stream import Call, Stream
 
 CALM_S = 2.0
 """The stream flows for so long before a fault and after it."""
 HEAL_TIMEOUT_S = 300.0
 TRUTH_TIMEOUT_S = 180.0
+SIGN_TIMEOUT_S = 60.0
+"""How much longer than it was to last a fault goes on, at most, until it has done what it is for."""
 POLL_S = 0.1
 WRONG_SHOWN_MAX = 3
 
@@ -42,7 +47,8 @@ class Tally:
 
 @dataclass
 class Finding:
-    """What one fault did. Times in seconds; `wrong` says what was not as it should be."""
+    """What one fault did. Times in seconds; `wrong` says what was not as it should be, `unseen` what the fault
+    did not do."""
 
     fault: str
     story: str
@@ -60,6 +66,7 @@ class Finding:
     refused_by_agents: int = 0
     refused_by_placement: int = 0
     wrong: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
 
 
 class Drill:
@@ -94,7 +101,7 @@ class Drill:
         """Everything is quiet before and after."""
         self._say(f"{fault.name}: {fault.story}")
         finding = Finding(fault.name, fault.story)
-        before, calls_before = self._tally(), len(self._stream.calls)
+        before, calls_before, seen_before = self._tally(), len(self._stream.calls), seen(self._ground)
         self._stream.flow()
         time.sleep(CALM_S)
         self._observer.expect_trouble()
@@ -102,7 +109,8 @@ class Drill:
         try:
             fault.strike(self._ground)
             time.sleep(fault.lasts_s)
-        except DrillError as error:
+            finding.unseen += self._wait_for(fault.does, seen_before)
+        except (DrillError, CloudError) as error:
             finding.wrong.append(f"the fault could not be made: {error}")
         fault.heal(self._ground)
         over_s = time.monotonic()
@@ -111,12 +119,22 @@ class Drill:
         finding.healed_s = time.monotonic() - over_s
         if (sign_s := self._observer.first_sign_s) is not None:
             finding.detected_s = max(0.0, sign_s - struck_s)
+        finding.unseen += self._wait_for(fault.leaves, seen_before)
         time.sleep(CALM_S)
         self._stream.pause()
         after = self._settled(finding)
         _add(finding, before, after)
         self._judge_calls(finding, self._stream.calls[calls_before:])
         return finding
+
+    def _wait_for(self, sign: Sign, before: Seen) -> list[str]:
+        """What is still missing of it after a while."""
+        end_s = time.monotonic() + SIGN_TIMEOUT_S
+        while missing := sign(self._ground, before):
+            if time.monotonic() > end_s:
+                return [missing]
+            time.sleep(POLL_S)
+        return []
 
     def _wait_whole(self, since_s: float, finding: Finding) -> None:
         end_s = time.monotonic() + HEAL_TIMEOUT_S

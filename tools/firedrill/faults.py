@@ -12,6 +12,22 @@ from dataclasses import dataclass
 from .ground import DrillError, Ground, Process
 from .pace import Pace
 from .proxy import Mode
+from .signs import (
+    Sign,
+    behind_proxies,
+    blocks_publishers,
+    both,
+    disconnects,
+    drops_messages,
+    everybody,
+    first_host,
+    kills_scheduler,
+    last_scheduler,
+    no_sign,
+    passes_through_proxies,
+    silences_victims,
+    stops_scheduler,
+)
 
 FULL_TIMEOUT_S = 120.0
 POLL_S = 1.0
@@ -27,48 +43,61 @@ def nothing(_: Ground) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """`strike` begins it, `heal` ends it `lasts_s` later; both return when it is done."""
+    """`strike` begins it, `heal` ends it `lasts_s` later; both return when it is done.
+
+    `does` must show before it is healed, `leaves` when all is well again: by that one knows that it was one.
+    """
 
     name: str
     story: str
     strike: Deed
     heal: Deed = nothing
     lasts_s: float = 0.0
+    does: Sign = no_sign
+    leaves: Sign = no_sign
 
 
 def faults(pace: Pace) -> tuple[Fault, ...]:
     """All of them. How long they last follows from how long it takes to notice them."""
     silent_s, unheard_s = pace.silent_after_s + 2 * pace.beat_s, 3.0 * pace.heartbeat_s
+    all_lose, proxied_lose = disconnects(everybody), disconnects(behind_proxies)
     return (
         Fault("restart", "the broker is ended and started again",
-              lambda on: on.rabbit.end_broker(), lambda on: on.rabbit.start_broker()),
+              lambda on: on.rabbit.end_broker(), lambda on: on.rabbit.start_broker(), does=all_lose),
         Fault("kill", "the broker is killed (-9) and started again",
-              lambda on: on.rabbit.kill_broker(), lambda on: on.rabbit.start_broker()),
+              lambda on: on.rabbit.kill_broker(), lambda on: on.rabbit.start_broker(), does=all_lose),
         Fault("stop-app", "rabbitmqctl stop_app, start_app after 5 s",
-              lambda on: _ctl(on, "stop_app"), lambda on: _ctl(on, "start_app"), 5.0),
+              lambda on: _ctl(on, "stop_app"), lambda on: _ctl(on, "start_app"), 5.0, all_lose),
         Fault("close-connections", "the administrator closes every connection",
-              lambda on: on.rabbit.close_connections()),
+              lambda on: on.rabbit.close_connections(), does=all_lose),
         Fault("delete-scheduler-queue", "the administrator deletes one scheduler's queue",
-              lambda on: _delete_queue(on, _address(on.schedulers[-1]))),
+              lambda on: _delete_queue(on, _address(on.schedulers[-1])), does=disconnects(last_scheduler)),
         Fault("delete-agent-queue", "the administrator deletes one agent's queue",
-              lambda on: _delete_queue(on, "ssched.agent.drill-00001")),
+              lambda on: _delete_queue(on, "ssched.agent.drill-00001"), does=disconnects(first_host)),
         Fault("overflow", "a scheduler is too busy to read until its queue has dropped messages, or is dropped",
-              _hold_until_full, nothing),
+              _hold_until_full, leaves=drops_messages),
         Fault("memory-alarm", f"the broker blocks who publishes for {silent_s:.0f} s (memory alarm)",
               lambda on: _ctl(on, "set_vm_memory_high_watermark", "absolute", "1"),
-              lambda on: _ctl(on, "set_vm_memory_high_watermark", RELEASED_WATERMARK), silent_s),
+              lambda on: _ctl(on, "set_vm_memory_high_watermark", RELEASED_WATERMARK), silent_s, blocks_publishers),
         Fault("frozen-scheduler", "SIGSTOP until its queue has dropped messages, or is dropped, then SIGCONT",
-              _freeze_until_full, lambda on: on.schedulers[-1].signal(signal.SIGCONT)),
+              _freeze_until_full, lambda on: on.schedulers[-1].signal(signal.SIGCONT),
+              does=stops_scheduler, leaves=drops_messages),
         Fault("frozen-agent", f"the victims' agents are stopped for {silent_s:.0f} s, then go on",
-              lambda on: on.victims.signal(signal.SIGSTOP), lambda on: on.victims.signal(signal.SIGCONT), silent_s),
+              lambda on: on.victims.signal(signal.SIGSTOP), lambda on: on.victims.signal(signal.SIGCONT), silent_s,
+              silences_victims),
         Fault("killed-scheduler", "a scheduler is killed (-9), a new one takes its place",
-              lambda on: on.schedulers[-1].kill(), lambda on: on.restart_scheduler(on.schedulers[-1])),
+              lambda on: on.schedulers[-1].kill(), lambda on: on.restart_scheduler(on.schedulers[-1]),
+              does=kills_scheduler),
         Fault("cut", "a scheduler's and the victims' connections are reset, new ones too, for 5 s",
-              lambda on: on.set_proxies(Mode.CUT), lambda on: on.set_proxies(Mode.PASS), 5.0),
+              lambda on: on.set_proxies(Mode.CUT), lambda on: on.set_proxies(Mode.PASS), 5.0,
+              both(passes_through_proxies("reset"), proxied_lose)),
         Fault("drop", f"a scheduler and the victims are behind a black hole for {unheard_s:.0f} s",
-              lambda on: on.set_proxies(Mode.DROP), lambda on: on.set_proxies(Mode.PASS), unheard_s),
+              lambda on: on.set_proxies(Mode.DROP), lambda on: on.set_proxies(Mode.PASS), unheard_s,
+              both(passes_through_proxies("held"), proxied_lose)),
+        # nobody has to notice: everything arrives, and in order
         Fault("delay", "the way of a scheduler and the victims takes 0.3 s longer for each piece, for 10 s",
-              lambda on: on.set_proxies(Mode.DELAY), lambda on: on.set_proxies(Mode.PASS), 10.0),
+              lambda on: on.set_proxies(Mode.DELAY), lambda on: on.set_proxies(Mode.PASS), 10.0,
+              passes_through_proxies("delayed")),
     )  # fmt: skip
 
 

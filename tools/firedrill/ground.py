@@ -66,6 +66,19 @@ class Process:
         if self.popen is not None and self.popen.poll() is None:
             self.popen.send_signal(number)
 
+    @property
+    def stopped(self) -> bool:
+        """Does the kernel say that SIGSTOP holds it?"""
+        if self.popen is None or self.popen.poll() is not None:
+            return False
+        stat = Path(f"/proc/{self.popen.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    @property
+    def ended_by(self) -> int:
+        """The signal that ended it; 0 where it runs, or ended by itself."""
+        return max(0, -(self.popen.returncode or 0)) if self.popen is not None else 0
+
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         if self.popen is not None:

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from enum import StrEnum
 
 CHUNK_BYTES = 64 * 1024
@@ -26,10 +27,14 @@ class Mode(StrEnum):
 
 
 class Proxy:
-    """Listens on `port`, and speaks with the broker for whoever connects."""
+    """Listens on `port`, and speaks with the broker for whoever connects.
+
+    `counters`: connections that were `reset`, pieces that were `held` (dropped) and `delayed`.
+    """
 
     def __init__(self, target_port: int, delay_s: float = 0.3) -> None:
         self.mode = Mode.PASS
+        self.counters: Counter[str] = Counter()
         self._delay_s = delay_s
         self._target = ("127.0.0.1", target_port)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
@@ -45,7 +50,7 @@ class Proxy:
             with self._lock:
                 cut, self._open = self._open, set()
             for each in cut:
-                _reset(each)
+                self._reset(each)
 
     def close(self) -> None:
         self.set(Mode.CUT)
@@ -58,7 +63,7 @@ class Proxy:
             except OSError:
                 return  # closed
             if self.mode is Mode.CUT:
-                _reset(client)
+                self._reset(client)
                 continue
             threading.Thread(target=self._connect, args=(client,), daemon=True).start()
 
@@ -67,7 +72,7 @@ class Proxy:
             self._wait_while_dropping()
             server = socket.create_connection(self._target, 5.0)
         except OSError:
-            _reset(client)
+            self._reset(client)
             return
         server.settimeout(None)
         with self._lock:
@@ -78,8 +83,10 @@ class Proxy:
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while chunk := source.recv(CHUNK_BYTES):
+                self.counters["held"] += self.mode is Mode.DROP
                 self._wait_while_dropping()
                 if self.mode is Mode.DELAY:
+                    self.counters["delayed"] += 1
                     time.sleep(self._delay_s)
                 sink.sendall(chunk)
         except OSError:
@@ -95,11 +102,11 @@ class Proxy:
         while self.mode is Mode.DROP:
             time.sleep(LOOK_S)
 
-
-def _reset(connection: socket.socket) -> None:
-    try:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it is gone already
-    connection.close()
+    def _reset(self, connection: socket.socket) -> None:
+        self.counters["reset"] += 1
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is gone already
+        connection.close()

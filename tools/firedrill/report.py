@@ -48,7 +48,7 @@ COLUMNS: Sequence[Column] = (
     ("resyncs", lambda one: f"{one.resyncs:,}"),
     ("requests", _requests),
     ("slowest s", lambda one: _seconds(one.slowest_s)),
-    ("wrong", lambda one: "; ".join(one.wrong) or "nothing"),
+    ("wrong", lambda one: "; ".join([*one.wrong, *(f"not seen: {sign}" for sign in one.unseen)]) or "nothing"),
 )
 
 
@@ -84,7 +84,7 @@ class Report:
 
     @property
     def wrong(self) -> bool:
-        return any(finding.wrong for finding in self.findings)
+        return any(finding.wrong or finding.unseen for finding in self.findings)
 
     @property
     def title(self) -> str:

@@ -67,11 +67,15 @@ class Orders:
 
 
 class CountedChannel(Channel):
-    """Counts what is cast: all of it goes to agents."""
+    """Counts what is cast (all of it goes to agents), and how often the broker was lost."""
 
     def cast(self, address: str, message: Message) -> None:
         self.counters["cast"] += 1
         super().cast(address, message)
+
+    def _changed(self, connected: bool) -> None:
+        self.counters["connections_lost"] += not connected
+        super()._changed(connected)
 
 
 class Rereads:
@@ -186,6 +190,10 @@ class DrillScheduler:
             "memory_mb": memory_mb(), "cpu_s": cpu_s(), "address": self._endpoint.address,
         }  # fmt: skip
 
+    def silent(self) -> list[str]:
+        """Nodes that no agent speaks for, as far as it knows."""
+        return self._engine.look(_silent)
+
     def positions(self) -> dict[str, Any]:
         """Node -> epoch, sequence and digest of its row."""
         return self._engine.look(_positions)
@@ -207,6 +215,10 @@ def _glance(core: SchedulerCore) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _silent(core: SchedulerCore) -> list[str]:
+    return [node for node in core.table.nodes() if not core.nodes.agent_speaks_for(node)]
+
+
 def _positions(core: SchedulerCore) -> dict[str, Any]:
     return {
         known.node: [known.window.epoch, known.window.sequence, core.table.digest(known.node)] for known in core.nodes
@@ -225,6 +237,7 @@ def main() -> None:
         "glance": lambda _: scheduler.glance(),
         "status": lambda _: scheduler.status(),
         "positions": lambda _: scheduler.positions(),
+        "silent": lambda _: scheduler.silent(),
         "decide": lambda asked: scheduler.decide(asked["number"], asked["until_s"]),
         "hold": lambda asked: scheduler.hold(asked["seconds"]),
         "release": lambda _: scheduler.release(),
