@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         trouble.add_to(parser)
     add_run(parser)
     _add_many(parser)
-    parser.set_defaults(nodes=50, schedulers=3, duration=60.0, rate=20.0, loss=0.0)
+    parser.set_defaults(nodes=50, schedulers=3, duration=60.0, rate=5.0, loss=0.0)
 
 
 def _add_many(parser: argparse.ArgumentParser) -> None:
