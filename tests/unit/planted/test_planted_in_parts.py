@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.planted import in_ledger, in_protocol, in_table
+from tests.unit.planted import in_core, in_ledger, in_protocol, in_table
 from tests.unit.planted.planting import Planted, notices
 
 PLANTED = [
     found
-    for module in (in_protocol, in_ledger, in_table)
+    for module in (in_protocol, in_ledger, in_table, in_core)
     for found in vars(module).values()
     if isinstance(found, Planted)
 ]

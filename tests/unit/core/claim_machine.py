@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of confirmed claims, as a machine that hypothesis drives: each counts until there is evidence.
+
+One node whose agent accepts everything, tells what has changed as late as it likes, and beats; servers are built and
+deleted; Placement is asked and says anything. Whatever time does, the row counts each server once: those that its
+base shows, and those that were promised and that nothing has said to be shown, or gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core.events import ConsumerAnswered
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.messages import Beat, Consumer, Increment
+from tests.unit.core.desk import Desk, host_of, node_leaves, of_kind, only, only_claim, request, taken
+
+NODE = "node-1"
+VCPUS, FREE_MB = 64, 8192
+SERVERS_MAX = 4
+BEAT_S = 5.0
+#: by then Placement must have been asked about a claim that its node does not show
+LOOKED_S = 40.0
+
+
+class ClaimMachine(RuleBasedStateMachine):
+    """`promised`: servers that were answered and that only the overlay holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.desk = Desk().with_agents(NODE, vcpus=VCPUS)
+        self.leaves = node_leaves(NODE, VCPUS, FREE_MB)
+        self.sequence = self.delivered = 1  # of the agent; of what the scheduler has heard
+        self.on_its_way: deque[Increment] = deque()
+        self.base: dict[str, Consumer] = {}  # as heard
+        self.pending: dict[str, str] = {}  # claim id -> consumer, as heard
+        self.claims: dict[str, str] = {}  # consumer -> claim id, of all that were built and not deleted
+        self.promised: dict[str, int] = {}  # consumer -> the sequence that shows it
+        self.asked: set[str] = set()  # of Placement
+        self.count = 0
+
+    # -- the node
+
+    @precondition(lambda self: len(self.claims) < SERVERS_MAX)
+    @rule()
+    def build(self) -> None:
+        """A request is answered: accepted, written, confirmed."""
+        self.count += 1
+        server = f"server-{self.count}"
+        claim = only_claim(self.desk.ask(request(server)))
+        self._tell({server: Consumer(taken(NODE), False)}, {claim.claim_id: server})
+        self.desk.written(only(ef.WriteAllocation, self.desk.accept(claim, self.sequence)))
+        self.claims[server], self.promised[server] = claim.claim_id, self.sequence
+
+    @precondition(lambda self: set(self.claims) & set(self.base))
+    @rule()
+    def delete(self) -> None:
+        """A server that everybody knows is deleted."""
+        server = min(set(self.claims) & set(self.base))
+        self._tell({server: None}, {self.claims.pop(server): None})
+
+    def _tell(self, consumers: dict[str, Consumer | None], claims: dict[str, str | None]) -> None:
+        self.sequence += 1
+        self.on_its_way.append(Increment(NODE, 1, self.sequence, {}, consumers, claims))
+
+    @precondition(lambda self: self.on_its_way)
+    @rule()
+    def deliver(self) -> None:
+        """The next of what the agent has told arrives."""
+        news = self.on_its_way.popleft()
+        self.desk.hear(news)
+        self.delivered = news.sequence
+        for held, changes in ((self.base, news.consumers), (self.pending, news.claims)):
+            held.update({key: value for key, value in changes.items() if value is not None})  # type: ignore[attr-defined]
+            for key in [key for key, value in changes.items() if value is None]:
+                held.pop(key, None)  # type: ignore[attr-defined]
+        self.promised = {server: shown for server, shown in self.promised.items() if shown > self.delivered}
+
+    # -- time and Placement
+
+    @rule(for_s=st.sampled_from([0.1, 3.0, 20.0, 100.0]))
+    def wait(self, for_s: float) -> None:
+        """The agent goes on to beat, at what it has got through."""
+        asked: set[str] = set()
+        for _ in range(max(1, int(for_s / BEAT_S))):
+            looks = of_kind(ef.LookUpConsumer, self.desk.wait(min(for_s, BEAT_S)))
+            asked |= {look.consumer for look in looks}
+            digest = digest_of(self.leaves, self.base, self.pending)
+            self.desk.hear(Beat(NODE, 1, self.delivered, host_of(NODE), digest))
+        self.asked |= asked
+        assert for_s < LOOKED_S or self.promised.keys() <= asked, "nobody looks after what is not shown"
+
+    @precondition(lambda self: self.asked)
+    @rule(says=st.sampled_from(["holds", "holds", "does not answer", "knows nothing"]))
+    def answer(self, says: str) -> None:
+        """Only that Placement knows nothing of it is evidence; then it was deleted meanwhile."""
+        server = min(self.asked)
+        self.asked.discard(server)
+        if says == "does not answer":
+            self.desk.give(ConsumerAnswered(server, {}, "HTTP 503"))
+            return
+        if says == "holds" or server not in self.promised:
+            self.desk.give(ConsumerAnswered(server, taken(NODE), ""))
+            return
+        self.desk.give(ConsumerAnswered(server, {}, ""))
+        del self.promised[server]
+        self._tell({server: None}, {self.claims.pop(server): None})
+
+    # -- what must hold
+
+    @invariant()
+    def every_server_counts_once_until_there_is_evidence(self) -> None:
+        expected = self.base.keys() | self.promised.keys()
+        used = self.desk.table.view(NODE).used.get(NODE, {}).get("VCPU", 0)
+        assert used == len(expected), f"the row counts {used} servers, not {sorted(expected)}"
