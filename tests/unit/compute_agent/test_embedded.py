@@ -16,6 +16,7 @@ import pytest
 from nova import objects
 from nova.compute import vm_states
 from nova.compute.resource_tracker import ResourceTracker
+from nova.exception import ComputeResourcesUnavailable
 from nova.pci.stats import PciDeviceStats
 
 from compute_agent.conf import register_opts
@@ -242,6 +243,27 @@ def test_a_claim_is_judged_and_taken_over(compute: Compute, scheduler: Scheduler
 
     [verdict] = [one for one in scheduler.heard if isinstance(one, Verdict)]
     assert (verdict.claim_id, verdict.accepted) == ("first", True)
+
+
+def test_a_claim_that_nova_compute_refuses_holds_nothing_any_more(
+    compute: Compute, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a server whose claim was accepted
+    tracker = compute.start()
+    asked = replace(claim("first", consumer=GUEST), scheduler=scheduler.endpoint.address)
+    scheduler.endpoint.cast(agent_address(HOST), encode(asked))
+    eventually(lambda: GUEST in scheduler.consumers())
+
+    # when nova-compute cannot take it
+    def refuse(*_: object, **__: object) -> None:
+        raise ComputeResourcesUnavailable(reason="a device that nobody told of")
+
+    monkeypatch.setattr("nova.compute.claims.Claim", refuse)
+    with pytest.raises(ComputeResourcesUnavailable):
+        tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
+
+    # then schedulers know before the conductor looks for another host
+    assert GUEST not in scheduler.consumers()
 
 
 @pytest.mark.parametrize("how", ["remove_node", "clean_compute_node_cache"])
