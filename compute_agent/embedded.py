@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent inside nova-compute: one process less for small sites.
 
-Six methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
+Ten methods of the ResourceTracker class are hooked; every tracker of the process then has an agent of
 its own (nova-compute has one tracker), made when it reports for the first time: in the process that
 serves, after any fork.  The agent is that of ``service/agent.py`` with its own thread, Placement reader
 and channel; only the socket between the two is gone.
@@ -16,6 +16,8 @@ instance``
 ``_drop_move_claim``        before and after it: the tracker forgets the move behind its ``_update``
 the device tracker's        after it: devices taken and freed past ``_update``; Nova's lock is held
 ``save``
+``*_claim``                 when they raise: what a scheduler claimed for the instance has ended; Nova's
+                            lock is not held
 ``remove_node``,            after them: nodes that the tracker has no more are gone
 ``clean_compute_node_cache``
 the driver's                after it: nova-compute ends, and the agent says goodbye before its process
@@ -40,7 +42,8 @@ from compute_agent.effects import KeptClaim
 from compute_agent.mistakes import Mistakes
 from compute_agent.service.agent import Agent
 from compute_agent.tap.picture import Reader, changes
-from compute_agent.tap.wire import NodeGone, NodeReported, TapHello, TreeWritten
+from compute_agent.tap.refusals import CLAIMS, refused
+from compute_agent.tap.wire import ClaimFailed, NodeGone, NodeReported, TapHello, TreeWritten
 from shared_scheduler.protocol.messages import Leaf
 
 LOG = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ AUDITS = "update_available_resource"
 COUNTED = "_update_usage_from_instance"
 MOVE_DROPPED = "_drop_move_claim"
 REMOVED = ("remove_node", "clean_compute_node_cache")
-METHODS = (UPDATED, AUDITS, COUNTED, MOVE_DROPPED, *REMOVED)
+METHODS = (UPDATED, AUDITS, COUNTED, MOVE_DROPPED, *CLAIMS, *REMOVED)
 #: What its agents call themselves in ``agent.mode``.
 MODE = "embedded"
 #: Why nothing is accepted any more while it ends.
@@ -154,6 +157,11 @@ class EmbeddedAgent:
         self._reader.move_ended(nodename, uuid)
         self.updated(nodename)
 
+    def refused(self, refusal: ClaimFailed) -> None:
+        """nova-compute could not take an instance."""
+        self._agent.told(refusal)
+        self._wait()
+
     def _tell_of_tree(self, node: str) -> None:
         if self._tracker.provider_tree is None:
             return  # Placement was never reached
@@ -197,6 +205,10 @@ class TrackerClass(Protocol):
     update_available_resource: Callable[..., Any]
     _update_usage_from_instance: Callable[..., Any]
     _drop_move_claim: Callable[..., Any]
+    instance_claim: Callable[..., Any]
+    rebuild_claim: Callable[..., Any]
+    resize_claim: Callable[..., Any]
+    live_migration_claim: Callable[..., Any]
     remove_node: Callable[..., Any]
     clean_compute_node_cache: Callable[..., Any]
 
@@ -205,8 +217,12 @@ def hooked(
     original: Callable[..., Any],
     after: Callable[..., None] | None = None,
     before: Callable[..., None] | None = None,
+    raised: Callable[..., None] | None = None,
 ) -> Callable[..., Any]:
-    """``original`` with what is called around it, with the same arguments, whatever becomes of it."""
+    """``original`` with what is called around it, with the same arguments, whatever becomes of it.
+
+    ``raised`` is given the error first.
+    """
     mistakes = Mistakes(LOG, "embedded agent")
 
     @functools.wraps(original)
@@ -215,6 +231,10 @@ def hooked(
             mistakes.safely(before, *args, **kwargs)
         try:
             return original(*args, **kwargs)
+        except Exception as error:
+            if raised is not None:
+                mistakes.safely(raised, error, *args, **kwargs)
+            raise
         finally:
             if after is not None:
                 mistakes.safely(after, *args, **kwargs)
@@ -240,6 +260,8 @@ class EmbeddedAgents:
         yield COUNTED, hooked(getattr(trackers, COUNTED), before=self._counting)
         dropping = getattr(trackers, MOVE_DROPPED)
         yield MOVE_DROPPED, hooked(dropping, self._move_dropped, before=self._move_drops)
+        for name in CLAIMS:
+            yield name, hooked(getattr(trackers, name), raised=self._refuses(name))
         for name in REMOVED:
             yield name, hooked(getattr(trackers, name), self._removed)
 
@@ -271,10 +293,23 @@ class EmbeddedAgents:
     ) -> None:
         self._agent_of(tracker).move_ended(nodename, str(instance.uuid))
 
+    def _refuses(self, kind: str) -> Callable[..., None]:
+        def claim_refused(error: Exception, tracker: Any, *args: Any, **kwargs: Any) -> None:
+            agent = self._known(tracker)
+            if agent is not None:
+                agent.refused(refused(kind, error, args, kwargs))
+
+        return claim_refused
+
     def _removed(self, tracker: Any, *_: Any, **__: Any) -> None:
+        agent = self._known(tracker)
+        if agent is not None:
+            agent.removed()
+
+    def _known(self, tracker: Any) -> EmbeddedAgent | None:
+        """Its agent, if it has reported already."""
         known = self._agents.get(str(tracker.host))
-        if known is not None and known[0] is tracker:
-            known[1].removed()
+        return known[1] if known is not None and known[0] is tracker else None
 
     def _agent_of(self, tracker: Any) -> EmbeddedAgent:
         """Its agent; one of an earlier tracker of the host ends: nova-compute has begun anew."""

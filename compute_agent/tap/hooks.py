@@ -33,18 +33,11 @@ from compute_agent.mistakes import Mistakes
 from compute_agent.sources.compute_node import FAILED_BUILDS
 from compute_agent.tap.channel import TapChannel
 from compute_agent.tap.picture import Picture, Reader, is_topology
-from compute_agent.tap.wire import (
-    ClaimEntered,
-    ClaimFailed,
-    NodeGone,
-    TapHello,
-    TapMessage,
-    TreeWritten,
-)
+from compute_agent.tap.refusals import CLAIMS, instance_uuid, refused
+from compute_agent.tap.wire import ClaimEntered, NodeGone, TapHello, TapMessage, TreeWritten
 
 LOG = logging.getLogger(__name__)
 
-CLAIMS = ("instance_claim", "rebuild_claim", "resize_claim", "live_migration_claim")
 BUILDS = ("build_failed", "build_succeeded")
 METHODS = (
     "_update",
@@ -57,8 +50,6 @@ METHODS = (
     *BUILDS,
 )
 ATTRIBUTES = ("host", "compute_nodes", "stats", "tracked_migrations", "pci_tracker")
-#: A refusal's text is for people.
-TEXT_MAX_CHARS = 500
 
 
 def missing_names(tracker: Any, pci_tracker_class: Any) -> list[str]:
@@ -212,13 +203,12 @@ class Hooks:
     # -- readings without Nova's lock ---------------------------------------------------------------
 
     def _claiming(self, kind: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._tell(ClaimEntered(_instance_uuid(args, kwargs), kind))
+        self._tell(ClaimEntered(instance_uuid(args, kwargs), kind))
 
     def _claim_failed(
         self, kind: str, args: Sequence[Any], kwargs: dict[str, Any], error: Exception
     ) -> None:
-        text = f"{type(error).__name__}: {error}"[:TEXT_MAX_CHARS]
-        self._tell(ClaimFailed(_instance_uuid(args, kwargs), kind, text))
+        self._tell(refused(kind, error, args, kwargs))
 
     def _build_ended(self, nodename: str) -> None:
         with self.channel.lock:
@@ -253,9 +243,3 @@ class Hooks:
     def _everything(self) -> list[TapMessage]:
         hello = TapHello(str(self._tracker.host), self._pid)
         return [hello, *(picture.complete() for picture in self._pictures.values())]
-
-
-def _instance_uuid(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """All claim methods take (context, instance, ...)."""
-    instance = kwargs["instance"] if "instance" in kwargs else args[1]
-    return str(instance.uuid)
