@@ -104,10 +104,10 @@ class Publisher:
         if now_is == before:
             return
         changed: dict[str, Value | None] = dict.fromkeys(before.keys() - now_is.keys())
-        for key, value in now_is.items():
-            was = before.get(key)
-            if was is not value and was != value:  # most are the same object
-                changed[key] = value
+        for key, new in now_is.items():
+            old = before.get(key)
+            if old is not new and old != new:  # most are the same object
+                changed[key] = new
         for key, value in changed.items():
             try:
                 put(key, value)
