@@ -18,6 +18,7 @@ from nova import weights
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.request import Request
+from shared_scheduler.nova import weight_lines
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import point_at
@@ -118,7 +119,10 @@ class SiteWeigher:
             found = [float(each) for each in self._plugin.weigh_objects(hosts, request.spec)]
             if len(found) != len(hosts):
                 raise ValueError(f"{len(found)} weights for {len(hosts)} hosts")
-            return found
+        if weight_lines.is_wanted(len(views)):
+            multipliers = self.multipliers(views)
+            weight_lines.tell(self.name, views, found, multipliers, self.minval, self.maxval)
+        return found
 
     def multipliers(self, views: Sequence[HostView]) -> Sequence[float]:
         """``weight_multiplier`` of each host."""

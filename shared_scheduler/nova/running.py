@@ -25,7 +25,6 @@ from shared_scheduler.core.effects import Answer, Fail, FailureCode, RefreshNode
 from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.settings import Identity
-from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import settings
 from shared_scheduler.nova.aggregates import AggregateCache
@@ -36,6 +35,7 @@ from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import NovaJudge
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighers, weigher_names
+from shared_scheduler.nova.weight_lines import TellingDecider
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -81,7 +81,7 @@ class RunningScheduler:
         self.channels.load_keys()
         table = HostTable(ratios)
         rng = random.Random()
-        self.decider = Decider(table, rng=rng)
+        self.decider = TellingDecider(table, rng=rng)
         identity = Identity(name, _epoch(), self.channels.addresses, _salt())
         self.core = SchedulerCore(
             identity, settings.core_settings(), table, self.decider,
