@@ -35,6 +35,7 @@ class StandIn:
         self._lock = threading.Lock()
         self._held: dict[str, Allocations] = {}  # by consumer
         self._on: dict[str, dict[str, Mapping[str, int]]] = {node_name(n): {} for n in range(1, hosts + 1)}
+        self._generation = 0  # of all providers: it grows with every write to any
         self.refused_for_capacity = 0
 
     def call(self, method: str, path: str, body: Any) -> Answer:
@@ -52,7 +53,8 @@ class StandIn:
                 case "GET", ["resource_providers", node, what]:
                     return self._of_provider(node, what)
                 case "GET", ["resource_providers", node]:
-                    return (200, {"uuid": node}) if node in self._on else _error(404, "")
+                    shown = {"uuid": node, "generation": self._generation}
+                    return (200, shown) if node in self._on else _error(404, "")
                 case "GET", ["resource_providers"]:
                     return 200, {"resource_providers": []}  # asked for those that share: there are none
                 case "GET", ["allocation_candidates"]:
@@ -70,6 +72,7 @@ class StandIn:
                 return _error(409, f"consumer {name} has generation {generation}", CONCURRENT_UPDATE)
             if not wanted[name].keys() <= self._on.keys():
                 return _error(400, "no such resource provider")
+        self._generation += 1
         before = {name: self._held.get(name, {}) for name in wanted}
         self._replace(wanted)
         if any(self._is_beyond(node) for allocations in wanted.values() for node in allocations):
