@@ -84,6 +84,8 @@ class World:
         self.latencies_s: list[float] = []
         #: how the claims of schedulers that died had ended
         self.dead_endings: Counter[str] = Counter()
+        #: consumers of claims that had no end when their scheduler died
+        self.unfinished: set[str] = set()
         self._dead_step_s: list[float] = []
         self.checkers = Checkers(self)
         #: instances that are built and stay where they are, by uuid
@@ -167,6 +169,7 @@ class World:
         scheduler = self.schedulers.pop(number)
         self._dead_step_s.extend(scheduler.step_s)
         self.dead_endings.update(scheduler.core.claims.endings)
+        self.unfinished.update(claim.intent.consumer for claim in scheduler.core.claims.open())
         scheduler.kill()
         for asked in self.users.asked.values():
             if asked.scheduler == scheduler.name and asked.outcome is None:
@@ -336,10 +339,13 @@ class World:
         return self.users.servers
 
     def lost_with_scheduler(self, server: Server) -> bool:
-        """Its scheduler died before it could answer: what it wrote is nobody's, as in Nova."""
+        """Its scheduler died before it could answer, or before it had taken back what it wrote: that is
+        nobody's, until a service finds the buried server (``service/given_up.py``)."""
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
-        return asked.outcome is None and asked.scheduler not in alive
+        unanswered = asked.outcome is None and asked.scheduler not in alive
+        failed = isinstance(asked.outcome, ef.Fail) and server.uuid in self.unfinished
+        return unanswered or failed
 
     def set_placement(self, up: bool) -> None:
         """Placement goes down, or comes back."""
