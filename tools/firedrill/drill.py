@@ -11,6 +11,7 @@ from typing import Any
 
 from tools.realcloud.errors import CloudError
 
+from .control import ControlError
 from .faults import Fault
 from .ground import DrillError, Ground
 from .observer import Observer
@@ -130,11 +131,17 @@ class Drill:
     def _wait_for(self, sign: Sign, before: Seen) -> list[str]:
         """What is still missing of it after a while."""
         end_s = time.monotonic() + SIGN_TIMEOUT_S
-        while missing := sign(self._ground, before):
+        while missing := self._missing(sign, before):
             if time.monotonic() > end_s:
                 return [missing]
             time.sleep(POLL_S)
         return []
+
+    def _missing(self, sign: Sign, before: Seen) -> str:
+        try:
+            return sign(self._ground, before)
+        except ControlError as error:  # a machine that is short of everything
+            return str(error)
 
     def _wait_whole(self, since_s: float, finding: Finding) -> None:
         end_s = time.monotonic() + HEAL_TIMEOUT_S
