@@ -17,6 +17,7 @@ slow audit             60 s        every node without an agent, spread, at most 
 aggregates             60 s        API database; the fan-out casts of nova-api are quicker
 servers given up       15 s        API database and each cell, and Placement about the new ones
                                    (``given_up``)
+what the core counts   10 s        the core: nodes turned away or left alone, for the log (``notices``)
 one node               on demand   ``RefreshNode`` of the core
 =====================  ==========  ===============================================================
 
@@ -186,7 +187,7 @@ class Poller:
         also: Sequence[Round] = (),
     ) -> None:
         """``agent_speaks_for``: by node uuid; called often and from many threads.  ``also``: what else
-        is asked of Placement."""
+        is asked now and then."""
         self._api = api
         self._mirror = mirror
         self._reads = reads
