@@ -8,11 +8,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from shared_scheduler.cmd.endings import ENDING
@@ -22,6 +23,8 @@ from shared_scheduler.sim.world import World
 
 #: seeds that one process is given at a time
 CHUNK = 8
+#: chunks that are given out, for each process: others go on while the first of them takes its time
+CHUNKS_PER_WORKER = 4
 #: violations of one seed that are told
 TOLD_MAX = 3
 #: a world makes few cycles and much garbage: look for them this much more rarely than Python would
@@ -68,12 +71,26 @@ def many(seeds: range, jobs: int) -> Generator[Outcome]:
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
         try:
-            yield from pool.map(attempt, seeds, chunksize=CHUNK)
+            yield from _in_order(pool, seeds, CHUNKS_PER_WORKER * jobs)
         except BaseException:
             for worker in set(multiprocessing.active_children()) - others:
                 worker.terminate()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _in_order(pool: ProcessPoolExecutor, seeds: range, chunks_max: int) -> Iterator[Outcome]:
+    """``pool.map`` would hand over everything at once, and when it ends early cancel what the pool's own thread
+    is about to end: that thread then dies, and nobody waits for the workers."""
+    chunks = (seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK))
+    under_way = deque(pool.submit(_attempt_all, chunk) for chunk in islice(chunks, chunks_max))
+    while under_way:
+        yield from under_way.popleft().result()
+        under_way.extend(pool.submit(_attempt_all, chunk) for chunk in islice(chunks, 1))
+
+
+def _attempt_all(seeds: range) -> list[Outcome]:
+    return list(map(attempt, seeds))
 
 
 def _begin_worker() -> None:
