@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new consumer is refused and nothing stands there: an orphan, a lost race, or its own record?"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+import requests
+from placement import context, db_api
+from placement.objects import consumer as consumers
+from placement.objects import project, user
+
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.client import UnreachableError
+from shared_scheduler.placement.policy import ORPHAN_AFTER_S
+from shared_scheduler.placement.settle import Settler
+from tests.unit.placement.test_settle import intent
+from tests.unit.placement.world import Clock, World, carried_out, raced
+
+
+def orphan(consumer: str, generation: int = 0) -> None:
+    """A consumer record without allocations.  Generation 0: a Placement that died half way."""
+    ctx = context.RequestContext()
+    ctx.config = None
+    name = uuid.uuid4().hex
+    owner = project.Project(ctx, external_id=name)
+    owner.create()
+    person = user.User(ctx, external_id=name)
+    person.create()
+    record = consumers.Consumer(ctx, uuid=consumer, project=owner, user=person)
+    record.create()
+    with db_api.placement_context_manager.writer.using(ctx):
+        for _ in range(generation):
+            record.increment_generation()
+
+
+def test_an_orphan_record_does_not_lock_a_consumer_for_ever(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    node = world.provider()
+    effect = intent(node)
+    orphan(effect.consumer)
+    began_s = clock.now
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert world.used(node) == 1
+    # until then it may just as well have been somebody's write under way
+    assert clock.now - began_s >= ORPHAN_AFTER_S
+
+
+def test_a_record_that_shows_nothing_and_refuses_null_and_zero_is_a_hard_error(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    # given a consumer of another generation without allocations; nobody touches the provider
+    node, began_s = world.provider(), clock.now
+    effect = intent(node)
+    orphan(effect.consumer, generation=3)
+    # then no other host would be any better
+    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert world.used(node) == 0
+    assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
+
+
+def test_whose_conflict_it_was_is_open_where_providers_cannot_be_read(
+    world: World, settler: Settler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: str) -> int:
+        raise UnreachableError("no answer")
+
+    world.http.every_write = raced
+    monkeypatch.setattr(world.client, "generation", away)
+    assert settler.write(intent(world.provider())).code is WriteCode.PROVIDER_CONFLICT
+
+
+def test_providers_are_read_only_when_patience_is_over(world: World, settler: Settler) -> None:
+    effect = intent(world.provider())
+    world.http.calls.clear()
+    world.http.faults = [raced, carried_out, raced, carried_out]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert not [path for _, path in world.http.calls if "providers" in path]
+
+
+def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    node, began_s = world.provider(), clock.now
+
+    def lost(method: str, path: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        """Somebody else has changed the provider meanwhile."""
+        world.set(node, "inventories", {"VCPU": {"total": 8}})
+        return raced(method, path, carry_out)
+
+    world.http.every_write = lost
+    assert settler.write(intent(node)).code is WriteCode.PROVIDER_CONFLICT
+    assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
