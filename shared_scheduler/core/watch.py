@@ -9,7 +9,8 @@ evidence ends the claim:
 state     event                                  next      what is done
 ========  =====================================  ========  =======================================
 (none)    confirmed                              WATCHED   the timer is set
-WATCHED   timer, the row shows it                (gone)
+WATCHED   timer, an agent showed it              (gone)
+WATCHED   timer, the databases show it           (gone)    forget: no snapshot is as old as that
 WATCHED   timer, only the overlay holds it       WATCHED   LookUpConsumer; the timer is set again
 WATCHED   Placement knows nothing of it there    (gone)    forget
 WATCHED   Placement holds it, or did not answer  WATCHED
@@ -53,7 +54,8 @@ class Watch:
 
     def on_timer(self, turn: Turn, claim_id: str) -> None:
         """Is it still only in our own table?  Then Placement is asked."""
-        if not self._table.is_outstanding(claim_id):
+        if not self._table.is_outstanding(claim_id) or self._table.is_shown(claim_id):
+            self._table.forget(claim_id)
             del self._watched[claim_id]
             return
         turn.emit(LookUpConsumer(self._watched[claim_id][0]))

@@ -20,7 +20,12 @@ state     event                   next      what is done
 ASSUMED   accepted                ASSUMED   the sequence that will show it is known
 ASSUMED   confirm                 KEPT      Placement holds it: only evidence ends it now
 any       the base shows a part   same      that part is counted no more
-KEPT      the base shows both     (gone)    ended: reflected
+KEPT      an agent's base shows   (gone)    ended: reflected
+          both
+KEPT      the databases' does       READ      an agent that comes up may yet send an older snapshot
+READ      the databases' does no    (gone)    ended: what was there is over
+          more
+READ      a while has passed        (gone)    ended by forget (``core/watch.py``)
 KEPT      the base says: ended    (gone)    the agent let the claim go (``claims: {id: None}``)
 any       forget                  (gone)    ended: what was still counted is given back
 ========  ======================  ========  =========================================================
@@ -51,6 +56,8 @@ class OwnClaim:
     usage: Usage
     topology: TopologyTake | None = None
     kept: bool = False
+    #: the databases have shown all of it
+    read: bool = False
     #: the agent let it go; what it says of the consumer is all there is
     ended: bool = False
     epoch: int = 0

@@ -28,6 +28,11 @@ class Overlay:
         """Whether it is outstanding."""
         return claim_id in self._rows
 
+    def is_shown(self, claim_id: str) -> bool:
+        """Whether it is outstanding and its row's base shows all of it."""
+        row = self._rows.get(claim_id)
+        return row is not None and row.claims[claim_id].shown
+
     def assume(self, row: Row, claim: OwnClaim) -> None:
         """A new claim; both parts are counted."""
         if claim.claim_id in self._rows:
@@ -82,7 +87,7 @@ class Overlay:
                 self._count_allocations(row, claim, -1 if held else 1)
             if claim.counts_numbers == counted:
                 self._count_numbers(row, claim, -1 if counted else 1)
-            if claim.kept and claim.shown:
+            if claim.kept and _is_over(row, claim):
                 self._end(row, claim)
 
     def _end(self, row: Row, claim: OwnClaim) -> None:
@@ -116,6 +121,14 @@ class Overlay:
             self._members.add(claim.consumer, row.slot)
         else:
             self._members.discard(claim.consumer, row.slot)
+
+
+def _is_over(row: Row, claim: OwnClaim) -> bool:
+    """Whether nothing that comes can lose it any more: an agent shows it, or the databases did."""
+    if row.epoch:
+        return claim.shown
+    was_read, claim.read = claim.read, claim.read or claim.shown
+    return was_read and not claim.shown
 
 
 def _own_part(row: Row, allocations: Allocations) -> Allocations:

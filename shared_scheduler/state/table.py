@@ -13,7 +13,8 @@ derived from rows compares, and redoes only those rows (``decision/masks.py``).
 
 Who calls what
     messages and database reads   upsert, remove, load, apply, set_freshness
-    own claims                    assume, accepted, confirm, forget, is_outstanding
+    own claims                    assume, accepted, confirm, forget, is_outstanding,
+                                  is_shown
     services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
                                   delete_aggregates, set_sharing, set_disabled_cells
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
@@ -292,6 +293,10 @@ class HostTable:
     def is_outstanding(self, claim_id: str) -> bool:
         """Whether the overlay still holds it."""
         return self._overlay.holds(claim_id)
+
+    def is_shown(self, claim_id: str) -> bool:
+        """Whether the overlay holds it, and its row's base shows all of it."""
+        return self._overlay.is_shown(claim_id)
 
     def outstanding(self, node: str) -> tuple[OwnClaim, ...]:
         """Own claims on the node that have not ended, oldest first."""

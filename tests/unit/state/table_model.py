@@ -26,6 +26,7 @@ class ModelClaim:
     take: TopologyTake | None
     kept: bool = False
     ended: bool = False
+    read: bool = False
     shown_from: tuple[int, int] = (0, 0)  # epoch and sequence of the verdict
 
 
@@ -65,12 +66,15 @@ class ModelNode:
         return self.is_sure(claim) or (stored is not None and stored.member)
 
     def settle(self) -> None:
-        """Claims that Placement holds and the base shows are over."""
-        self.claims = [
-            c
-            for c in self.claims
-            if not (c.kept and self.shows_allocations(c) and self.shows_numbers(c))
-        ]
+        """Claims that Placement holds and an agent shows are over, and those that databases showed once."""
+        self.claims = [c for c in self.claims if not (c.kept and self.is_over(c))]
+
+    def is_over(self, claim: ModelClaim) -> bool:
+        shown = self.shows_allocations(claim) and self.shows_numbers(claim)
+        if self.version[0]:
+            return shown
+        was_read, claim.read = claim.read, claim.read or shown
+        return was_read and not shown
 
     # --- what is said ----------------------------------------------------------------------------
 

@@ -72,4 +72,4 @@ def test_a_claim_on_shared_storage_is_counted_once_when_its_node_shows_its_part(
     assert vcpus_used(table) == 1
     load(table, {"server": Consumer({"node-1": {"VCPU": 1}}, True)}, "storage")
     assert vcpus_used(table) == 1
-    assert not table.is_outstanding("claim")
+    assert table.is_shown("claim")
