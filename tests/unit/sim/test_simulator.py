@@ -16,7 +16,7 @@ from shared_scheduler.sim.world import Sizes
 #: each is a world of its own: sizes, weather, faults are drawn from it
 SEEDS = range(300)
 #: of the long run, each of which was broken once
-ONCE_BROKEN = (733, 811, 1182, 3014, 4260)
+ONCE_BROKEN = (733, 811, 1182, 3014, 4260, 6853, 13426)
 
 
 @pytest.mark.parametrize("seed", (*SEEDS, *ONCE_BROKEN))
