@@ -112,8 +112,8 @@ class Checkers:
             del held[claim_id]
 
     def claims_are_history(self, node: str, consumer: str) -> None:
-        """It moved out, was not built, or moves in by force: what was claimed for it on this node until
-        now is history, and what it holds there from now on nobody has claimed."""
+        """It moved out, was not built, or comes uninvited (by force, as an alternate): what was claimed for
+        it on this node until now is history, and what it holds there from now on nobody has claimed."""
         held = self._accepted.get(node, {})
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]

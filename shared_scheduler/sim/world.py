@@ -317,6 +317,7 @@ class World:
             write = self.placement.begin_write(server.uuid, choice.candidate.allocations)
             if self.placement.up and self.placement.end_write(write)[0] == ev.WriteCode.WRITTEN:
                 self.counters["alternates_used"] += 1
+                self.checkers.claims_are_history(choice.node, server.uuid)
                 server.node = choice.node
                 self._cast_build(server, alternates[i + 1 :])
                 return
