@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container
+from dataclasses import dataclass
 
 from compute_agent.settings import MAX_WATCHED_CONSUMERS, Settings
 
@@ -82,31 +83,45 @@ class Lookout:
         self._due_s = self._not_before_s = now + self._rng.uniform(0, most)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """When a consumer is looked at next, and how long that is after the last time."""
+
+    due_s: float
+    wait_s: float
+
+
 class Watch:
     """Consumers whose allocation should go from Placement soon.
 
     Those that left the tracker: nova-compute frees its own numbers first and deletes the allocation some
     100 ms later.  And those that nothing on the node explains: a live migration holds its source in its
     own name until it has ended elsewhere.  Both stay counted until a read shows them gone.  Looks
-    are 50, 100, 200 ... ms apart for some minutes, and then left to the poll.
+    are 50, 100, 200 ... ms apart for some minutes, and then left to the poll.  A read that comes earlier,
+    for somebody else, is no look: it may only show that a consumer is gone.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._waits_s: dict[str, float] = {}
+        self._looks: dict[str, _Look] = {}
 
     def add(self, consumer: str, now: float) -> float | None:
         """Watch a consumer; returns when to look, None where there is no room to watch more."""
-        if consumer not in self._waits_s and len(self._waits_s) >= MAX_WATCHED_CONSUMERS:
+        if consumer not in self._looks and len(self._looks) >= MAX_WATCHED_CONSUMERS:
             return None
-        self._waits_s[consumer] = self.settings.first_look_s
-        return now + self.settings.first_look_s
+        first_s = self.settings.first_look_s
+        self._looks[consumer] = _Look(now + first_s, first_s)
+        return now + first_s
 
     def read(self, held: Container[str], now: float) -> float | None:
         """A read is in: ``held`` still have allocations.  Returns when to look again, if at all."""
-        self._waits_s = {
-            consumer: wait * 2
-            for consumer, wait in self._waits_s.items()
-            if consumer in held and wait * 2 <= self.settings.last_look_s
-        }
-        return now + min(self._waits_s.values()) if self._waits_s else None
+        held_still = {key: look for key, look in self._looks.items() if key in held}
+        after = {key: _after(look, now) for key, look in held_still.items()}
+        most_s = self.settings.last_look_s
+        self._looks = {key: look for key, look in after.items() if look.wait_s <= most_s}
+        return min((look.due_s for look in self._looks.values()), default=None)
+
+
+def _after(look: _Look, now: float) -> _Look:
+    """What follows a read at ``now``: twice the wait, if it was this one's time."""
+    return look if now < look.due_s else _Look(now + look.wait_s * 2, look.wait_s * 2)
