@@ -24,7 +24,8 @@ from shared_scheduler.protocol.messages import (
 from shared_scheduler.sim.invariants import InvariantBroken, Violation
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
-from shared_scheduler.sim.workload import Asked, Fate
+from shared_scheduler.sim.workload import Asked, Fate, Server
+from shared_scheduler.state.leaves import AGENT_READY
 from shared_scheduler.state.resources import same_allocations, sum_amounts
 from shared_scheduler.state.row import Version
 
@@ -44,6 +45,10 @@ BALANCE_EVERY = 8
 VIOLATIONS_MAX = 20
 
 
+#: a server of which nothing is promised any more
+GONE = (Fate.FAILED, Fate.DELETED, Fate.MOVES)
+
+
 class Checkers:
     """``violations`` is what was broken, ``checked`` how often what was looked at.
 
@@ -61,6 +66,8 @@ class Checkers:
         self._accepted: dict[str, dict[str, Claim]] = {}  # node -> claim id -> claim
         self._published: dict[str, Published] = {}
         self._versions: dict[tuple[str, str], Version] = {}
+        #: (scheduler, node) -> servers that it was promised to, by uuid
+        self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self._steps = 0
         self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
 
@@ -252,10 +259,27 @@ class Checkers:
             if claim.intent.node == node and not core.table.is_outstanding(claim.claim_id)
         ]
         self.check("overlay", not lost, scheduler.name, node, lost, "not assumed")
+        self._check_promises(scheduler, node)
         view = core.table.view(node)
         once = sum_amounts(consumer.allocations for consumer in view.consumers.values())
         same = same_allocations(once, view.used)
         self.check("visible_once", same, scheduler.name, node, "counts", view.used, "not", once)
+
+    def _check_promises(self, scheduler: SimScheduler, node: str) -> None:
+        """What it has given to a server that is there or will be, counts in its own row all the time.
+
+        Only while an agent has not learnt the truth, and says so, it may be missing: nothing is chosen then.
+        """
+        view = scheduler.core.table.view(node)
+        if view.leaves.get(AGENT_READY) is False:
+            return
+        promised = self._promised.get((scheduler.name, node), {})
+        on_node = self._world.placement.consumers_of(node)
+        for uuid, server in list(promised.items()):
+            if server.fate in GONE or server.node not in ("", node) or uuid not in on_node:
+                del promised[uuid]
+            else:
+                self.check("overlay", uuid in view.consumers, scheduler.name, node, uuid, "was promised")
 
     # -- requests
 
@@ -287,6 +311,7 @@ class Checkers:
             stands = placement.consumers.get(server.uuid, {})
             written = candidate is not None and same_allocations(stands, candidate.allocations)
             self.check("written_first", written, asked.scheduler, server.uuid, stands)
+            self._promised.setdefault((asked.scheduler, inner[0].node), {})[server.uuid] = server
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])
             enough = len(inner) - 1 <= asked.request.num_alternates
             self.check("alternates", others and enough, asked.scheduler, server.uuid)

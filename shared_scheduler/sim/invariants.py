@@ -15,7 +15,8 @@ WHILE_IT_RUNS = {
     "no_gap": "An increment changes a row only directly after its predecessor.",
     "older_epoch": "A message of an older epoch changes nothing.",
     "row_is_truth": "A row's base equals the agent's state at the row's sequence.",
-    "overlay": "A row's overlay holds exactly this scheduler's claims that may still be unseen.",
+    "overlay": "A row's overlay holds exactly this scheduler's claims that may still be unseen; what it "
+    "has promised counts.",
     "seen_epoch": "A claim that is cast names the life of the agent that it was decided on.",
     "bounds": "No buffer passes its bound, no window or pipe is in a state that it cannot be in.",
     "reasons_add_up": "The hosts of a decision's reasons and survivors are all the hosts.",

@@ -87,9 +87,13 @@ class Rest:
             f"{scheduler.name}:{node.node}"
             for scheduler in self._world.schedulers.values()
             for node in self._world.nodes.values()
-            if node.agent is not None
-            and scheduler.core.table.freshness(node.node) is not Freshness.FRESH
+            if node.agent is not None and not self._is_newest(scheduler, node.node)
         ]
+
+    def _is_newest(self, scheduler: SimScheduler, node: str) -> bool:
+        table = scheduler.core.table
+        newest = table.version(node) == self._world.checkers.newest_of(node)
+        return newest and table.freshness(node) is Freshness.FRESH
 
     def settled(self) -> None:
         """Nothing is under way, and every table is the truth."""
