@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGTERM ends a tool as Control-C does: what it has started is ended first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
+WAIT_S = 60.0
+#: stands for a tool that has a cloud up
+LONG_WORK = """
+import time
+from pathlib import Path
+
+def main():
+    Path("cloud").touch()
+    try:
+        time.sleep(600)
+    finally:
+        Path("cloud").unlink()
+"""
+START = "import sys; sys.path.insert(0, sys.argv[1]); from entry import run; sys.exit(run('long_work'))"
+
+
+@pytest.fixture
+def venvs() -> Path:
+    """Where the Python that runs this test is, as ``tools/install`` lays it out."""
+    return Path(sys.prefix).parent
+
+
+def test_what_it_has_started_is_ended(tmp_path: Path, venvs: Path) -> None:
+    (tmp_path / "long_work.py").write_text(LONG_WORK)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "SHARED_SCHEDULER_VENVS": str(venvs)}
+    tool = subprocess.Popen([sys.executable, "-c", START, str(TOOLS)], cwd=tmp_path, env=environment)
+    try:
+        until_s = time.monotonic() + WAIT_S
+        while not (tmp_path / "cloud").exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+
+        tool.send_signal(signal.SIGTERM)
+
+        assert tool.wait(WAIT_S) == 128 + signal.SIGTERM
+        assert not (tmp_path / "cloud").exists()
+    finally:
+        tool.kill()
+        tool.wait()
