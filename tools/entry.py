@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tool begins: with the Python that tools/install has prepared, and with whoever reads its output."""
+"""How a tool begins: with the Python that tools/install has prepared, with whoever reads its output, and with an
+ear for what ends it before its time."""
 
 import importlib
 import os
@@ -19,6 +20,8 @@ def run(module: str) -> int:
             return 1
         os.execv(python, [str(python), *sys.argv])
     sys.path.insert(0, str(HERE.parent))
+    from shared_scheduler.cmd.endings import ended_by_signals
     from shared_scheduler.cmd.reader import until_reader_leaves
 
-    return until_reader_leaves(importlib.import_module(module).main)
+    with ended_by_signals():
+        return until_reader_leaves(importlib.import_module(module).main)

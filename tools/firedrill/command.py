@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -47,7 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.list:
         print("\n".join(f"{fault.name:24} {fault.story}" for fault in faults(pace)))
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended on the way out
     try:
         reports = [Report.read(path) for path in asked.show] if asked.show else [_run(asked, pace)]
     except DrillError as error:
