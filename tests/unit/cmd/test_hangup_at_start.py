@@ -10,22 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from tests.unit.cmd.waiting import WAIT_S, eventually
 from tests.unit.compute_agent.test_process import Process
-
-WAIT_S = 60.0
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    until_s = time.monotonic() + WAIT_S
-    while not (it := found()):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-    return it
 
 
 def test_a_scheduler_that_waits_for_its_database_waits_on(tmp_path: Path) -> None:

@@ -8,27 +8,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-WAIT_S = 120.0
+from tests.unit.cmd.waiting import WAIT_S, eventually
+
 JOBS = 2
 SEEDS = 1_000_000
 #: a worker that has computed for so long has begun to run worlds
 BUSY_S = 0.5
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    until_s = time.monotonic() + WAIT_S
-    while not (it := found()):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-    return it
 
 
 def cpu_s(pid: int) -> float:

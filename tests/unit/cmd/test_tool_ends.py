@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.unit.cmd.waiting import WAIT_S, eventually
+
 TOOLS = Path(__file__).resolve().parents[3] / "tools"
-WAIT_S = 60.0
 #: stands for a tool that has a cloud up
 LONG_WORK = """
 import time
@@ -40,10 +40,7 @@ def test_what_it_has_started_is_ended(tmp_path: Path, venvs: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "SHARED_SCHEDULER_VENVS": str(venvs)}
     tool = subprocess.Popen([sys.executable, "-c", START, str(TOOLS)], cwd=tmp_path, env=environment)
     try:
-        until_s = time.monotonic() + WAIT_S
-        while not (tmp_path / "cloud").exists():
-            assert time.monotonic() < until_s
-            time.sleep(0.05)
+        eventually((tmp_path / "cloud").exists)
 
         tool.send_signal(signal.SIGTERM)
 

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for what another process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+#: a process may be slow to begin on a busy machine
+WAIT_S = 120.0
+
+
+def eventually(found: Callable[[], Any]) -> Any:
+    """What it finds at last."""
+    until_s = time.monotonic() + WAIT_S
+    while not (it := found()):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    return it
