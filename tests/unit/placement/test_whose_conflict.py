@@ -94,3 +94,23 @@ def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
     world.http.every_write = lost
     assert settler.write(intent(node)).code is WriteCode.PROVIDER_CONFLICT
     assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
+
+
+def test_a_race_that_ends_when_patience_does_is_won(
+    world: World, settler: Settler, clock: Clock
+) -> None:
+    # given others who change the provider until just then
+    node, began_s = world.provider(), clock.now
+
+    def lost_at_first(
+        method: str, path: str, carry_out: Callable[[], requests.Response]
+    ) -> requests.Response:
+        over = clock.now - began_s >= ORPHAN_AFTER_S
+        return carry_out() if over else raced(method, path, carry_out)
+
+    # when all is quiet, a new consumer is refused with 0, for it has no record
+    world.http.every_write = lost_at_first
+
+    # then nobody takes that for its own conflict
+    assert settler.write(intent(node)).code is WriteCode.WRITTEN
+    assert world.used(node) == 1
