@@ -99,18 +99,21 @@ def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
 def test_a_race_that_ends_when_patience_does_is_won(
     world: World, settler: Settler, clock: Clock
 ) -> None:
-    # given others who change the provider until just then
+    # given others who change the provider, up to the first write after patience is over
     node, began_s = world.provider(), clock.now
+    late_writes: list[float] = []
 
     def lost_at_first(
         method: str, path: str, carry_out: Callable[[], requests.Response]
     ) -> requests.Response:
-        over = clock.now - began_s >= ORPHAN_AFTER_S
-        return carry_out() if over else raced(method, path, carry_out)
+        if clock.now - began_s >= ORPHAN_AFTER_S:
+            late_writes.append(clock.now)
+        return carry_out() if len(late_writes) > 1 else raced(method, path, carry_out)
 
-    # when all is quiet, a new consumer is refused with 0, for it has no record
+    # when all is quiet, the write with 0 is refused all the same: there is no record to take over
     world.http.every_write = lost_at_first
 
-    # then nobody takes that for its own conflict
+    # then nobody takes that for the consumer's own conflict
     assert settler.write(intent(node)).code is WriteCode.WRITTEN
     assert world.used(node) == 1
+    assert len(late_writes) == 3
