@@ -11,8 +11,9 @@ rule, and what becomes of it.
 
 *New* is sent with null and without a read before.  If nothing stands there after a conflict, a race for
 a provider was lost: it is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the
-record is an orphan.  A race that is lost for a provider moves a provider's generation, so these are
-read before that last write and after it: where none has moved, it is the consumer's record that refuses
+record is an orphan (a consumer without a record refuses 0), and once more with null.  A race that is
+lost for a provider moves a provider's generation, so these are read before that last write and after
+it: where none has moved, it is the consumer's record that refuses
 null and 0, and no host would be any better (a hard error); else it is a provider conflict.  *Merge*
 reads first and sends the generation read; where it finds nothing it is new.  What we wrote is taken
 back with the generation just read, if it is exactly what stands there; anything else is left alone.

@@ -87,6 +87,7 @@ class _Course:
     sent: int = 0
     unsure: bool = False  # a write without an answer is out
     conflicts_since_s: float | None = None
+    tried_orphan: bool = False
     providers: policy.Generations | None = None  # as they were before the last write of a new one
     last: Reply | None = None
 
@@ -229,11 +230,20 @@ class Settler:
             course.conflicts_since_s = now
         if now - course.conflicts_since_s < policy.patience_s(course.unsure):
             return None
-        if finding is Finding.NOTHING and course.next.generation is None:
-            course.next = replace(course.next, generation=ORPHAN)
-            course.providers = self._generations(course)
+        if finding is Finding.NOTHING and self._goes_on(course):
             return None
         return self._lost_to(course, finding)
+
+    def _goes_on(self, course: _Course) -> bool:
+        """0 once, in case it is an orphan, then null once more with an eye on the providers."""
+        if course.next.generation == ORPHAN:
+            course.next = replace(course.next, generation=None)
+            course.providers = self._generations(course)
+            return True
+        if course.tried_orphan:
+            return False
+        course.tried_orphan, course.next = True, replace(course.next, generation=ORPHAN)
+        return True
 
     def _lost_to(self, course: _Course, finding: Finding) -> WriteCode:
         """Whose conflict it was that patience did not end."""
