@@ -23,7 +23,7 @@ from shared_scheduler.protocol.window import Freshness, MessageWindow
 from shared_scheduler.transport import settings
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
-from tests.unit.transport.mailbox import Mailbox, eventually
+from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
 from tools.firedrill.proxy import Mode, Proxy
 from tools.realcloud.brokers import Programs, rabbitmq_4
 from tools.realcloud.rabbitmq import PrivateRabbit
@@ -151,7 +151,8 @@ def test_queues_go_with_their_owners(post: Post, rabbit: PrivateRabbit) -> None:
     scheduler.endpoint.close()  # twice is harmless
 
 
-def test_what_was_sent_before_closing_is_flushed(post: Post) -> None:
+def test_what_was_sent_before_closing_is_flushed(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "CLOSE_FLUSH_S", PATIENCE_S)  # a machine may stand still for a while
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     for n in range(100):
         agent.endpoint.broadcast(b"%d" % n)
