@@ -13,10 +13,10 @@ rule, and what becomes of it.
 a provider was lost: it is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the
 record is an orphan (a consumer without a record refuses 0), and once more with null.  A race that is
 lost for a provider moves a provider's generation, so these are read before that last write and after
-it: where none has moved, it is the consumer's record that refuses
-null and 0, and no host would be any better (a hard error); else it is a provider conflict.  *Merge*
-reads first and sends the generation read; where it finds nothing it is new.  What we wrote is taken
-back with the generation just read, if it is exactly what stands there; anything else is left alone.
+it: where none has moved, it is the consumer's record that refuses null and 0, and no host would be any
+better (a hard error); else it is a provider conflict.  *Merge* reads first and sends the generation
+read; where it finds nothing it is new.  What we wrote is taken back with the generation just read, if
+it is exactly what stands there; anything else is left alone.
 
 A *twin* is the same move's, from an earlier try of another scheduler that had failed and may take it
 back: it is written again with its generation, and so becomes ours under another one.
@@ -131,7 +131,6 @@ def find_new(
     """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours.
 
     ``unsure``: a write of it got no answer.
-
     Of ``wanted`` allocations and owner count: the same amounts for somebody else are not ours.
     """
     if not standing.allocations:
