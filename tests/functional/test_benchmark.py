@@ -28,14 +28,25 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([BENCHMARK, *arguments], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
 
 
-def test_stock_and_ours_answer_every_caller_and_placement_holds_what_they_said(short_path: Path) -> None:
-    saved = short_path / "results.json"
+def results_of_a_run(directory: Path) -> dict[str, Any]:
+    directory.mkdir(exist_ok=True)
+    saved = directory / "results.json"
     done = benchmark(
         "--hosts", str(HOSTS), "--repeats", "1", "--callers", "1,4", "--seconds", "1", "--least", "8",
-        "--agents", "both", "--save", str(saved), "--data", str(short_path / "data"),
+        "--agents", "both", "--save", str(saved), "--data", str(directory / "data"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     results: dict[str, Any] = json.loads(saved.read_text())
+    return results
+
+
+def agents_judged_all(results: dict[str, Any]) -> bool:
+    shared = results["rounds"][1]
+    return bool(shared["agents"]["accepted"] == shared["check"]["consumers"])
+
+
+def test_stock_and_ours_answer_every_caller_and_placement_holds_what_they_said(short_path: Path) -> None:
+    results = results_of_a_run(short_path)
 
     assert [one["contestant"] for one in results["rounds"]] == ["stock", "shared", "shared, no agents"]
     for one in results["rounds"]:
@@ -45,11 +56,8 @@ def test_stock_and_ours_answer_every_caller_and_placement_holds_what_they_said(s
         told = sum(measurement["answered"] for measurement in measurements)
         assert one["check"]["consumers"] == told + 3  # the calls to warm up
         assert (one["check"]["over"], one["check"]["missing"], one["check"]["surplus"]) == ([], 0, 0)
-    accepted, consumers = (
-        results["rounds"][1]["agents"]["accepted"], results["rounds"][1]["check"]["consumers"]
-    )  # fmt: skip
-    # Placement alone judges for an agent that a machine lets wait for too long, and a claim may be cast anew
-    assert accepted > consumers / 2
+    # Placement alone judges for an agent that a machine lets wait for too long: that happens once, not always
+    assert agents_judged_all(results) or agents_judged_all(results_of_a_run(short_path / "2"))
 
 
 def test_results_that_are_none_are_named(tmp_path: Path) -> None:
