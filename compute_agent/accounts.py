@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's own mirror of its provider tree in Placement: inventories, and who holds what.
+"""The agent's own mirror of its provider tree in Placement: inventories and allocations.
 
-What is believed of a consumer carries the moment at which it was true (the start of the read that
-showed it).  A read that began earlier than that changes nothing about the consumer.
+Each belief about a consumer carries the time at which it was true: the start of the read that showed it.  A read that
+began before that time does not change the belief.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from shared_scheduler.model import leaves
+from shared_scheduler.model.providers import Provider
 from shared_scheduler.protocol.messages import Allocations, Leaf
-from shared_scheduler.state import leaves
-from shared_scheduler.state.providers import Provider
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """``allocations`` are what a consumer held in Placement at ``true_at_s``."""
+    """The ``allocations`` that a consumer had in Placement at ``true_at_s``."""
 
     allocations: Allocations
     true_at_s: float
@@ -33,10 +33,10 @@ class Accounts:
         self.allocations_known = False
 
     def set_tree(self, providers: Iterable[Provider]) -> bool:
-        """Take a read tree; True if the set of providers changed.
+        """Take the result of a read of the tree.  Return whether the set of providers changed.
 
-        A provider whose content is the same keeps the generation it had: writing an allocation
-        moves the generation, and that alone is no news.
+        A provider with the same content keeps its old generation.  Each write of an allocation increases the
+        generation, and that alone is not published.
         """
         before = self.providers
         self.providers = {
@@ -66,7 +66,7 @@ class Accounts:
         self.beliefs[consumer] = Belief(allocations, true_at_s)
 
     def holds(self, consumer: str, allocations: Allocations, since_s: float) -> bool:
-        """Does the consumer hold exactly these amounts (among others), seen at ``since_s`` or later?"""
+        """Whether a read since ``since_s`` showed exactly these amounts for the consumer, perhaps among others."""
         belief = self.beliefs.get(consumer)
         if belief is None or belief.true_at_s < since_s:
             return False

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent's core wants done.  Edges carry these out, in order, without blocking the core."""
+"""The effects that the agent's core returns.  The edges carry them out in order and do not block the core.
+
+Each effect has a ``cause`` (``shared_scheduler/protocol/causes.py``): that of the event or message that
+led to it.  A sent message carries its own cause, which the receiver sees too.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import Claim, Leaf, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caused:
+    """An effect with a field for its cause."""
+
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Say it to every scheduler."""
+    """Send the message to every scheduler."""
 
     message: Message
+
+    @property
+    def cause(self) -> str:
+        return cause_of(self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Say it to the one scheduler with this address."""
+    """Send the message to the one scheduler with this address."""
 
     address: str
     message: Message
 
+    @property
+    def cause(self) -> str:
+        return cause_of(self.message)
+
 
 @dataclass(frozen=True, slots=True)
-class ReadTree:
+class ReadTree(Caused):
     """Read the node's providers with inventories, traits and aggregates.
 
     Answered by ``TreeRead`` or ``ReadFailed``.
@@ -36,7 +56,7 @@ class ReadTree:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAllocations:
+class ReadAllocations(Caused):
     """Read the consumers of these providers.  Answered by ``AllocationsRead`` or ``ReadFailed``."""
 
     node: str
@@ -45,31 +65,31 @@ class ReadAllocations:
 
 @dataclass(frozen=True, slots=True)
 class KeptClaim:
-    """An accepted claim as it is kept over restarts.  Its age starts again with each life."""
+    """An accepted claim as it is kept over restarts.  Its age starts again with each start of the agent."""
 
     claim: Claim
-    #: how the tracker counted the consumer when the claim was accepted (see claims.py)
+    #: how the tracker counted the consumer when the claim was accepted (see claim_ledger.py)
     known_as: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """The pending claims, all of them: what a restarted agent must know.  Replaces what was kept."""
+class Keep(Caused):
+    """Keep all pending claims of a node for the next start of the agent.  They replace those kept before."""
 
     node: str
     claims: tuple[KeptClaim, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KeepEpoch:
-    """The node goes on in this epoch: the next life must begin above it."""
+class KeepEpoch(Caused):
+    """Keep the epoch that the node has started, so that the next start of the agent uses a greater one."""
 
     node: str
     epoch: int
 
 
 class NoticeCode(StrEnum):
-    """What an operator may want to read in the log."""
+    """The kinds of notices that are written to the log."""
 
     READY = "ready"
     NOT_READY = "not_ready"
@@ -85,8 +105,8 @@ class NoticeCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """Something worth a log line."""
+class Notice(Caused):
+    """A fact for the log."""
 
     code: NoticeCode
     node: str

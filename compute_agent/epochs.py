@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaving an epoch of the past.
+"""Leaves an epoch that is older than the one that schedulers follow.
 
-A life of the agent takes an epoch greater than all before from its memory and the clock
-(service/state.py).  If the memory is lost and the clock was set back, schedulers follow a greater
-epoch and believe nothing that this life says.  One of them then asks for a resync of the epoch that it
-follows, and the agent goes on above it.
+At its start the agent chooses an epoch above all earlier ones, from its state directory and the clock
+(service/state_directory.py).  If the directory is lost and the clock was set back, schedulers follow a greater epoch
+and ignore the messages of this run.  One of them then asks for a resync of the epoch that it follows, and the agent
+starts a new epoch above it.
 
-==============================  =================================================================
-the epoch asked for             what follows
-==============================  =================================================================
-not above ours                  nothing: it is an ask for a replay or for a snapshot
-above ours                      a new epoch, a step above it, if the bucket has a token
-the same, but no token          nothing; the scheduler asks again after a later beat
-above ``EPOCH_ASKED_MAX``       refused and logged: no clock and no row of lives leads there
-==============================  =================================================================
+=========================  ==================================================================
+the epoch asked for        effect
+=========================  ==================================================================
+not above ours             none: the message asks for a replay or for a snapshot
+above ours                 a new epoch, a step above it, if the bucket has a token
+above ours, no token       none; the scheduler asks again after a later heartbeat
+above ``EPOCH_ASKED_MAX``  refused and logged: no clock and no number of restarts leads there
+=========================  ==================================================================
 
-The step is drawn, up to ``EPOCH_STEP_MAX``.  A life that loses its memory again may be told the same
-epoch, by a scheduler that did not hear of the life before; steps of one would lead it where that life
-was, and who follows that one would take its messages for news.
+The step is random, up to ``EPOCH_STEP_MAX``.  An agent that loses its directory again may be asked for the same epoch,
+by a scheduler that missed the run before.  With steps of one it would reach the epoch of that run, and schedulers that
+follow that run would apply its messages.
 
-So one forged ask costs a snapshot and moves the node no further than ``EPOCH_ASKED_MAX`` and a step,
-from where each new life adds one: the numbers do not run out.  Only a forged ask for one of the highest
-epochs *and* the loss of the state directory after it leave a node that old schedulers do not believe
-until they are restarted.  Where strangers may write to the message queue, signing is the answer.
+A forged resync therefore costs one snapshot and moves the node to ``EPOCH_ASKED_MAX`` plus one step at most.  Each
+later start adds one, so the numbers do not run out.  Schedulers ignore a node until they are restarted only after a
+forged resync of one of the highest epochs *and* the loss of the state directory.  Use signing if others can write to
+the message queue.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from __future__ import annotations
 from enum import Enum
 from random import Random
 
-from compute_agent.settings import EPOCH_ASKED_MAX, EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S
-from shared_scheduler.protocol.bucket import TokenBucket
+from compute_agent.agent_settings import EPOCH_ASKED_MAX, EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S
+from shared_scheduler.protocol.rate_limits import TokenBucket
 
 
 class Ask(Enum):
-    """What an ask for an epoch comes to."""
+    """How a resync of an epoch is handled."""
 
     USUAL = "usual"
     SURPASS = "surpass"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent's core is told.  Edges turn socket messages, HTTP answers and timers into these.
+"""The events of the agent's core.  The edges make them from socket messages, HTTP answers and timers.
 
-``AgentCore.step(event, now)`` takes one and returns the effects.  All times are seconds of one
-monotonic clock that the caller owns.  Everything here concerns the one node that the core speaks for.
+``AgentCore.step(event, now)`` takes one event and returns the effects.  All times are in seconds of one
+monotonic clock, which the caller owns.  Each event concerns the one node of the core.
+Each event has a ``cause`` (``shared_scheduler/protocol/causes.py``); the answer to a read has the cause of the read.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import Allocations, Leaf, Message
-from shared_scheduler.state.providers import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,55 +30,68 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class TrackerConnected:
-    """Something speaks for nova-compute from now on: ``mode`` is that of ``agent.mode``.
+    """A source of nova-compute's reports is connected; ``mode`` becomes the leaf ``agent.mode``.
 
-    What it reports first is complete; until then the node is not authoritative.
+    Its first report is complete.  Until then the agent is not authoritative for the node.
     """
 
     mode: str
+    cause: str = field(default="nova-compute connected", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerReported:
     """What the resource tracker holds: all of it (``complete``), or what changed.
 
-    ``leaves`` have the names of ``state/leaves.py`` without ``rp.`` and ``agent.``; a leaf or member
-    that is None is gone.  ``ready`` tells that nova-compute has audited the node since it started.
+    ``leaves`` have the names of ``model/leaves.py`` without ``rp.`` and ``agent.``; a leaf or member
+    that is None is gone.  ``ready``: whether nova-compute has audited the node since it started.
     """
 
     leaves: Mapping[str, Leaf]
     members: Mapping[str, Member | None] = field(default_factory=dict)
     complete: bool = False
     ready: bool = True
+    cause: str = field(default="nova-compute reported", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerLost:
-    """nova-compute is away (its socket closed, its service record is old) or dropped the node."""
+    """nova-compute does not report any more: its socket was closed or its service record is old."""
 
     why: str
+    cause: str = field(default="nova-compute lost", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimBegun:
-    """nova-compute begins to claim for this instance: if we know nothing of it, somebody else placed
-    it here."""
+    """nova-compute begins to claim for this instance.  If the agent does not know the instance, it was placed here
+    without a claim at the agent."""
 
     consumer: str
+
+    @property
+    def cause(self) -> str:
+        return f"nova-compute claims for {self.consumer}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRefused:
-    """nova-compute itself refused to claim for this instance; ``kind`` is the name of its method."""
+    """nova-compute refused to claim for this instance; ``kind`` is the name of its method."""
 
     consumer: str
     kind: str
     text: str
 
+    @property
+    def cause(self) -> str:
+        return f"nova-compute claims for {self.consumer}"
+
 
 @dataclass(frozen=True, slots=True)
 class TreeChanged:
-    """nova-compute wrote its provider tree: a hint to read it again."""
+    """nova-compute wrote its provider tree to Placement, so the agent should read it again."""
+
+    cause: str = field(default="nova-compute wrote the provider tree", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,7 @@ class TreeRead:
 
     providers: tuple[Provider, ...]
     started_at_s: float
+    cause: str = field(default="provider tree read", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +109,54 @@ class AllocationsRead:
 
     consumers: Mapping[str, Allocations]
     started_at_s: float
+    cause: str = field(default="allocations read", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFailed:
-    """A ``ReadTree`` (``what`` is "tree") or ``ReadAllocations`` ("allocations") has no answer."""
+    """A ``ReadTree`` (``what`` is "tree") or ``ReadAllocations`` ("allocations") failed."""
 
     what: str
     why: str
+    cause: str = field(default="read failed", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesArrived:
-    """Decoded messages of the state channel, oldest first, and when the first of them came in."""
+    """Decoded messages of the state channel, oldest first, and when the first of them arrived."""
 
     messages: tuple[Message, ...]
     arrived_at_s: float
 
+    @property
+    def cause(self) -> str:
+        """The cause of the first message.  The core uses the cause of each message while it handles that message."""
+        return cause_of(self.messages[0]) if self.messages else "no message"
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelChanged:
-    """The state channel was connected (again), or lost."""
+    """The state channel was connected (again) or lost."""
 
     connected: bool
+
+    @property
+    def cause(self) -> str:
+        return "channel connected" if self.connected else "channel lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed.  ``AgentCore.next_deadline_s()`` says when the core wants one."""
 
+    cause: str = field(default="tick", kw_only=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """A clean shutdown: say Goodbye, judge nothing more."""
+    """A clean shutdown: send Leave and judge no more claims."""
+
+    cause: str = field(default="agent is stopping", kw_only=True)
 
 
 Event = (

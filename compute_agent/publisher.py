@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent has told the schedulers, and what it still has to tell.
+"""What the agent has published to the schedulers, and what it still has to publish.
 
-Compares the state that is with the state that was handed to the ``MessagePipe`` last, and hands it
-the difference: the same report twice sends nothing.  Answers to resyncs and to Hellos are made here
-too.  Schedulers that want a snapshot wait for the token bucket together; if more than one waits when
-a token is there, one broadcast serves them all.  A claim that was decided on something old brings its
-scheduler a snapshot, unless it was sent one a moment ago: claims come in crowds, and a scheduler whose
-snapshot is lost asks for another.
+The publisher passes the whole state of the node to the ``MessagePipe``, which finds the changes: the same report
+twice sends nothing.  It also answers resyncs and Hellos.  All schedulers that want a snapshot wait for one token
+bucket.  If more than one is waiting when a token is available, one broadcast serves them all.  A claim that was decided
+on an old state makes the agent send its scheduler a snapshot, unless that scheduler was sent one within
+``SNAPSHOT_PAUSE_S``, because many such claims arrive at once, and a scheduler whose snapshot is lost asks for another.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
-from compute_agent.claims import Bounded
+from cachetools import FIFOCache
+
+from compute_agent.agent_settings import MAX_WAITING_SCHEDULERS
 from compute_agent.effects import Broadcast, Cast, Effect, Notice, NoticeCode
-from compute_agent.settings import MAX_WAITING_SCHEDULERS
-from shared_scheduler.protocol.bucket import TokenBucket
-from shared_scheduler.protocol.errors import UnsendableMessage
 from shared_scheduler.protocol.limits import AGENT_SNAPSHOTS_BURST, AGENT_SNAPSHOTS_PER_S
 from shared_scheduler.protocol.messages import (
     Claim,
@@ -32,20 +29,19 @@ from shared_scheduler.protocol.messages import (
     Want,
 )
 from shared_scheduler.protocol.pipe import MessagePipe
+from shared_scheduler.protocol.rate_limits import TokenBucket
 
-Value = TypeVar("Value")
+#: After a reconnection, a heartbeat is sent within this time.  It shows the schedulers whether they missed a message.
+RECONNECT_SPREAD_S = 1.0
 
-#: After the channel was away, the beat that shows what was missed comes within this time.
-RETURN_SPREAD_S = 1.0
-
-#: Who was sent a snapshot gets no further one within this time, unless it asks.
+#: A scheduler that was sent a snapshot gets no other one within this time, unless it asks for it.
 SNAPSHOT_PAUSE_S = 5.0
 
 
 class Publisher:
     """One node's side of the state channel.
 
-    ``open`` is False until there is something worth telling; nothing is published before.
+    Nothing is published until ``begin`` sets ``open``.
     """
 
     def __init__(
@@ -54,81 +50,59 @@ class Publisher:
         host: str,
         address: str,
         epoch: int,
-        beat_interval_s: float,
+        heartbeat_interval_s: float,
         rng: random.Random,
     ) -> None:
         self.open = False
-        self._beat_interval_s = beat_interval_s
+        self._heartbeat_interval_s = heartbeat_interval_s
         self._rng = rng
         self._host, self._address = host, address
-        self._epoch_begins(node, epoch)
+        self._set_epoch(node, epoch)
         self._bucket = TokenBucket(AGENT_SNAPSHOTS_PER_S, AGENT_SNAPSHOTS_BURST)
-        self._leaves: Mapping[str, Leaf] = {}
-        self._consumers: Mapping[str, Consumer] = {}
-        self._claims: Mapping[str, str] = {}
-        #: address -> when it may have its snapshot or its beat
+        #: address -> when its snapshot or its heartbeat may be sent
         self._want_snapshot: dict[str, float] = {}
-        self._want_beat: dict[str, float] = {}
+        self._want_heartbeat: dict[str, float] = {}
         self._everybody_wants = False
-        #: address -> when it was sent its last snapshot, and when everybody was
-        self._has_snapshot_s: Bounded[float] = Bounded(MAX_WAITING_SCHEDULERS)
+        #: address -> when its last snapshot was sent; below: when the last snapshot was broadcast
+        self._has_snapshot_s: FIFOCache[str, float] = FIFOCache(MAX_WAITING_SCHEDULERS)
         self._everybody_has_s = float("-inf")
         self._unsendable: set[str] = set()
 
-    def _epoch_begins(self, node: str, epoch: int) -> None:
+    def _set_epoch(self, node: str, epoch: int) -> None:
         self.pipe = MessagePipe(
-            node, self._host, epoch, self._rng, beat_interval_s=self._beat_interval_s
+            node, self._host, epoch, self._rng, heartbeat_interval_s=self._heartbeat_interval_s
         )
         self._hello = Hello(Role.AGENT, self._address, epoch, node, self._host)
 
-    # -- the state that is ------------------------------------------------------------------------
+    # -- the state of the node ---------------------------------------------------------------------
 
     def sync(
-        self, leaves: Mapping[str, Leaf], consumers: Mapping[str, Consumer], claims: Mapping[str, str]
+        self,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer],
+        claims: Mapping[str, str],
+        cause: str,
     ) -> list[Effect]:
-        """This is all that is true of the node now.  Notices name what cannot be sent."""
-        notices = [
-            *self._hand(self.pipe.set_leaf, self._leaves, leaves),
-            *self._hand(self.pipe.set_consumer, self._consumers, consumers),
-            *self._hand(self.pipe.set_claim, self._claims, claims),
-        ]
-        self._leaves, self._consumers, self._claims = dict(leaves), dict(consumers), dict(claims)
+        """Replace the state of the node.  The notices, which have ``cause``, name what cannot be sent."""
+        notices: list[Effect] = []
+        for error in self.pipe.replace(leaves, consumers, claims):
+            if error.where not in self._unsendable:
+                self._unsendable.add(error.where)
+                notices.append(Notice(NoticeCode.UNSENDABLE, self.pipe.node, {"why": str(error)}, cause=cause))
         return notices
 
-    def _hand(
-        self,
-        put: Callable[[str, Value | None], None],
-        before: Mapping[str, Value],
-        now_is: Mapping[str, Value],
-    ) -> Iterator[Effect]:
-        if now_is == before:
-            return
-        changed: dict[str, Value | None] = dict.fromkeys(before.keys() - now_is.keys())
-        for key, new in now_is.items():
-            old = before.get(key)
-            if old is not new and old != new:  # most are the same object
-                changed[key] = new
-        for key, value in changed.items():
-            try:
-                put(key, value)
-            except UnsendableMessage as error:
-                put(key, None)  # better unknown than old
-                if key not in self._unsendable:
-                    self._unsendable.add(key)
-                    yield Notice(NoticeCode.UNSENDABLE, self.pipe.node, {"why": str(error)})
-
-    # -- what schedulers ask ------------------------------------------------------------------------
+    # -- answers to schedulers ----------------------------------------------------------------------
 
     def answer(self, claim: Claim, verdict: Verdict, now: float) -> list[Effect]:
-        """A verdict with the news since what its scheduler had seen.
+        """Send a verdict, with the increments since the state on which the scheduler decided.
 
-        Before a refusal everything is flushed: the loser must not lose again for the same reason.
+        Before a refusal all changes are flushed, so that the scheduler is not refused again for the same reason.
         """
         flushed = self.pipe.flush(now) if self.open and not verdict.accepted else ()
         news = self.pipe.news(claim.seen_epoch, claim.seen_sequence)
-        if news is None and not self._had_snapshot(claim, now):
-            self._wants_snapshot(claim.scheduler, now)
-        told = Verdict(
+        if news is None and not self._had_snapshot_lately(claim, now):
+            self._plan_snapshot(claim.scheduler, now)
+        completed = Verdict(
             verdict.claim_id,
             verdict.node,
             verdict.epoch,
@@ -137,106 +111,101 @@ class Publisher:
             verdict.reflected_sequence,
             news or (),
         )
-        return [Cast(claim.scheduler, told), *map(Broadcast, flushed)]
+        return [Cast(claim.scheduler, completed), *map(Broadcast, flushed)]
 
     def resync(self, asked: Resync, now: float) -> list[Effect]:
-        """Replay from the ring, else have the scheduler wait for a snapshot."""
+        """Replay increments from the ring.  Plan a snapshot if the ring does not have them."""
         replay = self.pipe.since(asked.epoch, asked.after_sequence) if self.open else None
         if replay is None:
-            self._wants_snapshot(asked.scheduler, now)
+            self._plan_snapshot(asked.scheduler, now)
             return []
-        return [Cast(asked.scheduler, one) for one in replay or (self.pipe.beat(),)]
+        return [Cast(asked.scheduler, one) for one in replay or (self.pipe.heartbeat(),)]
 
-    def greeted(self, hello: Hello, now: float) -> None:
-        """A scheduler says Hello: answer at a random moment of its spread."""
+    def plan_answer(self, hello: Hello, now: float) -> None:
+        """Plan the answer to the Hello of a scheduler, at a random time within its spread."""
         at_s = now + self._rng.uniform(0, hello.spread_ms / 1000)
         if hello.want is Want.SNAPSHOT:
-            self._wants_snapshot(hello.sender, at_s)
-        elif hello.want is Want.BEAT and len(self._want_beat) < MAX_WAITING_SCHEDULERS:
-            self._want_beat[hello.sender] = at_s
+            self._plan_snapshot(hello.sender, at_s)
+        elif hello.want is Want.HEARTBEAT and len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:
+            self._want_heartbeat[hello.sender] = at_s
 
-    def returned(self, now: float) -> list[Effect]:
-        """The channel is there (again): say so, and soon show by a beat what may have been missed."""
-        self.pipe.beat_within(now, RETURN_SPREAD_S)
+    def on_connected(self, now: float) -> list[Effect]:
+        """The channel was connected: send Hello, and soon a heartbeat that shows whether messages were missed."""
+        self.pipe.heartbeat_within(now, RECONNECT_SPREAD_S)
         return [Broadcast(self._hello)]
 
-    def _had_snapshot(self, claim: Claim, now: float) -> bool:
-        """A moment ago, by itself or, if it has heard of us before, with everybody."""
-        sent_s = self._has_snapshot_s.recall(claim.scheduler)
+    def _had_snapshot_lately(self, claim: Claim, now: float) -> bool:
+        """Whether its scheduler was sent a snapshot lately: alone or, if it knew an epoch of the node, by broadcast."""
+        sent_s = self._has_snapshot_s.get(claim.scheduler)
         if claim.seen_epoch and now - self._everybody_has_s < SNAPSHOT_PAUSE_S:
             return True
         return sent_s is not None and now - sent_s < SNAPSHOT_PAUSE_S
 
-    def _wants_snapshot(self, address: str, at_s: float) -> None:
+    def _plan_snapshot(self, address: str, at_s: float) -> None:
         if address in self._want_snapshot or len(self._want_snapshot) < MAX_WAITING_SCHEDULERS:
             self._want_snapshot[address] = min(at_s, self._want_snapshot.get(address, at_s))
         else:
             self._everybody_wants = True
 
-    # -- what goes out ----------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------
 
     @property
     def next_sequence(self) -> int:
         return self.pipe.sequence + 1
 
     def begin_epoch(self, epoch: int) -> list[Effect]:
-        """Everything is untold: to be followed by ``sync``, and by ``begin`` as after a start.
+        """Start a new epoch, in which nothing is published yet.  Call ``sync`` and ``begin`` next, as after a start.
 
-        Who waits for a snapshot or for a beat is served by the one that ``begin`` broadcasts.
+        The snapshot that ``begin`` broadcasts also serves the schedulers that wait for a snapshot or a heartbeat.
         """
         self.open = False
-        self._epoch_begins(self.pipe.node, epoch)
-        self._leaves, self._consumers, self._claims = {}, {}, {}
+        self._set_epoch(self.pipe.node, epoch)
         return [Broadcast(self._hello)]
 
     def begin(self, now: float) -> list[Effect]:
-        """Open with one full picture for everybody."""
+        """Start publishing, with one snapshot for all schedulers."""
         self.open = True
         self._want_snapshot.clear()
-        self._want_beat.clear()
+        self._want_heartbeat.clear()
         self._everybody_wants = False
         self._everybody_has_s = now
-        _, picture = self.pipe.take_snapshot(now)
-        return [Broadcast(picture)]
-
-    def flush(self, now: float) -> list[Effect]:
-        """What has changed, without waiting for the pipe's interval."""
-        return [Broadcast(message) for message in self.pipe.flush(now)] if self.open else []
+        _, snapshot = self.pipe.take_snapshot(now)
+        return [Broadcast(snapshot)]
 
     def due(self, now: float) -> list[Effect]:
-        """Everything that is to be sent now."""
+        """Return everything that is to be sent at ``now``."""
         if not self.open:
             return []
         out: list[Effect] = [Broadcast(message) for message in self.pipe.poll(now)]
-        for address in [key for key, at_s in self._want_beat.items() if at_s <= now]:
-            del self._want_beat[address]
-            out.append(Cast(address, self.pipe.beat()))
+        for address in [key for key, at_s in self._want_heartbeat.items() if at_s <= now]:
+            del self._want_heartbeat[address]
+            out.append(Cast(address, self.pipe.heartbeat()))
         return out + self._snapshots(now)
 
     def next_deadline_s(self, now: float) -> float | None:
-        """When ``due`` has something, as far as is known; None while nothing is open."""
+        """When ``due`` has something to send, as far as is known; None while nothing is published."""
         if not self.open:
             return None
-        wanted = [self.pipe.next_deadline_s(), *self._want_beat.values()]
+        wanted = [self.pipe.next_deadline_s(), *self._want_heartbeat.values()]
         asked_s = min(self._want_snapshot.values(), default=None)
         if asked_s is not None or self._everybody_wants:
             wanted.append(max(asked_s or now, now + self._bucket.wait_s(now)))
         return min(wanted)
 
-    def goodbye(self, now: float) -> list[Effect]:
-        return [Broadcast(message) for message in self.pipe.say_goodbye(now)] if self.open else []
+    def leave(self, now: float) -> list[Effect]:
+        return [Broadcast(message) for message in self.pipe.leave(now)] if self.open else []
 
     def _snapshots(self, now: float) -> list[Effect]:
         addresses = [key for key, at_s in self._want_snapshot.items() if at_s <= now]
         everybody = self._everybody_wants or len(addresses) > 1
         if not (addresses or everybody) or not self._bucket.take(now):
             return []
-        flushed, picture = self.pipe.take_snapshot(now)
+        flushed, snapshot = self.pipe.take_snapshot(now)
         self._everybody_wants = False
         for address in addresses:
             del self._want_snapshot[address]
         if everybody:
             self._everybody_has_s = now
-            return [*map(Broadcast, flushed), Broadcast(picture)]
-        self._has_snapshot_s.remember(addresses[0], now)
-        return [*map(Broadcast, flushed), Cast(addresses[0], picture)]
+            return [*map(Broadcast, flushed), Broadcast(snapshot)]
+        self._has_snapshot_s[addresses[0]] = now
+        return [*map(Broadcast, flushed), Cast(addresses[0], snapshot)]

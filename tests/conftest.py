@@ -18,11 +18,19 @@ from oslo_service import backend  # noqa: E402
 # the first import of oslo.messaging would choose eventlet for everybody
 backend.init_backend(backend.BackendType(BACKEND))
 
+import signal  # noqa: E402
 from collections.abc import Generator  # noqa: E402
+from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+
+from tests.quick import is_left_out  # noqa: E402
+
+# A shell ignores SIGINT for what it starts in the background, and processes inherit that; the tests press Control-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a busy machine is no failure: nothing is judged by the time it takes
 settings.register_profile(
@@ -48,16 +56,19 @@ def pytest_runtest_makereport(
 SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")
 """About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
 
-LONG = ("test_under_eventlet", "test_novas_own", "test_simulator", "test_decisions", "test_planted_bugs")
+LONG = ("test_novas_own", "test_simulator", "test_decisions", "test_planted_bugs")
 """Files of minutes of computing: begun early, or the run ends with one worker at one of them."""
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """For several workers (``tools/test``): there are two clouds, and a file's tests share its fixtures.
 
     Before xdist's own hook, which reads these marks. What takes the longest comes first: the clouds.
     """
+    if config.getoption("quick"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
     items.sort(key=_turn)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
@@ -75,6 +86,19 @@ def _turn(item: pytest.Item) -> tuple[str, int]:
     if group.startswith("cloud"):
         return group, SECOND_CLOUD.index(file) if group == "cloud2" else 0
     return ("long", LONG.index(file)) if file in LONG else ("others", 0)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``tools/test --quick`` gives it."""
+    parser.addoption("--quick", action="store_true", help="leave out what needs Nova, Placement or minutes")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``--quick``, whole files, and folders whose fixtures need what is absent."""
+    file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    if config.getoption("quick") and file.suffix == ".py" and file.is_file() and is_left_out(file):
+        return True
+    return None
 
 
 def pytest_report_header(config: Any) -> str:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tool begins: with the Python that tools/install has prepared, with whoever reads its output, and with an
-ear for what ends it before its time."""
+"""How a tool starts: with the Python that tools/install has prepared. A signal, or the end of the reader of its output,
+ends it as Control-C does: what it started is stopped."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ VENVS = Path(os.environ.get("SHARED_SCHEDULER_VENVS", HERE.parent / ".venv"))
 
 
 def run(module: str) -> int:
-    """Call `main` of this module; returns the exit code. Whoever calls may have any Python, from 3.11 on."""
+    """Call `main` of this module; returns the exit code. The caller may be any Python from 3.11 on."""
     python = VENVS.absolute() / "nova" / "bin" / "python"
     if Path(sys.prefix) != python.parent.parent:
         if not python.exists():

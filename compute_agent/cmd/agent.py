@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``compute-agent --config-file nova.conf``: the agent beside one nova-compute.
 
-Takes the arguments of nova-compute.  A configuration that cannot work ends it with one line that says
-what to change; a broker, a Placement or a nova-compute that is away is waited for.
+Takes the arguments of nova-compute.  If the configuration cannot work, the command exits with one line that names the
+remedy.  It waits for a broker, a Placement or a nova-compute that does not answer.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ import sys
 from collections.abc import Sequence
 
 PROG = "compute-agent"
-#: Exit codes: the configuration cannot work; something that we did not foresee.
+#: Exit codes: the configuration cannot work; an unexpected error.
 EXIT_CONFIG = 1
 EXIT_UNEXPECTED = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until a signal; the exit code."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+    """Run until a signal.  Return the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the handler that reloads is installed
     try:
-        from compute_agent.sources.threading_backend import choose_threads
+        from shared_scheduler.novalib.threading_backend import choose_threads
 
         choose_threads()  # before anything else of Nova is imported
         from oslo_log import log
 
         from compute_agent.service.process import AgentProcess
-        from compute_agent.service.state import StateError
+        from compute_agent.service.state_directory import StateError
         from compute_agent.sources import nova_conf
-        from compute_agent.sources.placement import PlacementConfigError
+        from shared_scheduler.placement.reader import PlacementConfigError
         from shared_scheduler.protocol.errors import KeyringError
     except ImportError as error:
         return _refuse(

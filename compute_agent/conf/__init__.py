@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of ``[compute_agent]``, in the nova.conf that nova-compute and its agent share.
 
-Names end in the unit of their value.  Options marked mutable are taken over at SIGHUP.
+Names end in the unit of their value.  Mutable options are applied again on SIGHUP.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup(
     "compute_agent",
     title="Compute agent",
-    help="""
-Options of compute-agent, the process beside each nova-compute that tells all schedulers what the host
-has left and judges their claims. It reads host, transport_url, state_path and [placement] from the
-same nova.conf as nova-compute.
-""",
+    help=(
+        "Options of compute-agent, the process beside each nova-compute that publishes the state of the host to "
+        "all schedulers and judges their claims. It reads host, transport_url, state_path and [placement] from the "
+        "same nova.conf as nova-compute."
+    ),
 )
 
 TAP = [
     cfg.BoolOpt(
         "tap_enabled",
         default=False,
-        help="""
-Whether nova-compute lets its agent listen to its resource tracker. Read by nova-compute when it
-starts: after a change restart nova-compute, then the agent. While it is off, the agent polls
-nova-conductor (see ``source``), which is slower and blind to claims that nova-compute refuses.
-""",
+        help=(
+            "Whether nova-compute gives its agent access to its resource tracker. nova-compute reads this option when "
+            "it starts: after a change restart nova-compute, then the agent. Without the tap, the agent polls "
+            "nova-conductor (see ``source``), which is slower and does not show claims that nova-compute refuses."
+        ),
     ),
     cfg.BoolOpt(
         "embedded",
         default=False,
-        help="""
-Whether nova-compute runs its agent itself: no socket, and no compute-agent process beside it. For small
-sites; a restart of the agent is then one of nova-compute. Takes the place of ``tap_enabled``. Read by
-nova-compute when it starts, with all other options of the agent and its keys: SIGHUP does not reach them.
-""",
+        help=(
+            "Whether nova-compute runs its agent itself, without a socket and without a compute-agent process. A "
+            "restart of the agent is then a restart of nova-compute. Replaces ``tap_enabled``. nova-compute reads this "
+            "option, all other options of the agent and its keys when it starts; SIGHUP does not apply them again."
+        ),
     ),
     cfg.StrOpt(
         "tap_socket",
         default="",
-        help="""
-Path of the local socket on which nova-compute listens for its agent. Empty means
-``compute-agent/tap.sock`` under ``state_path``. Both processes need write access to the directory;
-the path may not be longer than 100 characters. Only one agent may be connected.
-""",
+        help=(
+            "Path of the local socket on which nova-compute listens for its agent. Empty means "
+            "``compute-agent/tap.sock`` under ``state_path``. Both processes need write access to the directory. The "
+            "path may have at most 100 characters. Only one agent may be connected."
+        ),
     ),
 ]
 
@@ -56,23 +56,21 @@ SOURCE = [
         "source",
         default="auto",
         choices=[
-            ("auto", "the tap; where there is none although nova-compute lives, nova-conductor"),
-            ("tap", "the tap only: without it claims are refused"),
-            ("conductor", "nova-conductor only: degraded, needs nothing in nova-compute"),
+            ("auto", "the tap; nova-conductor if nova-compute runs without the tap"),
+            ("tap", "only the tap; without it, claims are refused"),
+            ("conductor", "only nova-conductor; degraded, needs nothing in nova-compute"),
         ],
-        help="""
-Where the agent learns what nova-compute's resource tracker holds.
-""",
+        help="Where the agent reads the state of nova-compute's resource tracker.",
     ),
     cfg.IntOpt(
         "fallback_after_s",
         default=30,
         min=1,
         max=3600,
-        help="""
-With ``source = auto``: how long the tap may be away before the agent asks nova-conductor whether
-nova-compute lives without it, and reads through nova-conductor if so.
-""",
+        help=(
+            "With ``source = auto``: after the tap was not available for this time, the agent asks nova-conductor "
+            "whether nova-compute runs without it, and if so reads through nova-conductor."
+        ),
     ),
     cfg.FloatOpt(
         "conductor_poll_busy_s",
@@ -80,10 +78,10 @@ nova-compute lives without it, and reads through nova-conductor if so.
         min=0.2,
         max=600.0,
         mutable=True,
-        help="""
-Fallback mode: time between two reads of a node that has claims pending. A read is about five calls to
-nova-conductor.
-""",
+        help=(
+            "Without the tap: time between two reads of a node that has pending claims. A read is about five calls to "
+            "nova-conductor."
+        ),
     ),
     cfg.FloatOpt(
         "conductor_poll_idle_s",
@@ -91,23 +89,22 @@ nova-conductor.
         min=1.0,
         max=600.0,
         mutable=True,
-        help="""
-Fallback mode: time between two reads of a node without pending claims.
-""",
+        help="Without the tap: time between two reads of a node without pending claims.",
     ),
 ]
 
 TIMES = [
     cfg.FloatOpt(
-        "beat_interval_s",
+        "heartbeat_interval_s",
+        deprecated_name="beat_interval_s",
         default=15.0,
         min=1.0,
         max=60.0,
-        help="""
-Time between two beats, by which schedulers see that the agent lives and that they missed nothing. An
-agent is taken for silent after three missed beats. The schedulers assume the default: set it on all
-hosts or on none.
-""",
+        help=(
+            "Time between two heartbeats. A heartbeat tells schedulers that the agent is alive, and whether they "
+            "missed a message. An agent that misses three heartbeats counts as silent. The schedulers assume the "
+            "default: change this option on all hosts or on none."
+        ),
     ),
     cfg.FloatOpt(
         "placement_poll_s",
@@ -115,12 +112,13 @@ hosts or on none.
         min=5.0,
         max=86400.0,
         mutable=True,
-        help="""
-Time between two full reads of the node's providers and allocations in Placement, spread by a fifth to
-both sides. What passes nova-compute or a scheduler is seen at once, so is a changed host aggregate, and a
-doubtful "no valid host" makes the agent look: this only finds what others change directly in Placement.
-Each read is two calls, so 10,000 agents make 20,000 calls within this time.
-""",
+        help=(
+            "Time between two full reads of the node's providers and allocations in Placement, with a jitter of 20 per "
+            "cent. The agent gets changes by nova-compute and by schedulers at once, reads Placement when a host "
+            "aggregate changes, and when a scheduler checks a 'no valid host'. These reads only find changes that "
+            "others make directly in Placement. Each read is two calls, so 10,000 agents make 20,000 calls within this "
+            "time."
+        ),
     ),
     cfg.FloatOpt(
         "claim_check_after_s",
@@ -128,11 +126,11 @@ Each read is two calls, so 10,000 agents make 20,000 calls within this time.
         min=1.0,
         max=3600.0,
         mutable=True,
-        help="""
-Age at which a claim that nova-compute has not taken over is looked up in Placement, and time between
-two such looks. A claim whose allocation is not there ends. It must be longer than a scheduler takes
-to write an allocation.
-""",
+        help=(
+            "Age at which the agent reads Placement for a claim that nova-compute does not count yet, and time between "
+            "two such reads. A claim without an allocation ends. The value must be longer than a scheduler takes to "
+            "write an allocation."
+        ),
     ),
 ]
 
@@ -142,23 +140,25 @@ SIGNING = [
         default="off",
         mutable=True,
         choices=[
-            ("off", "messages are not signed, signatures are not looked at"),
-            ("warn", "messages are signed; what is not well signed is taken and counted"),
-            ("enforce", "messages are signed; what is not well signed is dropped"),
+            ("off", "messages are not signed, and signatures are not checked"),
+            ("warn", "messages are signed; messages without a valid signature are accepted and counted"),
+            ("enforce", "messages are signed; messages without a valid signature are dropped"),
         ],
-        help="""
-Whether messages between schedulers and agents are signed. The same on both sides; go from off to
-enforce by way of warn. With off, the broker's users and permissions are all that protects them.
-""",
+        help=(
+            "Whether messages between schedulers and agents are signed. Use the same value on both sides. To change "
+            "from off to enforce, use warn in between. With off, only the users and permissions of the broker protect "
+            "the messages."
+        ),
     ),
     cfg.StrOpt(
         "signing_keys_file",
         default="",
         mutable=True,
-        help="""
-File with the keys for ``signing``: lines of ``key-id:hex-secret``, the one that signs first. The same
-here and in ``[shared_scheduler]``; readable for the service only. Read again at SIGHUP.
-""",
+        help=(
+            "File with the keys for ``signing``, one ``key-id:hex-secret`` per line; the first key signs. The file "
+            "must be the same on all scheduler hosts and computes and readable for the service only. It is read again "
+            "on SIGHUP."
+        ),
     ),
 ]
 
@@ -166,11 +166,11 @@ STATE = [
     cfg.StrOpt(
         "state_path",
         default="",
-        help="""
-Directory in which the agent keeps its epoch and the claims it has accepted, so that a restart loses
-nothing. Empty means ``compute-agent`` under Nova's ``state_path``. Must survive reboots and belong to
-this host alone.
-""",
+        help=(
+            "Directory in which the agent keeps its epoch and the accepted claims, so that they survive a restart. "
+            "Empty means ``compute-agent`` under Nova's ``state_path``. The directory must survive reboots and must "
+            "not be shared by hosts."
+        ),
     ),
 ]
 
@@ -182,7 +182,7 @@ SOCKET_PATH_MAX_CHARS = 100
 
 
 def register_opts(conf: Any) -> None:
-    """Make ``conf.compute_agent`` known; harmless if it is already."""
+    """Register the options in ``conf.compute_agent``.  Idempotent."""
     conf.register_group(GROUP)
     conf.register_opts(AGENT_OPTS, group=GROUP)
 
@@ -199,7 +199,10 @@ def state_directory(conf: Any) -> str:
 
 
 def tap_socket_path(conf: Any) -> str:
-    """Where the tap listens.  Raises ``ValueError`` that says what to do if the path is too long."""
+    """Where the tap listens.
+
+    :raises ValueError: when the path is too long; the text says what to do
+    """
     chosen: str = conf.compute_agent.tap_socket
     path = chosen or os.path.join(conf.state_path, "compute-agent", "tap.sock")
     if len(path) > SOCKET_PATH_MAX_CHARS:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent of one nova-compute: a core for each of its nodes, one thread that steps them.
 
-Everything that happens goes through one inbox and is taken by one thread, so cores need no lock.  The
-threads around it (bus, tap, Placement, fallback) only put into the inbox and carry out.
+All events go through one inbox and are handled by one thread, so the cores need no lock.  The other threads (bus, tap,
+Placement, fallback) only put items into the inbox and carry out what the core asks for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from queue import Empty, Full, SimpleQueue
 from typing import Protocol
 
 from compute_agent import events as ev
+from compute_agent.agent_settings import AgentSettings
+from compute_agent.claim_ledger import TopologyFit
 from compute_agent.core import AgentCore
 from compute_agent.effects import (
     Broadcast,
@@ -28,13 +30,10 @@ from compute_agent.effects import (
     ReadAllocations,
     ReadTree,
 )
-from compute_agent.ledger import TopologyFit
-from compute_agent.service.channel import Channel
 from compute_agent.service.notices import NoticeLog
-from compute_agent.service.reading import Answer, PlacementThread
-from compute_agent.settings import Settings
-from compute_agent.sources.placement import PlacementReader
+from compute_agent.service.placement_thread import Answer, PlacementThread
 from compute_agent.tap import wire
+from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.messages import (
     Claim,
     Hello,
@@ -46,20 +45,21 @@ from shared_scheduler.protocol.messages import (
     Role,
     Verdict,
 )
-from shared_scheduler.transport.complaints import Complaints
+from shared_scheduler.transport.channel import Channel
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-#: Things that wait to be handled.  Messages of schedulers beyond this are dropped (they ask again),
-#: the tap's reader waits (nova-compute's side is bounded and never waits).
+#: Items that wait to be handled.  When there are more, messages of schedulers are dropped (they ask again) and the
+#: tap's reader waits (the queue in nova-compute is bounded and never waits).
 INBOX_MAX = 10_000
-#: Beyond it, what nova-compute's own threads say, which must not wait (``embedded.py``).
+#: Further items that only threads of nova-compute may add, because they must not wait (``embedded.py``).
 RESERVE_MAX = 1_000
-#: How long the tap's reader waits for room at a time.
-ROOM_S = 0.05
-#: How long a node rests whose tick failed: it is still due.
-MISTAKE_PAUSE_S = 0.1
-#: The longest sleep; bounds the harm of a deadline that was computed wrongly.
+#: The pause of the tap's reader while the inbox is full.
+INBOX_FULL_PAUSE_S = 0.05
+#: The pause after a tick that failed, because its node is still due.
+FAILED_TICK_PAUSE_S = 0.1
+#: The longest wait for an item; it bounds the effect of a wrong deadline.
 IDLE_MAX_S = 5.0
 
 
@@ -81,7 +81,7 @@ class FromTap:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Something to be done by the agent's thread (reload, stop)."""
+    """An action for the agent's thread (reload, stop)."""
 
     action: Callable[[], None]
 
@@ -90,7 +90,7 @@ Item = ForNode | FromTap | Do
 
 
 class State(Protocol):
-    """What an agent keeps for its next life: ``service.state.StateDirectory``."""
+    """The state that an agent keeps for its next start: ``service.state_directory.StateDirectory``."""
 
     def kept(self) -> Mapping[str, tuple[KeptClaim, ...]]: ...
     def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None: ...
@@ -100,7 +100,7 @@ class State(Protocol):
 
 
 class Agent:
-    """``run`` in one thread; everything else may be called from any."""
+    """Call ``run`` in one thread; the methods of the first section may be called from any thread."""
 
     def __init__(
         self,
@@ -110,15 +110,15 @@ class Agent:
         state: State,
         epoch: int,
         fit: TopologyFit,
-        settings: Settings,
+        settings: AgentSettings,
         rng: random.Random,
         mode: str = "tap",
     ) -> None:
-        """``mode``: what is published of how nova-compute is heard (``state.leaves``)."""
+        """``mode``: the leaf ``agent.mode`` while the tap is the source."""
         self.host = host
         self._mode = mode
         self.cores: dict[str, AgentCore] = {}
-        #: is anybody speaking for nova-compute through the tap?
+        #: when the tap was lost; None while it is connected
         self.tap_lost_at_s: float | None = time.monotonic()
         self._channel = channel
         self._state = state
@@ -128,12 +128,11 @@ class Agent:
         self._rng = rng
         self._inbox: SimpleQueue[Item] = SimpleQueue()
         self._notices = NoticeLog()
-        self._complaints = Complaints(LOG)
+        self._log = RateLimitedLog(LOG)
         self._dropped = 0  # messages of schedulers
         self._placement = PlacementThread(reader, self._placement_answered)
         self._connected = False
-        self._sources: dict[str, str] = {}  # node -> mode of whoever speaks for it
-        self._settling: list[Callable[[], None]] = []
+        self._sources: dict[str, str] = {}  # node -> mode of its source
         self._running = True
 
     # -- from other threads -------------------------------------------------------------------------
@@ -142,10 +141,11 @@ class Agent:
         self._inbox.put(item)
 
     def received(self, messages: Sequence[Message]) -> None:
-        """From the channel, oldest first."""
+        """Take messages of the channel, oldest first.  They are dropped when the inbox is full."""
         if self._inbox.qsize() >= INBOX_MAX:
             self._dropped += len(messages)
-            self._complaints.say("dropped", "", self._dropped, "dropped, too much waits to be handled")
+            line = "messages are dropped, %d so far: more than %d events wait to be handled"
+            self._log.write(logging.WARNING, "dropped", line, self._dropped, INBOX_MAX)
             return
         arrived_at_s = time.monotonic()
         for node, own in _by_node(messages).items():
@@ -154,31 +154,26 @@ class Agent:
     def channel_changed(self, connected: bool) -> None:
         self.put(Do(lambda: self._set_channel(connected)))
 
-    def heard(self, message: wire.TapMessage) -> None:
-        """From the tap's reader, which may wait."""
+    def take_from_tap(self, message: wire.TapMessage) -> None:
+        """Take a message from the tap's reader.  Waits while the inbox is full."""
         while self._inbox.qsize() >= INBOX_MAX:
-            time.sleep(ROOM_S)
+            time.sleep(INBOX_FULL_PAUSE_S)
         self.put(FromTap(message))
 
-    def told(self, message: wire.TapMessage) -> None:
-        """From a thread of nova-compute, which must not wait.
+    def offer_from_tap(self, message: wire.TapMessage) -> None:
+        """Take a message from a thread of nova-compute.  Does not wait.
 
-        :raises Full: too much waits; what was to be told is to be told again
+        :raises Full: when the inbox and its reserve are full; the caller sends the message again
         """
         if self._inbox.qsize() >= INBOX_MAX + RESERVE_MAX:
-            raise Full(f"no room: {INBOX_MAX + RESERVE_MAX} things wait to be handled")
+            raise Full(f"the inbox is full: {INBOX_MAX + RESERVE_MAX} items wait to be handled")
         self.put(FromTap(message))
 
     def tap_lost(self, why: str) -> None:
         self.put(FromTap(None, why))
 
-    def reconfigure(self, settings: Settings) -> None:
+    def reconfigure(self, settings: AgentSettings) -> None:
         self.put(Do(lambda: self._set_settings(settings)))
-
-    def when_settled(self, told: Callable[[], None]) -> None:
-        """Call ``told`` when everything put before is handled, what Placement is asked because of it
-        is answered, and schedulers were told."""
-        self.put(Do(lambda: self._settling.append(told)))
 
     def stop(self) -> None:
         """Safe to call from a signal handler."""
@@ -190,22 +185,23 @@ class Agent:
     # -- the agent's thread -------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until ``stop``; another agent may have the state then."""
+        """Run until ``stop``.  Then another agent may use the state directory."""
         self._placement.start()
         for node, kept in self._state.kept().items():
-            self._core(node, kept)
+            self._add_core(node, kept)
         self._channel.start(self.received, self.channel_changed)
         while self._running:
-            try:
-                self._handle(self._inbox.get(timeout=self._wait_s()))
-            except Empty:
-                self._tick()
-            if self._settling and self._is_settled():
-                self._tell_settled()
-        self._tell_settled()
+            self._handle_next()
         self._placement.stop()
         self._channel.close()
         self._state.close()
+
+    def _handle_next(self) -> None:
+        """Handle one item of the inbox, or wait until a core is due."""
+        try:
+            self._handle(self._inbox.get(timeout=self._wait_s()))
+        except Empty:
+            self._tick()
 
     def _wait_s(self) -> float:
         now = time.monotonic()
@@ -213,28 +209,19 @@ class Agent:
         soonest = min((at for at in deadlines if at is not None), default=now + IDLE_MAX_S)
         return min(max(soonest - now, 0.0), IDLE_MAX_S)
 
-    def _is_settled(self) -> bool:
-        now = time.monotonic()
-        return self._inbox.empty() and not any(core.asks(now) for core in self.cores.values())
-
-    def _tell_settled(self) -> None:
-        for core in self.cores.values():
-            self._carry_out(core.flush(time.monotonic()))
-        settling, self._settling = self._settling, []
-        for told in settling:
-            told()
-
     def _tick(self) -> None:
         now = time.monotonic()
         for node, core in list(self.cores.items()):
             deadline = core.next_deadline_s(now)
             is_due = deadline is not None and deadline <= now
             if is_due and not self._handle(ForNode(node, ev.Tick())):
-                time.sleep(MISTAKE_PAUSE_S)
+                time.sleep(FAILED_TICK_PAUSE_S)
 
     def _handle(self, item: Item) -> bool:
-        """False if that failed: one bad event must not end the agent, nor keep it from other nodes.
-        The next beat and read find what it left wrong."""
+        """Return False if handling the item failed, because one bad event must not end the agent or stop other nodes.
+
+        The next heartbeat and the next read correct the state.
+        """
         try:
             match item:
                 case ForNode(node="", event=event):
@@ -242,32 +229,32 @@ class Agent:
                 case ForNode(node=node, event=event):
                     self._for_node(node, event)
                 case FromTap(message=None, why=why):
-                    self._tap_is_lost(why)
+                    self._lose_tap(why)
                 case FromTap(message=message) if message is not None:
                     self._from_tap(message)
                 case Do(action=action):
                     action()
         except Exception:
-            LOG.exception("handling %s failed", _about(item))
+            LOG.exception("handling %s failed", _description_of(item))
             return False
         return True
 
     def _for_node(self, node: str, event: ev.Event) -> None:
         if isinstance(event, ev.TrackerReported) and node not in self.cores:
-            self._core(node, ())
+            self._add_core(node, ())
         if node in self.cores:
             self._step(node, event)
         elif isinstance(event, ev.MessagesArrived):
-            self._refuse_strangers(event.messages)
+            self._refuse_claims_of_unknown_node(event.messages)
 
-    def _refuse_strangers(self, messages: Iterable[Message]) -> None:
+    def _refuse_claims_of_unknown_node(self, messages: Iterable[Message]) -> None:
         for message in messages:
             if isinstance(message, Claim):
                 reason = Reason(RefusalCode.WRONG_NODE, {"host": self.host})
                 verdict = Verdict(message.claim_id, message.node, self._epoch, False, reason)
                 self._carry_out([Cast(message.scheduler, verdict)])
 
-    def _core(self, node: str, kept: Sequence[KeptClaim]) -> AgentCore:
+    def _add_core(self, node: str, kept: Sequence[KeptClaim]) -> AgentCore:
         core = AgentCore(
             node, self.host, self._channel.address, self._epoch, self._fit, self._settings,
             self._rng, time.monotonic(), kept,
@@ -284,24 +271,24 @@ class Agent:
     # -- sources ------------------------------------------------------------------------------------
 
     def source_changed(self, node: str, mode: str) -> None:
-        """Whoever speaks for the node is of another kind than before: it begins anew."""
+        """Tell the core that its source is of another kind than before."""
         if self._sources.get(node) != mode:
             self._sources[node] = mode
             self._step(node, ev.TrackerConnected(mode))
 
     def fallback_reported(self, node: str, report: ev.TrackerReported) -> None:
-        """A complete report through nova-conductor (agent's thread)."""
+        """Take a complete report that came through nova-conductor.  Call in the agent's thread."""
         if self.tap_lost_at_s is None:
-            return  # the tap came back meanwhile
+            return  # the tap is connected again
         if node not in self.cores:
-            self._core(node, ())
+            self._add_core(node, ())
         self.source_changed(node, "fallback")
         self._step(node, report)
 
     def fallback_lost(self, why: str) -> None:
-        """nova-compute is down, or nova-conductor cannot say (agent's thread)."""
+        """nova-compute is down, or nova-conductor does not answer.  Call in the agent's thread."""
         if self.tap_lost_at_s is not None:
-            self._nobody_speaks(why)
+            self._lose_trackers(why)
 
     def _from_tap(self, message: wire.TapMessage) -> None:
         match message:
@@ -309,12 +296,12 @@ class Agent:
                 self.tap_lost_at_s = None
             case wire.NodeReported(node=node, leaves=leaves, members=members, complete=complete):
                 if node not in self.cores:
-                    self._core(node, ())
+                    self._add_core(node, ())
                 if complete:
                     self.source_changed(node, self._mode)
                 self._step(node, ev.TrackerReported(leaves, members, complete, message.ready))
             case wire.NodeGone(node=node):
-                self._node_is_gone(node)
+                self._remove_node(node)
             case wire.TreeWritten(node=node):
                 self._for_node(node, ev.TreeChanged())
             case wire.ClaimEntered(consumer=consumer):
@@ -322,21 +309,21 @@ class Agent:
             case wire.ClaimFailed(consumer=consumer, kind=kind, text=text):
                 self._handle(ForNode("", ev.ClaimRefused(consumer, kind, text)))
 
-    def _tap_is_lost(self, why: str) -> None:
+    def _lose_tap(self, why: str) -> None:
         self.tap_lost_at_s = time.monotonic()
-        self._nobody_speaks(why)
+        self._lose_trackers(why)
 
-    def _nobody_speaks(self, why: str) -> None:
+    def _lose_trackers(self, why: str) -> None:
         for node in list(self._sources):
             del self._sources[node]
             if node in self.cores:
                 self._handle(ForNode(node, ev.TrackerLost(why)))
 
-    def _node_is_gone(self, node: str) -> None:
+    def _remove_node(self, node: str) -> None:
         self._sources.pop(node, None)
         if node in self.cores:
             self._step(node, ev.Stopping())
-            del self.cores[node]
+            self._keep_epoch(self.cores.pop(node).epoch + 1)  # if the node returns, its sequence starts again
             self._state.forget(node)
 
     # -- the process --------------------------------------------------------------------------------
@@ -346,7 +333,7 @@ class Agent:
         LOG.info("state channel %s", "connected" if connected else "lost, connecting again")
         self._handle(ForNode("", ev.ChannelChanged(connected)))
 
-    def _set_settings(self, settings: Settings) -> None:
+    def _set_settings(self, settings: AgentSettings) -> None:
         self._settings = settings
         now = time.monotonic()
         for node, core in list(self.cores.items()):
@@ -365,7 +352,7 @@ class Agent:
                 case Cast(address=address, message=message):
                     self._channel.cast(address, message)
                 case ReadTree() | ReadAllocations():
-                    self._placement.put(effect)
+                    self._placement.submit(effect)
                 case Keep(node=node, claims=claims):
                     self._keep(node, claims)
                 case KeepEpoch(epoch=epoch):
@@ -378,33 +365,33 @@ class Agent:
             self._state.keep(node, claims)
         except OSError as error:
             LOG.error(
-                "claims cannot be kept (%s): make room in [compute_agent] state_path. Until then a "
-                "restart of this agent finds them in Placement and in the tracker only", error,
+                "claims cannot be kept (%s): make room in [compute_agent] state_path. Until then, "
+                "after a restart, this agent knows them only from Placement and the tracker", error,
             )  # fmt: skip
 
     def _keep_epoch(self, epoch: int) -> None:
-        self._epoch = max(self._epoch, epoch)  # of nodes to come, and of answers for nobody's node
+        self._epoch = max(self._epoch, epoch)  # for nodes that are added later, and for refusals of unknown nodes
         try:
             self._state.keep_epoch(epoch)
         except OSError as error:
             LOG.error(
-                "the epoch cannot be kept (%s): make room in [compute_agent] state_path. Until then a "
-                "restart of this agent is asked for a greater one again", error,
+                "the epoch cannot be kept (%s): make room in [compute_agent] state_path. Until then, "
+                "after a restart, schedulers ask this agent for a greater one again", error,
             )  # fmt: skip
 
 
-def _about(item: Item) -> str:
+def _description_of(item: Item) -> str:
     match item:
         case ForNode(node=node, event=event):
             return f"{type(event).__name__} of node {node}"
         case FromTap(message=message):
             return f"the tap's {type(message).__name__}"
         case Do():
-            return "what another thread asked for"
+            return "an action of another thread"
 
 
 def _by_node(messages: Iterable[Message]) -> dict[str, list[Message]]:
-    """Messages for each node; those under "" are for all of them."""
+    """The messages of each node; those under "" are for all nodes."""
     found: dict[str, list[Message]] = {}
     for message in messages:
         if isinstance(message, Claim | Release | Resync):

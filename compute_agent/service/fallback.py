@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads through nova-conductor while there is no tap.
+"""Reads the state of nova-compute through nova-conductor while the tap is not connected.
 
-==========  ===================================================================  =========
+==========  ===================================================================  ===========================
 state       event                                                                next
-==========  ===================================================================  =========
+==========  ===================================================================  ===========================
 RESTING     the tap is away for ``after_s``, its record says up                  WATCHING
 WATCHING    nova-compute reported again since                                    READING
 WATCHING    its record says down                                                 RESTING
-READING     nova-compute is down                                                 RESTING: it is told
+READING     nova-compute is down                                                 RESTING: the agent is told
 READING     nova-conductor does not answer                                       READING: logged
-READING     nova-conductor has not answered ``FAILURES_MAX`` times               RESTING: it is told
+READING     nova-conductor has not answered ``FAILURES_MAX`` times               RESTING: the agent is told
 any         the tap is back                                                      RESTING
-==========  ===================================================================  =========
+==========  ===================================================================  ===========================
 
-A record is up for ``service_down_time`` after nova-compute died, and longer than ``after_s``.  So a
-record that is up proves nothing: only one that *moves* after the tap was lost does.  Times of the
-record are compared with one another only, so clocks of other machines do not matter.
+The service record stays up for ``service_down_time`` after nova-compute has died, which is longer than ``after_s``.  A
+record that is up therefore does not show that nova-compute runs; a record that *changes* after the tap was lost does.
+Times of the record are only compared with one another, so the clocks of other machines do not matter.
 
 ``after_s`` is 0 where ``[compute_agent] source`` is "conductor".
 """
@@ -35,16 +35,16 @@ from shared_scheduler.protocol.messages import Leaf
 
 LOG = logging.getLogger(__name__)
 
-#: How often it looks whether there is anything to do.
-LOOK_EVERY_S = 0.2
-#: Between two questions whether nova-compute is up, while nothing else is read.
+#: The interval at which the thread checks whether a read is due.
+CHECK_EVERY_S = 0.2
+#: The interval of reads of the service record while nothing else is read.
 PROBE_EVERY_S = 5.0
-#: A nova-conductor that does not answer so many times in a row means that nobody speaks.
+#: After so many failures in a row the agent has no source.
 FAILURES_MAX = 3
 
 
 class Record(Protocol):
-    """One node as nova-conductor gave it."""
+    """One node as nova-conductor returned it."""
 
     node: str
     leaves: dict[str, Leaf]
@@ -55,7 +55,7 @@ class Reader(Protocol):
     """``sources.conductor.ConductorReader``."""
 
     def seen_up(self) -> Hashable | None:
-        """Another value for each report of nova-compute; None while its record says down."""
+        """A value that changes with each report of nova-compute; None while its service record says down."""
 
     def nodes(self) -> Sequence[Record]: ...
 
@@ -70,7 +70,7 @@ class FallbackTimes:
 
 
 class Fallback:
-    """One thread that polls."""
+    """One thread that polls nova-conductor."""
 
     def __init__(self, agent: Agent, reader: Reader, times: FallbackTimes) -> None:
         self.times = times
@@ -91,14 +91,17 @@ class Fallback:
         self._stop.set()
 
     def _run(self) -> None:
-        while not self._stop.wait(LOOK_EVERY_S):
+        while not self._stop.wait(CHECK_EVERY_S):
             try:
                 self.turn(time.monotonic())
             except Exception as error:
                 self.failed(error)
 
     def turn(self, now: float) -> None:
-        """Do what is due at ``now``.  Raises whatever the reader raises."""
+        """Do what is due at ``now``.
+
+        :raises ConductorError: when nova-conductor cannot be read
+        """
         lost_at_s = self._agent.tap_lost_at_s
         if lost_at_s != self._lost_at_s:
             self._lost_at_s = lost_at_s
@@ -110,7 +113,7 @@ class Fallback:
             return
         if not self._reading:
             LOG.warning(
-                "there is no tap although nova-compute is up: reading through nova-conductor "
+                "the tap is not connected although nova-compute is up: reading through nova-conductor "
                 "(degraded). Set [compute_agent] tap_enabled and restart nova-compute"
             )
         self._reading = True
@@ -143,7 +146,7 @@ class Fallback:
         return self.times.busy_s if busy else self.times.idle_s
 
     def failed(self, error: Exception) -> None:
-        """A turn raised ``error``."""
+        """Count a turn that raised ``error``."""
         self._failures += 1
         self._next_s = time.monotonic() + PROBE_EVERY_S
         if self._failures == FAILURES_MAX:

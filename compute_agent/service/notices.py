@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices of the core as log lines."""
+"""Writes the notices of the core as log lines."""
 
 from __future__ import annotations
 
 import logging
-import time
 from typing import Final
 
 from compute_agent.effects import Notice, NoticeCode
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
-
-#: What repeats itself while something is down is logged this often.
-REPEAT_EVERY_S = 60.0
 
 _LINES: Final[dict[NoticeCode, tuple[int, str]]] = {
     NoticeCode.READY: (logging.INFO, "node %(node)s: ready, claims are judged (source: %(mode)s)"),
@@ -29,27 +26,27 @@ _LINES: Final[dict[NoticeCode, tuple[int, str]]] = {
     NoticeCode.TOPOLOGY_IN_DOUBT: (
         logging.WARNING,
         "node %(node)s: NUMA or PCI of pending claim %(claim_id)s does not fit beside what "
-        "nova-compute now reports; the claim stays and nova-compute decides",
+        "nova-compute now reports; the claim stays pending and nova-compute decides",
     ),
     NoticeCode.TREE_MISSING: (
         logging.WARNING,
-        "node %(node)s has no resource provider in Placement yet; nova-compute makes it when it starts",
+        "node %(node)s has no resource provider in Placement yet; nova-compute creates it when it starts",
     ),
     NoticeCode.READ_FAILED: (
         logging.WARNING,
         "node %(node)s: Placement does not answer: %(why)s. Check [placement] and the service; the "
-        "agent goes on with what it knows and asks again",
+        "agent uses what it read before and tries again",
     ),
-    NoticeCode.UNSENDABLE: (logging.ERROR, "node %(node)s: cannot be told to schedulers: %(why)s"),
+    NoticeCode.UNSENDABLE: (logging.ERROR, "node %(node)s: part of its state cannot be sent to schedulers: %(why)s"),
     NoticeCode.EPOCH_BEGUN: (
         logging.WARNING,
-        "node %(node)s: goes on in epoch %(epoch)s, for a scheduler follows epoch %(asked)s of an earlier "
-        "life. [compute_agent] state_path was lost and the clock was set back: check both",
+        "node %(node)s: continues in epoch %(epoch)s, because a scheduler follows epoch %(asked)s of an earlier "
+        "run. [compute_agent] state_path was lost and the clock was set back: check both",
     ),
     NoticeCode.EPOCH_REFUSED: (
         logging.ERROR,
-        "node %(node)s: a scheduler asks to surpass epoch %(asked)s, which no agent ever had: ignored. "
-        "Look for a stranger on the message queue (and set signing), then restart the scheduler",
+        "node %(node)s: a scheduler asks for an epoch above %(asked)s, which no agent can have had: ignored. "
+        "Check who else can write to the message queue, configure signing, then restart the scheduler",
     ),
 }
 _REPEATING: Final = frozenset(
@@ -63,20 +60,17 @@ _REPEATING: Final = frozenset(
 
 
 class NoticeLog:
-    """Writes notices; those that repeat themselves once a minute for each node."""
+    """Writes notices.  Those of a repeating kind are written at most once a minute for each node."""
 
     def __init__(self) -> None:
-        self._written_at_s: dict[tuple[NoticeCode, str], float] = {}
+        self._repeating = RateLimitedLog(LOG)
 
     def write(self, notice: Notice) -> None:
-        if notice.code in _REPEATING and not self._is_due(notice):
-            return
+        """Log one line."""
         level, line = _LINES[notice.code]
-        LOG.log(level, line, {"node": notice.node, "why": "", **notice.detail})
-
-    def _is_due(self, notice: Notice) -> bool:
-        key, now = (notice.code, notice.node), time.monotonic()
-        due = now - self._written_at_s.get(key, float("-inf")) >= REPEAT_EVERY_S
-        if due:
-            self._written_at_s[key] = now
-        return due
+        line += " [%(cause)s]"
+        detail = {"node": notice.node, "why": "", **notice.detail, "cause": notice.cause}
+        if notice.code in _REPEATING:
+            self._repeating.write(level, (notice.code, notice.node), line, detail)
+        else:
+            LOG.log(level, line, detail)

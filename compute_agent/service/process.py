@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts an agent together from configuration, and runs it until a signal ends it.
+"""Builds an agent from the configuration and runs it until a signal ends it.
 
 ==========  ===================================================================================
-SIGTERM     says goodbye to the schedulers and ends
+SIGTERM     sends Leave to the schedulers and ends
 SIGINT      the same
-SIGHUP      reads the configuration and the keys again; options marked mutable are taken over
+SIGHUP      reads the configuration and the keys again; mutable options are applied
 ==========  ===================================================================================
 """
 
@@ -17,39 +17,39 @@ import threading
 import time
 from typing import Any
 
+from compute_agent.agent_settings import AgentSettings
 from compute_agent.conf import state_directory, tap_socket_path
 from compute_agent.service.agent import Agent, Do
-from compute_agent.service.channel import Channel
 from compute_agent.service.fallback import Fallback, FallbackTimes
-from compute_agent.service.keys import load_keys
-from compute_agent.service.state import StateDirectory
-from compute_agent.settings import Settings
+from compute_agent.service.state_directory import StateDirectory
 from compute_agent.sources.conductor import ConductorReader
-from compute_agent.sources.nova_conf import check_files, tls_options
-from compute_agent.sources.placement import PlacementReader, adapter_from
+from compute_agent.sources.nova_conf import check_files
 from compute_agent.sources.tap_client import TapClient
-from compute_agent.sources.topology import NovaTopologyFit
+from shared_scheduler.novalib.topology import NovaTopologyFit
+from shared_scheduler.placement.reader import PlacementReader, adapter_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import CHANNEL_NAME
+from shared_scheduler.transport.channel import Channel
+from shared_scheduler.transport.keys import load_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
-from shared_scheduler.transport.urls import parse_transport_url
+from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
 
 LOG = logging.getLogger(__name__)
 
 
-def settings_from(conf: Any) -> Settings:
-    """The core's times as the options have them."""
+def settings_from(conf: Any) -> AgentSettings:
+    """The durations of the core from the options."""
     options = conf.compute_agent
-    return Settings(
-        beat_interval_s=options.beat_interval_s,
+    return AgentSettings(
+        heartbeat_interval_s=options.heartbeat_interval_s,
         placement_poll_s=options.placement_poll_s,
         claim_check_after_s=options.claim_check_after_s,
     )
 
 
 def fallback_times(conf: Any) -> FallbackTimes:
-    """The fallback's times as the options have them."""
+    """The durations of the fallback from the options."""
     options = conf.compute_agent
     return FallbackTimes(
         after_s=0 if options.source == "conductor" else options.fallback_after_s,
@@ -59,15 +59,18 @@ def fallback_times(conf: Any) -> FallbackTimes:
 
 
 class AgentProcess:
-    """Everything that one agent process has.
+    """The parts of one agent process.
 
-    Construction raises ``StateError``, ``PlacementConfigError``, ``TransportUrlError``,
-    ``KeyringError`` or ``ValueError`` where the configuration cannot work; each says what to change.
+    :raises StateError: when the state directory cannot be used, on construction
+    :raises PlacementConfigError: when ``[placement]`` cannot be used
+    :raises TransportUrlError: when ``transport_url`` cannot be used
+    :raises KeyringError: when the keys for signing cannot be used
+    :raises ValueError: when another value cannot be used
     """
 
     def __init__(self, conf: Any) -> None:
         self.conf = conf
-        url = parse_transport_url(conf.transport_url, tls_options(conf))
+        url = parse_transport_url(conf.transport_url, rabbit_options(conf))
         reader = PlacementReader(adapter_from(conf))
         path = tap_socket_path(conf)
         self.signer = Signer()
@@ -87,7 +90,7 @@ class AgentProcess:
         self.tap = (
             None
             if source == "conductor"
-            else TapClient(path, conf.host, self.agent.heard, self.agent.tap_lost)
+            else TapClient(path, conf.host, self.agent.take_from_tap, self.agent.tap_lost)
         )
         self.fallback = (
             None
@@ -96,7 +99,7 @@ class AgentProcess:
         )
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT."""
+        """Run until SIGTERM or SIGINT."""
         self._handle_signals()
         for part in (self.tap, self.fallback):
             if part is not None:
@@ -114,12 +117,12 @@ class AgentProcess:
             signal.signal(signal.SIGHUP, lambda *_: self.agent.put(Do(self._reload)))
 
     def _reload(self) -> None:
-        """In the agent's thread."""
+        """Read the configuration again, in the agent's thread."""
         try:
             check_files(self.conf)
             self.conf.mutate_config_files()
         except Exception as error:
-            LOG.error("nothing has changed: %s", error)
+            LOG.error("configuration not reloaded, nothing has changed: %s", error)
             return
         self._reload_keys()
         self.agent.reconfigure(settings_from(self.conf))
@@ -132,4 +135,4 @@ class AgentProcess:
             load_keys(self.conf, self.signer)
             LOG.info("signing is %s", self.signer.mode)
         except KeyringError as error:
-            LOG.error("signing stays %s, with the keys that it had: %s", self.signer.mode, error)
+            LOG.error("signing stays %s with the previous keys: %s", self.signer.mode, error)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fallback: what nova-compute's resource tracker holds, as the database knows it, by nova-conductor.
+"""The fallback's reads: the state of nova-compute's resource tracker from the database, through nova-conductor.
 
-The same nova.conf and broker account as nova-compute, no database password.  Slower than the tap and
-blind to refusals.  The record and the list of instances are two reads, and nova-compute writes the
-instance first: so an instance counts as a member only when the read before has seen it too, and its
-pending claim is counted one poll longer rather than one poll too short.
+The same nova.conf and broker account as nova-compute, no database password.  It is slower
+than the tap and does not see refusals.  The record and the list of instances are two reads, and nova-compute writes
+the instance first.  Therefore an instance counts as a member only if the previous read has shown it too: its pending
+claim is counted one poll too long rather than one poll too short.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from oslo_messaging import MessagingException
 from oslo_utils import timeutils
 
 from compute_agent.events import Member
-from compute_agent.sources.compute_node import numa_text, pools_of, scalar_leaves
-from compute_agent.sources.image_properties import InstanceImages
-from compute_agent.sources.topology import topology_leaves
+from compute_agent.sources.compute_node_leaves import numa_text, pools_of, scalar_leaves
+from shared_scheduler.novalib.image_properties import InstanceImages
+from shared_scheduler.novalib.topology import topology_leaves
 from shared_scheduler.protocol.messages import Leaf
 
-#: A migration in one of these still (or already) counts in the tracker of both its ends.
+#: A migration in any other status counts in the trackers of its source and its destination.
 _NOT_COUNTED = frozenset({"error", "failed", "cancelled", "queued", "preparing", "accepted"})
 
 
 class ConductorError(Exception):
-    """nova-conductor did not answer; says what to look at."""
+    """nova-conductor did not answer.  The message names the error."""
 
 
 @dataclass(slots=True)
 class NodeRecord:
-    """One node as the database knows it."""
+    """One node as the database has it."""
 
     node: str
     leaves: dict[str, Leaf]
@@ -68,7 +68,9 @@ class ConductorReader:
     def seen_up(self) -> datetime | None:
         """When nova-compute reported last; None if that is longer ago than ``service_down_time``.
 
-        By the clock of nova-conductor.  Raises ``ConductorError``.
+        By the clock of nova-conductor.
+
+        :raises ConductorError: when nova-conductor does not answer
         """
         self.connect()
         try:
@@ -85,7 +87,10 @@ class ConductorReader:
         return seen if abs(age_s) <= nova.conf.CONF.service_down_time else None
 
     def nodes(self) -> list[NodeRecord]:
-        """All nodes of the host.  Raises ``ConductorError``."""
+        """All nodes of the host.
+
+        :raises ConductorError: when nova-conductor does not answer
+        """
         self.connect()
         try:
             found = objects.ComputeNodeList.get_all_by_host(self._context, self._host)

@@ -10,13 +10,9 @@ import nova.conf
 import oslo_messaging
 from oslo_config import cfg
 from oslo_log import log
-from oslo_messaging import opts as messaging_opts
 
 from compute_agent import conf as agent_conf
-from shared_scheduler.transport.urls import TlsOptions
-
-#: Groups of oslo.messaging of which the agent reads something; None is [DEFAULT].
-_MESSAGING_GROUPS = (None, "oslo_messaging_rabbit")
+from shared_scheduler.transport.urls import register_messaging_options
 
 
 class ConfigError(Exception):
@@ -24,18 +20,18 @@ class ConfigError(Exception):
 
 
 def load(arguments: Sequence[str], prog: str, version: str) -> Any:
-    """Parse ``--config-file`` arguments as nova-compute does.  Raises ``ConfigError``.
+    """Parse ``--config-file`` arguments as nova-compute does.
 
-    Every option of ``[compute_agent]`` and those of Nova that the agent needs are looked at here, so
-    that a wrong value is told at start and not when it is first used.
+    Reads every option of ``[compute_agent]``, and those of Nova that the agent needs, so that a wrong value
+    is reported at start and not when it is first used.
+
+    :raises ConfigError: when a file or a value is not valid
     """
     conf = nova.conf.CONF
     log.register_options(conf)
     agent_conf.register_opts(conf)
     oslo_messaging.set_transport_defaults(control_exchange="nova")  # as Nova's own commands do
-    for group, opts in messaging_opts.list_opts():
-        if group in _MESSAGING_GROUPS:
-            conf.register_opts(opts, group=group)
+    register_messaging_options(conf)
     try:
         conf(list(arguments), project="nova", prog=prog, version=version)
         for opt in agent_conf.AGENT_OPTS:
@@ -49,10 +45,12 @@ def load(arguments: Sequence[str], prog: str, version: str) -> Any:
 
 
 def check_files(conf: Any) -> None:
-    """Whether the files can be taken over as they are now.  Raises ``ConfigError``.
+    """Check whether the configuration files can be applied as they are now.
 
-    ``mutate_config_files`` takes over what it cannot use as well, and every later look at that option
-    fails: so look first, into a configuration of its own.
+    ``mutate_config_files`` also applies invalid values, and every later read of such an option fails.  So the
+    files are read into a separate configuration first.
+
+    :raises ConfigError: when a file or a value is not valid
     """
     probe = cfg.ConfigOpts()
     agent_conf.register_opts(probe)
@@ -62,13 +60,3 @@ def check_files(conf: Any) -> None:
             getattr(probe.compute_agent, opt.dest)
     except (cfg.Error, ValueError) as error:
         raise ConfigError(f"nova.conf: {error}") from error
-
-
-def tls_options(conf: Any) -> TlsOptions | None:
-    """TLS to RabbitMQ as ``[oslo_messaging_rabbit]`` has it; None where it is off."""
-    rabbit = conf.oslo_messaging_rabbit
-    if not rabbit.ssl:
-        return None
-    return TlsOptions(
-        ca_file=rabbit.ssl_ca_file, cert_file=rabbit.ssl_cert_file, key_file=rabbit.ssl_key_file
-    )

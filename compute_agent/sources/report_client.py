@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova-compute's own client of Placement, for an agent that lives in its process."""
+"""Uses nova-compute's own client of Placement, for an agent that runs in its process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from openstack import exceptions as sdk_exceptions
 
-from compute_agent.sources.placement import MICROVERSION, PlacementError
+from shared_scheduler.placement.reader import MICROVERSION, PlacementError
 
 
 class ReportClientAdapter:
@@ -19,7 +19,7 @@ class ReportClientAdapter:
     def get(self, path: str, raise_exc: bool = False) -> Any:
         """The response, whatever its status.
 
-        :raises PlacementError: there is none
+        :raises PlacementError: when there is no response
         """
         try:
             return self._client.get(path, version=MICROVERSION)

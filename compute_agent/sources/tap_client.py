@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listens to the tap inside nova-compute, and connects again whenever it went away."""
+"""Reads the socket of the tap inside nova-compute, and reconnects when the connection is lost."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import contextlib
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable
 
 from compute_agent.tap.wire import FRAME_MAX_BYTES, Assembler, Busy, TapError, TapHello, TapMessage
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
 #: Between two attempts to connect: nova-compute's restart is noticed within this time.
 RETRY_S = 0.5
-#: How often the same complaint is repeated in the log.
-COMPLAIN_EVERY_S = 60.0
 
 
 class TapClient:
     """Calls ``heard`` for each message and ``lost`` when the connection ends, from one thread.
 
-    The tap of another nova-compute than that on ``host`` is left at once.
+    The connection is closed if the tap belongs to a nova-compute on another host than ``host``.
     """
 
     def __init__(
@@ -35,7 +33,7 @@ class TapClient:
         self._lost = lost
         self._stop = threading.Event()
         self._socket: socket.socket | None = None
-        self._complained_at_s: dict[str, float] = {}
+        self._log = RateLimitedLog(LOG)
         self._thread = threading.Thread(target=self._run, name="tap-client", daemon=True)
 
     def start(self) -> None:
@@ -54,7 +52,7 @@ class TapClient:
             try:
                 self._listen()
             except (OSError, TapError) as error:
-                self._complain(error)
+                self._log_error(error)
             except Exception:
                 LOG.exception("reading the tap failed")
             self._stop.wait(RETRY_S)
@@ -94,16 +92,11 @@ class TapClient:
                     f"{self._host}: give both the same nova.conf"
                 )
 
-    def _complain(self, error: Exception) -> None:
-        """Once a minute for each kind; an absent socket is ordinary while nova-compute is down."""
-        kind, now = type(error).__name__, time.monotonic()
-        if now - self._complained_at_s.get(kind, float("-inf")) < COMPLAIN_EVERY_S:
-            return
-        self._complained_at_s[kind] = now
+    def _log_error(self, error: Exception) -> None:
+        """Log an error.  An absent socket is logged as INFO, because it is normal while nova-compute is down."""
+        kind = type(error).__name__
         if isinstance(error, TapError):
-            LOG.error("tap: %s", error)
+            self._log.write(logging.ERROR, kind, "tap: %s", error)
         else:
-            LOG.info(
-                "no tap at %s yet (%s): waiting for nova-compute with [compute_agent] tap_enabled",
-                self.path, error,
-            )  # fmt: skip
+            line = "the tap cannot be reached at %s (%s): waiting for nova-compute with [compute_agent] tap_enabled"
+            self._log.write(logging.INFO, kind, line, self.path, error)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tap's end of the socket: one peer, one sending thread, one bounded queue.
 
-Whoever holds Nova's lock only appends to the queue.  The thread sends; a peer that does not read for
-``PEER_STUCK_S`` is dropped (it connects again and is told everything).  When the queue is full, all of
-it is thrown away and the peer is told everything instead: memory stays bounded and nothing is lost.
+A thread that holds Nova's lock only appends to the queue.  The sending thread sends.  A peer that does not read for
+``PEER_STUCK_S`` is disconnected; it connects again and gets complete reports.  When the queue is full, it is emptied
+and filled with complete reports: memory stays bounded and nothing is lost.
 
 =============  ===============================  ==================================================
 state          event                            next
 =============  ===============================  ==================================================
 NOT_BOUND      first message                    ALONE: the thread starts and binds the socket
 ALONE          a peer connects                  TELLING: hello, then a complete report a node
-ALONE          a message                        ALONE: dropped, the pictures know it
+ALONE          a message                        ALONE: dropped, because the snapshots contain it
 TELLING        a message                        TELLING: queued
 TELLING        the queue is full                TELLING: queue emptied, complete reports queued
-TELLING        another peer connects            TELLING: the other one is told that we are busy
+TELLING        another peer connects            TELLING: the other peer gets Busy
 TELLING        the peer closes, fails, sticks   ALONE
 =============  ===============================  ==================================================
 
@@ -38,20 +38,23 @@ LOG = logging.getLogger(__name__)
 
 #: Messages that wait for the thread.
 QUEUE_MAX_MESSAGES = 1024
-#: A peer that takes nothing for so long is dropped.
+#: A peer that does not read for so long is disconnected.
 PEER_STUCK_S = 5.0
-#: Between two attempts to bind the socket, and after a mistake of ours.
+#: The pause between two attempts to bind the socket, and after an unexpected error.
 RETRY_S = 5.0
 SOCKET_MODE = 0o660
 DIRECTORY_MODE = 0o750
 
 
 class TapChannel:
-    """``everything`` returns hello and a complete report of each node; called under our own lock."""
+    """A sink of the hooks.  ``everything`` returns hello and a complete report of each node; called with
+    ``lock`` held, when a peer connects and when the queue is full."""
+
+    needs_everything = False
 
     def __init__(self, path: str, everything: Callable[[], Sequence[TapMessage]]) -> None:
         self.path = path
-        #: held while pictures change and messages are queued, never while anything is sent
+        #: held while snapshots change and messages are queued, never while anything is sent
         self.lock = threading.RLock()
         self._everything = everything
         self._queue: deque[TapMessage] = deque()
@@ -73,7 +76,7 @@ class TapChannel:
         self._wake()
 
     def _start(self) -> None:
-        """The thread lives in the process that serves: one that was made before a fork is gone."""
+        """Start the thread in the process that serves.  One that was started before a fork does not exist there."""
         if self._thread_of_pid == os.getpid():
             return
         self._thread_of_pid = os.getpid()
@@ -84,7 +87,7 @@ class TapChannel:
         self._queue.extend(self._everything())
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # awake already
+        with contextlib.suppress(BlockingIOError):  # the thread is awake already
             self._wake_write.send(b"!")
 
     # -- the thread -------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ class TapChannel:
                 if not said:
                     LOG.error(
                         "compute-agent tap: cannot listen on %s: %s. Check [compute_agent] tap_socket "
-                        "and the rights of its directory; nova-compute is not affected.",
+                        "and the permissions of its directory; nova-compute is not affected.",
                         self.path, error,
                     )  # fmt: skip
                 said = True
@@ -148,13 +151,13 @@ class TapChannel:
         LOG.info("compute-agent tap: an agent is connected")
 
     def _hear(self, selector: selectors.BaseSelector) -> None:
-        """The agent says nothing; what can be read is its end."""
+        """Detect the end of the connection.  The agent sends nothing else."""
         try:
             gone = self._peer is not None and not self._peer.recv(64)
         except OSError:
             gone = True
         if gone:
-            LOG.info("compute-agent tap: the agent is gone")
+            LOG.info("compute-agent tap: the agent has disconnected")
             self._drop(selector)
 
     def _send(self, selector: selectors.BaseSelector) -> None:
@@ -166,7 +169,7 @@ class TapChannel:
             try:
                 send(self._peer, message)
             except OSError as error:
-                LOG.info("compute-agent tap: the agent is gone (%s)", error)
+                LOG.info("compute-agent tap: the agent has disconnected (%s)", error)
                 self._drop(selector)
 
     def _drop(self, selector: selectors.BaseSelector) -> None:
@@ -180,9 +183,9 @@ class TapChannel:
 
 
 def bind(path: str) -> socket.socket:
-    """Listen on ``path``; a socket file that nobody serves any more is replaced.
+    """Listen on ``path``.  A socket file on which no process listens is replaced.
 
-    Raises ``OSError``, in particular if somebody serves it.
+    :raises OSError: when it cannot be bound, in particular when another process serves it
     """
     os.makedirs(os.path.dirname(path), mode=DIRECTORY_MODE, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -201,7 +204,7 @@ def bind(path: str) -> socket.socket:
 
 
 def somebody_listens(path: str) -> bool:
-    """Connects to find out (not ``connect_ex``, which raises under eventlet)."""
+    """Whether a process listens on ``path``.  (``connect_ex`` is not used because it raises under eventlet.)"""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         try:
             probe.connect(path)
@@ -211,6 +214,9 @@ def somebody_listens(path: str) -> bool:
 
 
 def send(peer: socket.socket, message: TapMessage) -> None:
-    """One message, frame by frame.  Raises ``OSError`` (``TimeoutError`` if the peer is stuck)."""
+    """One message, frame by frame.
+
+    :raises OSError: when it cannot be sent; TimeoutError when the peer does not read
+    """
     for frame in frames(message):
         peer.send(frame)

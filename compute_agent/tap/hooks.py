@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks on one live ResourceTracker.
+"""Hooks on one live ResourceTracker: they read its state and pass the changes to a sink.
 
-Every hook calls what it hooks with the arguments as they came and returns or raises what that
-returned or raised.  What the hooks themselves do never raises: a mistake is logged once a minute at
-most, and the node is reported as not ready until a later reading succeeds.
+There are two sinks: the socket of an agent process (``channel.py``), and the agent inside nova-compute
+(``embedded.py``).  Each hook calls the original method with unchanged arguments, and returns or raises the same.
+Errors in the hooks themselves are never raised: they are logged at most once a minute, and the node is reported as not
+ready until a later reading succeeds.
 
 =================================  ======================================================  ==========
 hooked                             when it reads                                           Nova's lock
@@ -13,7 +14,7 @@ _update                            before the original: memory is right, Placeme
 update_available_resource          marks ``_update`` calls below it as audits              taken inside
 _update_to_placement               after success: is the provider tree a new one?          held
 _update_usage_from_instance        before: which image the instance has                    held
-_drop_move_claim                   after: membership changes once more there               held
+_drop_move_claim                   before and after: membership changes once more there    held
 pci_tracker.save                   after: PCI claims that go past ``_update``              held
 remove_node                        after: the node is gone                                 maybe
 *_claim                            before, and when they raise                             not held
@@ -26,18 +27,22 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from compute_agent.mistakes import Mistakes
-from compute_agent.sources.compute_node import FAILED_BUILDS
-from compute_agent.tap.channel import TapChannel
-from compute_agent.tap.picture import Picture, Reader, is_topology
-from compute_agent.tap.refusals import CLAIMS, instance_uuid, refused
-from compute_agent.tap.wire import ClaimEntered, NodeGone, TapHello, TapMessage, TreeWritten
+from compute_agent.events import Member
+from compute_agent.sources.compute_node_leaves import FAILED_BUILDS
+from compute_agent.tap.node_snapshot import NodeSnapshot, Reader, is_topology
+from compute_agent.tap.wire import ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
+#: All take (context, instance, ...).
+CLAIMS = ("instance_claim", "rebuild_claim", "resize_claim", "live_migration_claim")
+#: The text of a refusal is cut here.  It is only read by people.
+TEXT_MAX_CHARS = 500
 BUILDS = ("build_failed", "build_succeeded")
 METHODS = (
     "_update",
@@ -53,7 +58,7 @@ ATTRIBUTES = ("host", "compute_nodes", "stats", "tracked_migrations", "pci_track
 
 
 def missing_names(tracker: Any, pci_tracker_class: Any) -> list[str]:
-    """What the hooks need and this Nova does not have; empty when all is there."""
+    """The names that the hooks need and this Nova does not have; empty if it has all."""
     found = [name for name in METHODS if not callable(getattr(tracker, name, None))]
     found += [name for name in ATTRIBUTES if not hasattr(tracker, name)]
     if not callable(getattr(pci_tracker_class, "save", None)):
@@ -61,90 +66,120 @@ def missing_names(tracker: Any, pci_tracker_class: Any) -> list[str]:
     return found
 
 
-class Hooks:
-    """Installs itself on construction; ``pid`` tells agents which nova-compute speaks."""
+class Sink(Protocol):
+    """The receiver of the messages of the hooks."""
 
-    def __init__(self, tracker: Any, path: str, pid: int) -> None:
+    #: held while snapshots change and messages are put
+    lock: threading.RLock
+
+    @property
+    def needs_everything(self) -> bool:
+        """Whether the next report must be a complete one, as none has been received."""
+
+    def put(self, message: TapMessage) -> None:
+        """Take a message.  Called with ``lock`` held, by threads of nova-compute, which must not wait.
+
+        :raises Exception: when it cannot be taken; the next report of the node is then complete
+        """
+
+
+class Hooks:
+    """Reads one tracker for one sink.  ``install`` puts the hooks onto the tracker."""
+
+    def __init__(
+        self, tracker: Any, pid: int, sink_of: Callable[[Callable[[], Sequence[TapMessage]]], Sink]
+    ) -> None:
+        """``pid``: that of nova-compute; ``sink_of``: makes the sink, which may call the argument for all reports."""
         self._tracker = tracker
         self._pid = pid
         self._reader = Reader(tracker)
-        self._pictures: dict[str, Picture] = {}
+        self._snapshots: dict[str, NodeSnapshot] = {}
         self._node_of: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}
         self._audits = threading.local()
-        self._safely = Mistakes(LOG, "compute-agent tap").safely
+        self._log = RateLimitedLog(LOG)
         self._pci_hooked: Any = None
-        self.channel = TapChannel(path, self._everything)
-        self._install()
+        self.sink = sink_of(self.everything)
 
-    def _install(self) -> None:
-        self._hook("_update", before=self._updating)
-        self._hook("_update_to_placement", after=self._placement_written)
-        self._hook("_update_usage_from_instance", before=self._counting)
-        self._hook("_drop_move_claim", before=self._move_drops, after=self._move_dropped)
-        self._hook("remove_node", after=self._node_removed)
-        for name in BUILDS:
-            self._hook(name, after=self._build_ended)
-        for name in CLAIMS:
-            self._hook_claim(name)
-        self._hook_audit()
+    def install(self) -> None:
+        """Hook this one tracker."""
+        for name in METHODS:
+            setattr(self._tracker, name, self.hooked(name, getattr(self._tracker, name)))
+
+    def hooked(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``original``, which is the tracker's method ``name``, with its hooks."""
+        if name in CLAIMS:
+            entered, failed = self._claim_readings(name)
+            return self.wrapped(original, before=entered, failed=failed)
+        if name in BUILDS:
+            return self.wrapped(original, after=self._build_ended)
+        match name:
+            case "_update":
+                return self.wrapped(original, before=self._updating)
+            case "update_available_resource":
+                return self.wrapped(original, before=self._audit_begins, always=self._audit_ends)
+            case "_update_to_placement":
+                return self.wrapped(original, after=self._placement_written)
+            case "_update_usage_from_instance":
+                return self.wrapped(original, before=self._counting)
+            case "_drop_move_claim":
+                return self.wrapped(original, before=self._move_drops, after=self._move_dropped)
+            case "remove_node":
+                return self.wrapped(original, after=self._node_removed)
+        raise ValueError(f"{name} is not hooked")
 
     # -- wrapping -----------------------------------------------------------------------------------
 
-    def _hook(
+    def wrapped(
         self,
-        name: str,
+        original: Callable[..., Any],
         before: Callable[..., None] | None = None,
         after: Callable[..., None] | None = None,
-        owner: Any = None,
-    ) -> None:
-        owner = self._tracker if owner is None else owner
-        original = getattr(owner, name)
+        failed: Callable[..., None] | None = None,
+        always: Callable[..., None] | None = None,
+    ) -> Callable[..., Any]:
+        """``original`` with readings before and after it, which get its arguments.
+
+        ``after`` follows success, ``failed`` an error, which it gets first, and ``always`` both.
+        """
 
         @functools.wraps(original)
         def hooked(*args: Any, **kwargs: Any) -> Any:
-            if before is not None:
-                self._safely(before, *args, **kwargs)
-            result = original(*args, **kwargs)
-            if after is not None:
-                self._safely(after, *args, **kwargs)
+            self._safely(before, *args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except Exception as error:
+                self._safely(failed, error, *args, **kwargs)
+                raise
+            finally:
+                self._safely(always, *args, **kwargs)
+            self._safely(after, *args, **kwargs)
             return result
 
-        setattr(owner, name, hooked)
+        return hooked
 
-    def _hook_claim(self, name: str) -> None:
-        original = getattr(self._tracker, name)
-
-        @functools.wraps(original)
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            self._safely(self._claiming, name, args, kwargs)
-            try:
-                return original(*args, **kwargs)
-            except Exception as error:
-                self._safely(self._claim_failed, name, args, kwargs, error)
-                raise
-
-        setattr(self._tracker, name, hooked)
-
-    def _hook_audit(self) -> None:
-        original = self._tracker.update_available_resource
-
-        @functools.wraps(original)
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            self._audits.running = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._audits.running = False
-
-        self._tracker.update_available_resource = hooked
+    def _safely(self, reading: Callable[..., None] | None, *args: Any, **kwargs: Any) -> None:
+        """Call the reading; log what it raises."""
+        if reading is None:
+            return
+        try:
+            reading(*args, **kwargs)
+        except Exception:
+            line = "compute-agent tap: %s failed; nova-compute is not affected"
+            self._log.write(logging.ERROR, reading.__name__, line, reading.__name__, exc_info=True)
 
     # -- readings, under Nova's lock ----------------------------------------------------------------
+
+    def _audit_begins(self, *_args: Any, **_kwargs: Any) -> None:
+        self._audits.running = True
+
+    def _audit_ends(self, *_args: Any, **_kwargs: Any) -> None:
+        self._audits.running = False
 
     def _updating(self, _context: Any, compute_node: Any, *_args: Any, **_kwargs: Any) -> None:
         nodename = compute_node.hypervisor_hostname
         if nodename not in self._tracker.compute_nodes:
-            return  # the record is being moved from another host, the audit follows
+            return  # the record is being moved from another host; the audit follows
         self._hook_pci_tracker()
         self._read(nodename)
         self._reader.forget_gone()
@@ -165,24 +200,24 @@ class Hooks:
 
     def _read(self, nodename: str) -> None:
         compute_node = self._tracker.compute_nodes[nodename]
-        with self.channel.lock:
-            picture = self._picture(nodename, str(compute_node.uuid))
-            ready = picture.ready or getattr(self._audits, "running", False)
+        with self.sink.lock:
+            snapshot = self._snapshot(nodename, str(compute_node.uuid))
+            ready = snapshot.ready or getattr(self._audits, "running", False)
             try:
                 leaves, members = self._reader.leaves(nodename), self._reader.members(nodename)
             except Exception:
-                self._report(picture.update(picture.leaves, picture.members, False))
+                self._report(snapshot, snapshot.leaves, snapshot.members, False)
                 raise
-            self._report(picture.update(leaves, members, ready))
+            self._report(snapshot, leaves, members, ready)
 
     def _pci_saved(self, *_args: Any, **_kwargs: Any) -> None:
-        with self.channel.lock:
+        with self.sink.lock:
             for nodename, node in self._node_of.items():
                 if nodename in self._tracker.compute_nodes:
-                    picture = self._pictures[node]
-                    kept = {key: one for key, one in picture.leaves.items() if not is_topology(key)}
+                    snapshot = self._snapshots[node]
+                    kept = {key: one for key, one in snapshot.leaves.items() if not is_topology(key)}
                     leaves = kept | self._reader.topology(nodename)
-                    self._report(picture.update(leaves, picture.members, picture.ready))
+                    self._report(snapshot, leaves, snapshot.members, snapshot.ready)
 
     def _placement_written(
         self, _context: Any, compute_node: Any, *_args: Any, **_kwargs: Any
@@ -190,56 +225,82 @@ class Hooks:
         node = str(compute_node.uuid)
         digest = self._reader.tree_digest(node)
         if self._trees.get(node) != digest:
+            self._put(TreeWritten(node))
             self._trees[node] = digest
-            self._tell(TreeWritten(node))
 
     def _hook_pci_tracker(self) -> None:
-        """It is made during the first audit."""
+        """Hook the PCI tracker, which Nova creates during the first audit."""
         pci_tracker = self._tracker.pci_tracker
         if pci_tracker is not None and pci_tracker is not self._pci_hooked:
             self._pci_hooked = pci_tracker
-            self._hook("save", after=self._pci_saved, owner=pci_tracker)
+            pci_tracker.save = self.wrapped(pci_tracker.save, after=self._pci_saved)
 
     # -- readings without Nova's lock ---------------------------------------------------------------
 
-    def _claiming(self, kind: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._tell(ClaimEntered(instance_uuid(args, kwargs), kind))
+    def _claim_readings(self, kind: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        """The readings for the begin of a claim of this kind, and for its failure."""
 
-    def _claim_failed(
-        self, kind: str, args: Sequence[Any], kwargs: dict[str, Any], error: Exception
-    ) -> None:
-        self._tell(refused(kind, error, args, kwargs))
+        def claim_entered(*args: Any, **kwargs: Any) -> None:
+            self._put(ClaimEntered(instance_uuid(args, kwargs), kind))
+
+        def claim_failed(error: Exception, *args: Any, **kwargs: Any) -> None:
+            self._put(refused(kind, error, args, kwargs))
+
+        return claim_entered, claim_failed
 
     def _build_ended(self, nodename: str) -> None:
-        with self.channel.lock:
-            picture = self._pictures.get(self._node_of.get(nodename, ""))
-            if picture is not None:
+        with self.sink.lock:
+            snapshot = self._snapshots.get(self._node_of.get(nodename, ""))
+            if snapshot is not None:
                 failed = self._tracker.stats[nodename].get("failed_builds", 0)
-                leaves = picture.leaves | {FAILED_BUILDS: failed}
-                self._report(picture.update(leaves, picture.members, picture.ready))
+                leaves = snapshot.leaves | {FAILED_BUILDS: failed}
+                self._report(snapshot, leaves, snapshot.members, snapshot.ready)
 
     def _node_removed(self, nodename: str, *_args: Any, **_kwargs: Any) -> None:
-        with self.channel.lock:
+        with self.sink.lock:
             node = self._node_of.pop(nodename, None)
             if node is not None:
-                del self._pictures[node]
+                del self._snapshots[node]
                 self._trees.pop(node, None)
-                self.channel.put(NodeGone(node))
+                self.sink.put(NodeGone(node))
 
     # -- telling --------------------------------------------------------------------------------------
 
-    def _picture(self, nodename: str, node: str) -> Picture:
+    def _snapshot(self, nodename: str, node: str) -> NodeSnapshot:
         self._node_of[nodename] = node
-        return self._pictures.setdefault(node, Picture(node))
+        return self._snapshots.setdefault(node, NodeSnapshot(node))
 
-    def _report(self, changed: TapMessage | None) -> None:
-        if changed is not None:
-            self.channel.put(changed)
+    def _report(
+        self, snapshot: NodeSnapshot, leaves: dict[str, Leaf], members: dict[str, Member], ready: bool
+    ) -> None:
+        if self.sink.needs_everything:
+            snapshot.told = False
+        changed = snapshot.update(leaves, members, ready)
+        if changed is None:
+            return
+        try:
+            self.sink.put(changed)
+        except Exception:
+            snapshot.told = False
+            raise
 
-    def _tell(self, message: TapMessage) -> None:
-        with self.channel.lock:
-            self.channel.put(message)
+    def _put(self, message: TapMessage) -> None:
+        with self.sink.lock:
+            self.sink.put(message)
 
-    def _everything(self) -> list[TapMessage]:
+    def everything(self) -> list[TapMessage]:
+        """Hello, and a complete report of each node.  Call with the sink's lock held."""
         hello = TapHello(str(self._tracker.host), self._pid)
-        return [hello, *(picture.complete() for picture in self._pictures.values())]
+        return [hello, *(snapshot.complete() for snapshot in self._snapshots.values())]
+
+
+def refused(kind: str, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ClaimFailed:
+    """The message for a claim of this ``kind``, called with these arguments, that raised ``error``."""
+    text = f"{type(error).__name__}: {error}"[:TEXT_MAX_CHARS]
+    return ClaimFailed(instance_uuid(args, kwargs), kind, text)
+
+
+def instance_uuid(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The instance of a claim."""
+    instance = kwargs["instance"] if "instance" in kwargs else args[1]
+    return str(instance.uuid)

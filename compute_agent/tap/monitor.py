@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tap gets into an unpatched nova-compute: an entry point of ``nova.compute.monitors.cpu``.
+"""Loads the tap into an unpatched nova-compute, by an entry point of ``nova.compute.monitors.cpu``.
 
 stevedore imports and constructs every entry point of that group with the live ResourceTracker before
-Nova asks whether it is wanted (reference: nova/compute/monitors/__init__.py, stevedore/enabled.py).
-Nova then does not know our module, drops the object and logs an error line, which is replaced here
-by one that tells the truth.  The object lives on in the hooks.
+Nova checks whether it is enabled (reference: nova/compute/monitors/__init__.py, stevedore/enabled.py).
+Nova then does not find the module in its options, drops the object and logs an error, which a filter removes here.
+The hooks keep the object alive.
 
-Being installed therefore means being constructed: nothing is done unless
+An installed tap is therefore always constructed.  It does nothing unless
 ``[compute_agent] tap_enabled`` is set in the nova.conf of that nova-compute.
 """
 
@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from typing import Any
 
 import nova.conf
 from nova.pci import manager as pci_manager
 
 from compute_agent.conf import register_opts, tap_socket_path
-from compute_agent.tap.embedding import embed
+from compute_agent.tap.channel import TapChannel
+from compute_agent.tap.embedded import embed
 from compute_agent.tap.hooks import Hooks, missing_names
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ ENTRY_POINT = "compute_agent_tap"
 
 
 class _HideComplaint(logging.Filter):
-    """Drops stevedore's "Could not load 'compute_agent_tap'": it was loaded, and that is all we need."""
+    """Drops stevedore's "Could not load 'compute_agent_tap'": it was loaded."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         args = record.args
@@ -40,7 +42,7 @@ logging.getLogger("stevedore.extension").addFilter(_HideComplaint())
 
 
 class ResourceTrackerTap:
-    """Constructed by Nova with its ResourceTracker.  Never raises."""
+    """The tap, which Nova constructs with its ResourceTracker.  Construction never raises."""
 
     def __init__(self, resource_tracker: Any) -> None:
         self.hooks: Hooks | None = None
@@ -72,5 +74,6 @@ class ResourceTrackerTap:
 
     def _listen(self, resource_tracker: Any, conf: Any) -> None:
         path = tap_socket_path(conf)
-        self.hooks = Hooks(resource_tracker, path, os.getpid())
+        self.hooks = Hooks(resource_tracker, os.getpid(), partial(TapChannel, path))
+        self.hooks.install()
         LOG.info("compute-agent tap is on, agents may connect to %s", path)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tap inside nova-compute says to the agent beside it, and how it is put into bytes.
+"""The messages from the tap inside nova-compute to the agent beside it, and their encoding.
 
-The socket is a local one of kind SOCK_SEQPACKET: whole frames, in order, none lost.  A message is one
+The socket is a local one of type SOCK_SEQPACKET: it delivers whole frames, in order, without loss.  A message is one
 msgpack value ``[kind, body]`` in one or more frames::
 
     magic 2 bytes | version 1 byte | last frame? 1 byte | part of the message
 
-Both sides come from one package, so a version that differs means that nova-compute or the agent has
-not been restarted after an upgrade: it is refused with an error that says so.
+Both sides are in one package.  A different version means that nova-compute or the agent was not restarted after an
+upgrade; it is refused with an error that says so.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from shared_scheduler.protocol.messages import Leaf
 MAGIC: Final = b"ct"
 VERSION: Final = 1
 _HEADER: Final = struct.Struct(">2sBB")
-#: A frame is far below the kernel's default socket buffer (about 200 KiB).
+#: Far below the kernel's default socket buffer (about 200 KiB).
 FRAME_MAX_BYTES: Final = 32 * 1024
 #: A node with thousands of instances and providers stays below this.
 MESSAGE_MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class TapError(Exception):
-    """What came through the socket is not for us; says what it was and what to do."""
+    """A message of the socket cannot be used.  The error names the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class TapHello:
-    """First of all: which nova-compute speaks."""
+    """The first message: which nova-compute the tap belongs to."""
 
     host: str
     pid: int
@@ -63,7 +63,7 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class TreeWritten:
-    """nova-compute has brought the node's provider tree to Placement, and it is a new one."""
+    """nova-compute has written a changed provider tree of the node to Placement."""
 
     node: str
 
@@ -105,7 +105,7 @@ _NAMES: Final = {kind: name for name, kind in _KINDS.items()}
 
 
 def frames(message: TapMessage) -> Iterator[bytes]:
-    """The message in frames, each to be sent as one packet."""
+    """The frames of a message, each to be sent as one packet."""
     body = msgpack.packb([_NAMES[type(message)], _fields(message)])
     if len(body) > MESSAGE_MAX_BYTES:
         raise TapError(f"a tap message of {len(body)} bytes is over {MESSAGE_MAX_BYTES}")
@@ -116,16 +116,19 @@ def frames(message: TapMessage) -> Iterator[bytes]:
 
 
 class Assembler:
-    """Frames in, messages out."""
+    """Makes messages from frames."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
 
     def feed(self, frame: bytes) -> TapMessage | None:
-        """The message that this frame completes, if it does.  Raises ``TapError``."""
+        """Take a frame.  Return the message that it completes, or None.
+
+        :raises TapError: when the frame is not valid
+        """
         if len(frame) < _HEADER.size or frame[:2] != MAGIC:
-            raise TapError("this is no tap of ours: check [compute_agent] tap_socket")
+            raise TapError("the socket is not that of a tap: check [compute_agent] tap_socket")
         _, version, last = _HEADER.unpack_from(frame)
         if version != VERSION:
             raise TapError(

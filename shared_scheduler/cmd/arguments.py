@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument types that say what is wrong with a value."""
+"""Argument types that reject wrong values with a message for the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """A whole number within bounds."""
+    """An argument type for integers from ``least`` to ``most``."""
 
     def convert(text: str) -> int:
         try:
@@ -25,7 +25,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def number(least: float, most: float) -> Callable[[str], float]:
-    """A number within bounds; ``1%`` is 0.01."""
+    """An argument type for numbers from ``least`` to ``most``; ``1%`` is 0.01."""
 
     def convert(text: str) -> float:
         try:
@@ -40,7 +40,7 @@ def number(least: float, most: float) -> Callable[[str], float]:
 
 
 def new_file(text: str) -> str:
-    """A file that can be written in the end, after what may be hours."""
+    """An argument type for a file to write.  Checked at the start, because the command writes it when it ends."""
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a directory")
@@ -51,7 +51,7 @@ def new_file(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An argument that takes a number within bounds; ``unit`` stands for it in the help."""
+    """An argument that takes a number from ``least`` to ``most``; ``unit`` is its placeholder in the help."""
 
     flag: str
     least: float
@@ -59,10 +59,12 @@ class Number:
     unit: str
     help: str
     default: float = 0.0
+    #: name of the flag in earlier releases, still accepted
+    old_flag: str | None = None
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Make it known."""
+        """Add this argument to the parser."""
         parser.add_argument(
-            self.flag, type=number(self.least, self.most), default=self.default,
+            self.flag, *filter(None, [self.old_flag]), type=number(self.least, self.most), default=self.default,
             metavar=self.unit, help=self.help,
         )  # fmt: skip

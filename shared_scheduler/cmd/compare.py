@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the tables of the running schedulers, the agents, Placement and Nova's databases.
 
-Exits with 0 when all say the same, with 1 and a line for each difference otherwise, with 2 when it
-could not look.  In a cloud at work the sources are read one after the other, so a change between two
-reads shows as a difference: --wait looks again until there is none or the time is over.
+The exit code is 0 when all sources agree, 1 with one line per difference, and 2 when a source could
+not be read.  The sources are read one after the other, so in a busy cloud a change between two reads
+shows as a difference: --wait repeats the comparison until there is none or the time is over.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.arguments import number
-from shared_scheduler.service import admin, comparison, pictures
-from shared_scheduler.service.comparison import PLACEMENT, Picture
+from shared_scheduler.service import admin, comparison, source_views
+from shared_scheduler.service.comparison import PLACEMENT, SourceView
 
+#: groups of terms that ``--help`` defines
+TERMS = (terms.SOURCES,)
 PAUSE_S = 0.5
 SHOWN_MAX = 50
 
@@ -28,29 +31,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
         "--config-file", type=Path, action="append", required=True, metavar="PATH",
-        help="the schedulers' nova.conf; may be given several times",
+        help="nova.conf of the schedulers (may be repeated)",
     )  # fmt: skip
     parser.add_argument(
-        "--wait", type=number(0, 3600), default=0.0, metavar="SECONDS", help="look again for so long"
+        "--wait", type=number(0, 3600), default=0.0, metavar="SECONDS", help="repeat the comparison for this time"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, and look again, and print."""
-    from shared_scheduler.nova import backend
+    """Compare until the sources agree or ``--wait`` is over, and print the result.  Returns the exit code."""
+    from shared_scheduler.novalib import threading_backend
 
-    backend.choose_threads()
+    threading_backend.choose_threads()
     from oslo_config import cfg
 
-    from shared_scheduler.nova import truth
+    from shared_scheduler.nova import source_readers
     from shared_scheduler.placement.client import PlacementError
     from shared_scheduler.protocol.errors import KeyringError
-    from shared_scheduler.service.databases import DatabaseError
+    from shared_scheduler.sync.databases import DatabaseError
 
     try:
-        truth.configure(args.config_file)
-        report = _until_equal(truth.Truth(), truth.admin_socket_dir(), args)
+        source_readers.configure(args.config_file)
+        report = _until_equal(source_readers.Truth(), source_readers.admin_socket_dir(), args)
     except (cfg.Error, admin.AdminError, DatabaseError, PlacementError, KeyringError) as error:
         print(f"compare: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -58,40 +61,39 @@ def run(args: argparse.Namespace) -> int:
     return 1 if report["differences"] else 0
 
 
-def _until_equal(truth: Any, sockets: Path, args: argparse.Namespace) -> dict[str, Any]:
+def _until_equal(source_readers: Any, sockets: Path, args: argparse.Namespace) -> dict[str, Any]:
     until_s = time.monotonic() + args.wait
-    say = _quiet if args.format == "json" or not sys.stderr.isatty() else _say
+    report_progress = _ignore if args.format == "json" or not sys.stderr.isatty() else _print_progress
     while True:
-        report = _look(truth, sockets, say)
+        report = _compare_once(source_readers, sockets, report_progress)
         if not report["differences"] or time.monotonic() >= until_s:
             return report
         time.sleep(PAUSE_S)
 
 
-def _look(truth: Any, sockets: Path, say: Any) -> dict[str, Any]:
-    others, owners = truth.look(say)
-    say("asking the schedulers")
-    tables = table_pictures(sockets)
-    every = [*others, *tables]
-    [placement] = [picture for picture in others if picture.source == PLACEMENT]
+def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[[str], None]) -> dict[str, Any]:
+    others, owners = source_readers.read(report_progress)
+    report_progress("asking the schedulers")
+    every = [*others, *table_views(sockets)]
+    [placement] = [view for view in others if view.source == PLACEMENT]
     found = [
         *map(str, comparison.differences(every)),
         *comparison.overcommitted(placement),
         *comparison.orphans(placement, owners),
     ]
     return {
-        "sources": {picture.source: len(picture.nodes) for picture in every},
+        "sources": {view.source: len(view.nodes) for view in every},
         "differences": found,
     }
 
 
-def table_pictures(sockets: Path) -> list[Picture]:
-    """The tables of all schedulers that run on this machine.
+def table_views(sockets: Path) -> list[SourceView]:
+    """The table of each scheduler that runs on this machine, as a view to compare.
 
-    :raises AdminError: there is none
+    :raises AdminError: when no scheduler runs
     """
     return [
-        pictures.of_table(answer["scheduler"], answer["nodes"])
+        source_views.of_table(answer["scheduler"], answer["nodes"])
         for answer in admin.ask_all(sockets, "tables")
     ]
 
@@ -105,9 +107,9 @@ def _text(report: dict[str, Any]) -> str:
     return "\n".join([*lines, f"{len(found)} differences" if found else "no difference"])
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(f"compare: {line} ...", file=sys.stderr)
 
 
-def _quiet(_line: str) -> None:
-    """Programs want the answer alone."""
+def _ignore(_line: str) -> None:
+    """Print no progress: with --format json, or without a terminal."""

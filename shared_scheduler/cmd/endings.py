@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a command ends before its time: by a signal, or by what nobody foresaw."""
+"""Exit codes of a command that a signal or an unexpected error ends, and the handling of these signals."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-#: exit code after a mistake of ours: 1 says that something was found, which it was not
+#: exit code after an unexpected error; 1 is taken, because it means that the command found a problem
 UNFORESEEN = 2
-#: exit code after Ctrl-C, as shells have it: 128 and the number of the signal
+#: exit code after Control-C, by the convention of shells: 128 plus the number of the signal
 INTERRUPTED = 128 + signal.SIGINT
-#: what ends a command beside Ctrl-C: a time limit or a service manager, and a terminal that has gone
+#: signals that end a command besides SIGINT: from a time limit or service manager, and from a closed terminal
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let ``ENDING`` raise ``SystemExit``, once: a command puts away what it holds, as after Ctrl-C.
+    """Raise ``SystemExit`` on the first signal of ``ENDING``, so that a command cleans up as after Control-C.
 
-    What is ignored stays so (``nohup``).
+    Signals that are ignored stay ignored (``nohup``).
     """
-    heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _end) for number in heeded}
+    handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _end) for number in handled}
     try:
         yield
     finally:
@@ -32,6 +32,6 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    for one in ENDING:  # a time limit tells the whole process group too; what is put away is not disturbed
+    for one in ENDING:  # ``timeout`` signals the process group as well; a second signal must not interrupt the clean-up
         signal.signal(one, signal.SIG_IGN)
     raise SystemExit(128 + number)

@@ -1,31 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's screen: plain ANSI on a terminal, one line a second elsewhere."""
+"""The demo's live view: drawn in place by rich on a terminal, one line a second elsewhere."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from shared_scheduler.cmd import tables
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.report import endings_of, percentile, window_counters
 from shared_scheduler.sim.world import World
-from shared_scheduler.state.row import Freshness
+from shared_scheduler.table.row import Freshness
 
-#: decisions a second are counted over this much time
+if TYPE_CHECKING:  # importing rich takes longer than printing a help text
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+#: the decision rate is an average over this time
 RATE_OVER_S = 2.0
-#: decisions that percentiles are made of
+#: percentiles are those of this many newest decisions
 RECENT = 2_000
-#: lags are shown in these classes: up to so many messages
+#: nodes are counted by their lag in these classes: at most this many messages
 LAG_CLASSES = (0, 1, 2, 4, 8)
-BAR_WIDTH = 40
+BAR_WIDTH = 36
 STORY_LINES = 8
 WORST_NODES = 4
-
-HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
-CLEAR, HIDE_CURSOR, SHOW_CURSOR = "\x1b[2J", "\x1b[?25l", "\x1b[?25h"
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+#: columns of the names of figures
+NAME_WIDTH = 10
+FRESHNESS_COLUMNS = (Freshness.FRESH, Freshness.SUSPECT, Freshness.STALE, Freshness.PROVISIONAL)
+SCHEDULER_COLUMNS = ("scheduler", *(freshness.value for freshness in FRESHNESS_COLUMNS), "requests", "claims")
 
 
 class LiveView:
@@ -37,34 +43,26 @@ class LiveView:
         self._duration_s = duration_s
         self._out = out
         self._on = on
-        self._screen = on and out.isatty()
         self._answers: list[tuple[float, int]] = []  # virtual time, requests ended by then
-        self._told = 0
-        self._line_at_s = 1.0
-        if self._screen:
-            self._out.write(HIDE_CURSOR + CLEAR)
+        self._story_lines_written = 0
+        self._next_line_at_s = 1.0
+        self._screen = screen_on(out) if on else None
 
     def show(self) -> None:
-        """Draw what is now."""
+        """Draw the present state, or write a line when a second of virtual time is over."""
         if not self._on:
             return
         self._answers.append((self._world.now, len(self._world.latencies_s)))
-        if self._screen:
-            body = "".join(f"{line}{CLEAR_LINE}\n" for line in self._lines())
-            self._out.write(HOME + body + CLEAR_BELOW)
-        elif self._world.now >= self._line_at_s:
-            self._line_at_s += 1.0
-            self._out.write(f"{self._one_line()}\n")
-            for text in self._exhibition.story[self._told :]:
-                self._out.write(f"  {text}\n")
-            self._told = len(self._exhibition.story)
-        self._out.flush()
+        if self._screen is not None:
+            self._screen.draw(list(self._blocks()))
+        elif self._world.now >= self._next_line_at_s:
+            self._next_line_at_s += 1.0
+            self._write_lines()
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
-        if self._screen:
-            self._out.write(SHOW_CURSOR + "\n")
-        self._out.flush()
+        """Leave the last frame on the terminal, and the cursor visible below it."""
+        if self._screen is not None:
+            self._screen.close()
 
     # -- figures
 
@@ -75,6 +73,24 @@ class LiveView:
         span_s = now - past[0][0]
         return (count - past[0][1]) / span_s if span_s else 0.0
 
+    def _times(self) -> tuple[str, str]:
+        steps = self._world.all_step_s()[-RECENT:]
+        answers = self._world.latencies_s[-RECENT:]
+        return (
+            f"in memory p50 {1000 * percentile(steps, 0.5):.2f} ms p99 {1000 * percentile(steps, 0.99):.2f} ms",
+            f"answered p50 {1000 * percentile(answers, 0.5):.0f} ms p99 {1000 * percentile(answers, 0.99):.0f} ms",
+        )
+
+    # -- lines, without a terminal
+
+    def _write_lines(self) -> None:
+        if self._world.is_open:
+            self._out.write(f"{self._one_line()}\n")
+        for text in self._exhibition.story[self._story_lines_written :]:
+            self._out.write(f"  {text}\n")
+        self._story_lines_written = len(self._exhibition.story)
+        self._out.flush()
+
     def _one_line(self) -> str:
         world, endings = self._world, endings_of(self._world)
         rows: Counter[Freshness] = Counter()
@@ -83,7 +99,7 @@ class LiveView:
         lags = world.lags()
         refused = endings[ClaimState.REFUSED.value]
         return (
-            f"{world.now:5.1f} s  {self._rate():6.1f} decisions/s  {self._times()}  "
+            f"{world.now:5.1f} s  {self._rate():6.1f} decisions/s  {', '.join(self._times())}  "
             f"claims {sum(endings.values())} refused {refused}  "
             f"rows fresh {rows[Freshness.FRESH]} suspect {rows[Freshness.SUSPECT]} "
             f"stale {rows[Freshness.STALE]} provisional {rows[Freshness.PROVISIONAL]}  "
@@ -91,81 +107,136 @@ class LiveView:
             f"resyncs {window_counters(world).get('resyncs_asked', 0)}"
         )
 
-    def _times(self) -> str:
-        steps = self._world.all_step_s()[-RECENT:]
-        answers = self._world.latencies_s[-RECENT:]
-        return (
-            f"in memory p50 {1000 * percentile(steps, 0.5):.2f} ms"
-            f" p99 {1000 * percentile(steps, 0.99):.2f} ms,"
-            f" answered p50 {1000 * percentile(answers, 0.5):.0f} ms"
-            f" p99 {1000 * percentile(answers, 0.99):.0f} ms"
+    # -- blocks of the frame, with a terminal
+
+    def _blocks(self) -> Iterator[RenderableType]:
+        yield self._title()
+        yield self._figures()
+        yield self._schedulers()
+        yield self._story()
+        yield self._lags()
+
+    def _title(self) -> Text:
+        world, at_s = self._world, min(self._world.now, self._duration_s)
+        return line(
+            ("shared-scheduler demo", "bold"),
+            f"   {at_s:4.1f} of {self._duration_s:.0f} s",
+            f"   {world.sizes.schedulers} schedulers, {len(world.nodes)} nodes, seed {world.seed}",
         )
 
-    # -- the screen
+    def _figures(self) -> Table:
+        from rich.columns import Columns
+        from rich.table import Table
 
-    def _lines(self) -> Iterator[str]:
-        world = self._world
-        yield (
-            f"{BOLD}shared-scheduler demo{PLAIN}   {world.now:4.1f} of {self._duration_s:.0f} s"
-            f"   {world.sizes.schedulers} schedulers, {len(world.nodes)} nodes, seed {world.seed}"
-        )
-        yield ""
-        yield f"{BOLD}decisions{PLAIN}   {self._rate():6.1f}/s   {self._times()}"
-        yield from self._claims()
-        yield ""
-        yield from self._rows()
-        yield ""
-        yield from self._lags()
-        yield ""
-        yield f"{BOLD}what happens{PLAIN}"
-        story = self._exhibition.story[-STORY_LINES:]
-        yield from (f"  {text}" for text in story)
+        made = Table.grid(padding=(0, 2, 0, 0))
+        made.add_column(style="bold", width=NAME_WIDTH)
+        made.add_column()
+        for name, figures in self._named_figures().items():
+            made.add_row(name, Columns(figures, padding=(0, 2)))
+        return made
 
-    def _claims(self) -> Iterator[str]:
+    def _named_figures(self) -> dict[str, tuple[str, ...]]:
         world, endings = self._world, endings_of(self._world)
         total = sum(endings.values()) or 1
         refused = endings[ClaimState.REFUSED.value]
         failed = sum(n for name, n in world.counters.items() if name.startswith("failed_"))
-        yield (
-            f"{BOLD}claims{PLAIN}      {endings[ClaimState.CONFIRMED.value]} confirmed,"
-            f" {refused} refused ({100 * refused / total:.2f} %),"
-            f" {endings[ClaimState.TIMED_OUT.value]} without a verdict;"
-            f" requests: {world.counters['answered']} answered, {failed} failed"
-        )
         network, windows = world.network.counters, window_counters(world)
-        yield (
-            f"{BOLD}messages{PLAIN}    {network['deliveries']} ({network['lost']} lost on purpose),"
-            f" {windows.get('gaps', 0)} gaps found, {windows.get('resyncs_asked', 0)} resyncs,"
-            f" {windows.get('snapshots_applied', 0)} snapshots"
-        )
+        return {
+            "decisions": (f"{self._rate():.1f}/s", *self._times()),
+            "requests": (f"{world.counters['answered']} answered", f"{failed} failed"),
+            "claims": (
+                f"{endings[ClaimState.CONFIRMED.value]} confirmed",
+                f"{refused} refused ({100 * refused / total:.2f} %)",
+                f"{endings[ClaimState.TIMED_OUT.value]} without a verdict",
+            ),
+            "messages": (
+                f"{network['deliveries']} ({network['lost']} lost on purpose)",
+                f"{windows.get('gaps', 0)} gaps found",
+                f"{windows.get('resyncs_asked', 0)} resyncs",
+                f"{windows.get('snapshots_applied', 0)} snapshots",
+            ),
+        }
 
-    def _rows(self) -> Iterator[str]:
-        yield f"{BOLD}scheduler        fresh  suspect  stale  provisional  requests  claims{PLAIN}"
+    def _schedulers(self) -> Table:
         rows = self._exhibition.rows()
         by_number = self._world.schedulers
+        lines: list[list[str]] = []
         for number in range(self._world.sizes.schedulers):
             scheduler = by_number.get(number)
             if scheduler is None:
-                yield f"scheduler-{number}      dead"
+                lines.append([f"scheduler-{number}", "dead", *[""] * (len(SCHEDULER_COLUMNS) - 2)])
                 continue
-            counts, core = rows[scheduler.name], scheduler.core
-            yield (
-                f"{scheduler.name:15} {counts[Freshness.FRESH]:6d} {counts[Freshness.SUSPECT]:8d}"
-                f" {counts[Freshness.STALE]:6d} {counts[Freshness.PROVISIONAL]:12d}"
-                f" {len(core.requests):9d} {len(core.claims):7d}"
-            )
+            core = scheduler.core
+            counts = [rows[scheduler.name][freshness] for freshness in FRESHNESS_COLUMNS]
+            lines.append([scheduler.name, *map(str, (*counts, len(core.requests), len(core.claims)))])
+        made = tables.table(SCHEDULER_COLUMNS, lines, numbers=range(1, len(SCHEDULER_COLUMNS)))
+        made.columns[0].min_width = max(len(name) for name, *_ in lines)
+        return made
 
-    def _lags(self) -> Iterator[str]:
-        """Messages that schedulers have not applied, summed over the schedulers."""
+    def _story(self) -> RenderableType:
+        from rich.console import Group
+
+        story = self._exhibition.story[-STORY_LINES:]
+        return Group(line(("what happens", "bold")), *(line(f"  {text}") for text in story))
+
+    def _lags(self) -> RenderableType:
+        """Nodes by the number of messages that schedulers have not applied, summed over the schedulers."""
+        from rich.console import Group
+
         lags = self._world.lags()
-        yield f"{BOLD}lag of nodes{PLAIN} (messages not applied yet, all schedulers together)"
-        below = -1
+        lines = []
+        above = -1
         for most in (*LAG_CLASSES, None):
-            hit = [n for n, lag in lags.items() if lag > below and (most is None or lag <= most)]
-            name = f"more than {below}" if most is None else f"up to {most}"
-            bar = "#" * -(-len(hit) * BAR_WIDTH // len(lags))
-            yield f"  {name:13} {len(hit):5d} {bar}"
-            below = most if most is not None else below
+            nodes = sum(lag > above and (most is None or lag <= most) for lag in lags.values())
+            name = f"more than {above}" if most is None else f"up to {most}"
+            bar = "#" * -(-nodes * BAR_WIDTH // len(lags))
+            lines.append(line(f"  {name:13} {nodes:5d} {bar}"))
+            above = most if most is not None else above
         worst = sorted(lags, key=lambda node: (-lags[node], node))[:WORST_NODES]
         named = [f"{node} {lags[node]}" for node in worst if lags[node]]
-        yield f"  worst: {', '.join(named) or 'none'}"
+        head = line(("lag of nodes", "bold"), " (messages not applied yet, all schedulers together)")
+        return Group(head, *lines, line(f"  worst: {', '.join(named) or 'none'}"))
+
+
+class Screen:
+    """A terminal on which each frame replaces the one before; what does not fit is cut off."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._live = Live(
+            console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False,
+            vertical_overflow="crop",
+        )  # fmt: skip
+        self._live.start()
+
+    def draw(self, blocks: list[RenderableType]) -> None:
+        """Replace the frame; blank lines separate the blocks if the terminal has room for them."""
+        from rich.console import Group
+
+        needed = sum(len(self._console.render_lines(block, pad=False)) for block in blocks)
+        if needed + len(blocks) - 1 <= self._console.height:
+            blocks = [part for block in blocks for part in (block, "")][:-1]
+        self._live.update(Group(*blocks), refresh=True)
+
+    def close(self) -> None:
+        """Leave the last frame, whole, and make the cursor visible below it."""
+        self._live.stop()
+
+
+def screen_on(out: TextIO) -> Screen | None:
+    """The screen of a terminal; None if ``out`` is no terminal, or one that cannot move its cursor."""
+    if not out.isatty():
+        return None
+    from rich.console import Console
+
+    console = Console(file=out, force_terminal=True, force_interactive=True, highlight=False, markup=False, emoji=False)
+    return None if console.is_dumb_terminal else Screen(console)
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """A line that is cut off where the terminal ends; a pair is text and its style."""
+    from rich.text import Text
+
+    return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shared-scheduler-manage``: what operators and developers run by hand.
+"""``shared-scheduler-manage``: the commands for operators and developers.
 
-A sub-command is one module of this package, imported only when it is asked for (so that ``demo``
-needs nothing but Python).  It has
+Each sub-command is a module of this package.  It is imported when it is used, so that ``demo`` does not need
+Nova.  The module has
 
-* ``configure(parser)``: adds its arguments to an ``argparse.ArgumentParser``;
-* ``run(args) -> int``: does the work and returns the exit code.
+* ``configure(parser)``, which adds its arguments to an ``argparse.ArgumentParser``;
+* ``run(args) -> int``, which runs the command and returns the exit code;
+* ``TERMS``, if it prints terms of this project: the groups of ``terms`` that its ``--help`` defines.
 
 To add one, write the module and its line in ``COMMANDS``.
 """
@@ -19,29 +20,31 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import ModuleType
+from typing import Any
 
+from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals
 from shared_scheduler.cmd.reader import until_reader_leaves
 
-#: module of this package -> what it does, for ``--help``
+#: name of a module of this package -> its line in ``--help``
 COMMANDS: Mapping[str, str] = {
-    "demo": "schedulers and simulated nodes at work in this process, with a live view",
-    "status": "what the running schedulers of this machine know",
-    "why": "why a request ended as it did: what was tried, and what each host says to it",
-    "compare": "schedulers' tables, agents, Placement and Nova's databases: what differs",
-    "simulate": "a deterministic world with faults: reports figures and broken invariants",
+    "demo": "run schedulers and simulated nodes in this process, with a live view",
+    "status": "show the state of the running schedulers of this machine",
+    "why": "show why a request got its result, and which hosts would pass now",
+    "compare": "compare the schedulers' tables, agents, Placement and Nova's databases",
+    "simulate": "simulate a cloud with faults; report figures and violated invariants",
 }
 
 PROGRAM = "shared-scheduler-manage"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The console script.  Exit code 2 for wrong arguments and for what nobody foresaw, that of shells for
-    signals (``endings``, ``reader``), else the sub-command's own."""
+    """The console script.  Returns the exit code: 2 for wrong arguments and unexpected errors, 128 plus the number of
+    the signal after a signal (``endings``, ``reader``), otherwise that of the sub-command."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         with ended_by_signals():
-            return until_reader_leaves(partial(_carry_out, given))
+            return until_reader_leaves(partial(_run_command, given))
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
@@ -50,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UNFORESEEN
 
 
-def _carry_out(given: Sequence[str]) -> int:
+def _run_command(given: Sequence[str]) -> int:
     if not given or given[0] in ("-h", "--help"):
         print(overview())
         return 0 if given else 2
@@ -62,11 +65,23 @@ def _carry_out(given: Sequence[str]) -> int:
     return int(command.run(parser_of(name, command).parse_args(given[1:])))
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose help reports that nobody reads it; argparse ignores the error of a long text."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help.
+
+        :raises BrokenPipeError: when the reader has left
+        """
+        print(self.format_help(), end="", file=file or sys.stdout)
+
+
 def parser_of(name: str, command: ModuleType) -> argparse.ArgumentParser:
     """The parser of one sub-command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"{PROGRAM} {name}",
         description=command.__doc__,
+        epilog=terms.help_text(*getattr(command, "TERMS", ())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.configure(parser)
@@ -74,10 +89,10 @@ def parser_of(name: str, command: ModuleType) -> argparse.ArgumentParser:
 
 
 def overview() -> str:
-    """What there is."""
+    """The list of commands, for ``--help``."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {text}" for name, text in COMMANDS.items()]
-    return "\n".join([f"usage: {PROGRAM} COMMAND ...", "", *lines, "", f"{PROGRAM} COMMAND --help tells more."])
+    return "\n".join([f"usage: {PROGRAM} COMMAND ...", "", *lines, "", f"{PROGRAM} COMMAND --help describes it."])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever reads what a command prints may have had enough of it: ``| head``, a pager that was left."""
+"""Ends a command quietly when the reader of its output closes the pipe, for example ``| head`` or a pager."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import signal
 import sys
 from collections.abc import Callable
 
-#: what shells say of a command that a closed pipe has ended
+#: exit code of a command that SIGPIPE ends, by the convention of shells
 READER_LEFT = 128 + signal.SIGPIPE
 
 
 def until_reader_leaves(command: Callable[[], int]) -> int:
-    """Run a command to its exit code; quietly ended, with ``READER_LEFT``, once nobody reads its output.
+    """Run a command and return its exit code, or ``READER_LEFT`` if the reader of its output closed the pipe.
 
-    Any other broken pipe is an error as before.
+    :raises BrokenPipeError: when the broken pipe is another one than standard output
     """
     try:
         try:
             return command()
         finally:
-            sys.stdout.flush()  # here, and not while the interpreter ends, where nobody can catch it
+            sys.stdout.flush()  # now, because an error of the flush at interpreter exit cannot be caught
     except BrokenPipeError:
         if not _reader_left():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is still buffered
         return READER_LEFT
 
 
 def _reader_left() -> bool:
-    """Ask by writing: ``poll`` would tell, but eventlet takes it away.  Something is wrong in any case."""
+    """Test by a write, because eventlet removes ``select.poll``.  One more newline does no harm after an error."""
     try:
         os.write(sys.stdout.fileno(), b"\n")
     except BrokenPipeError:
         return True
-    except (io.UnsupportedOperation, ValueError):  # no file
+    except (io.UnsupportedOperation, ValueError):  # standard output is not a file
         return False
     return False

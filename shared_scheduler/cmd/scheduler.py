@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``shared-scheduler``: the service, with the command line of ``nova-scheduler``.
 
-Imports stand inside the function on purpose: the concurrency backend is chosen before any module
-that it would have to patch is loaded.
+Imports stand inside the function because the concurrency backend must be chosen before any module that it
+patches is imported.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import sys
 
 
 def main() -> int:
-    """Run until a signal ends it; the exit status is 0, or 78 when it could not start."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+    """Run the service until a signal ends it.  Returns the exit code: 0, or 78 if it could not start."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the service handles it
 
     from oslo_config import cfg
 
-    from shared_scheduler.nova import backend
+    from shared_scheduler.novalib import threading_backend
 
     try:
-        backend.choose()
+        threading_backend.choose()
     except (cfg.Error, ValueError) as error:
         print(f"shared-scheduler cannot start: {error}", file=sys.stderr)
         return 78  # EX_CONFIG

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running schedulers of this machine: the arguments that tell where they are, and asking them."""
+"""The running schedulers of this machine: the arguments that locate them, and requests to them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any
 from shared_scheduler.service import admin
 
 
-def add_to(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that locate the schedulers."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
-        "--config-file", type=Path, action="append", metavar="PATH", help="the schedulers' nova.conf"
+        "--config-file", type=Path, action="append", metavar="PATH", help="nova.conf of the schedulers"
     )
     where.add_argument(
-        "--socket-dir", type=Path, metavar="DIR", help="the schedulers' admin_socket_dir"
+        "--socket-dir", type=Path, metavar="DIR", help="admin_socket_dir of the schedulers"
     )
 
 
 def ask(
     args: argparse.Namespace, question: str, **fields: Any
 ) -> tuple[list[Any], list[admin.AdminError]]:
-    """The answers of all that run, and what is wrong with those that do not answer.
+    """Send one request to each running scheduler.  Returns the answers, and the errors of those that did not answer.
 
-    :raises AdminError: none runs, or the configuration does not tell where
+    :raises AdminError: when no scheduler runs, or the configuration names no socket directory
     """
     directory = args.socket_dir or _configured(args.config_file)
     return admin.ask_each(directory, question, **fields)
 
 
-def refuse(command: str, errors: Iterable[Exception]) -> int:
-    """One line each; the exit code."""
+def print_errors(command: str, errors: Iterable[Exception]) -> int:
+    """Print one line for each error.  Returns the exit code 2."""
     for error in errors:
         print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
     return 2
@@ -44,13 +44,13 @@ def refuse(command: str, errors: Iterable[Exception]) -> int:
 def _configured(config_files: Sequence[Path]) -> Path:
     from oslo_config import cfg
 
-    from shared_scheduler.nova import backend
+    from shared_scheduler.novalib import threading_backend
 
-    backend.choose_threads()
-    from shared_scheduler.nova import truth
+    threading_backend.choose_threads()
+    from shared_scheduler.nova import source_readers
 
     try:
-        truth.configure(config_files)
-        return truth.admin_socket_dir()
+        source_readers.configure(config_files)
+        return source_readers.admin_socket_dir()
     except cfg.Error as error:
         raise admin.AdminError(str(error)) from error

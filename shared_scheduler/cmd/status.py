@@ -1,41 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows what the running schedulers of this machine know: nodes by freshness, claims, counters.
+"""Shows the state of the running schedulers of this machine: nodes by freshness, claims, counters.
 
-With --nodes, one row a node: how it is known, whether it may be chosen, and why not.  Exits with 0
-when all that run have answered, with 2 and a line for each that has not otherwise.
+With --nodes, it shows one row per node: its freshness, whether it may be selected, and if not, why.  With --reads,
+it shows one row per source that is read from Nova's databases and Placement, with its age and the cost of its reads.
+The exit code is 0 when all running schedulers answered; otherwise it is 2, with one line for each
+scheduler that did not answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from shared_scheduler.cmd import schedulers
+from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.service import admin
 
+#: groups of terms that ``--help`` defines
+TERMS = (terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.COUNTERS)
 NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "outstanding", "pending", "used")
+READ_COLUMNS = ("source", "of", "key", "every_s", "decision_waits", "refusal_waits", "keys", "oldest_s", "due",
+                "failing", "reads", "failures", "ms_each", "queries_each", "rows_each")  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    schedulers.add_to(parser)
-    parser.add_argument("--nodes", action="store_true", help="one row a node")
+    schedulers.add_arguments(parser)
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--nodes", action="store_true", help="show one row per node")
+    shown.add_argument("--reads", action="store_true", help="show one row per source of reads")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask every scheduler and print."""
+    """Ask each running scheduler and print the answers.  Returns the exit code."""
+    question = "nodes" if args.nodes else "reads" if args.reads else "status"
     try:
-        answers, silent = schedulers.ask(args, "nodes" if args.nodes else "status")
+        answers, silent = schedulers.ask(args, question)
     except admin.AdminError as error:
-        return schedulers.refuse("status", [error])
+        return schedulers.print_errors("status", [error])
     if args.format == "json":
         print(json.dumps(answers))
     else:
-        print("\n\n".join(_nodes(a) if args.nodes else _summary(a) for a in answers))
-    return schedulers.refuse("status", silent) if silent else 0
+        shown = {"nodes": _nodes, "reads": _reads, "status": _summary}[question]
+        print("\n\n".join(map(shown, answers)))
+    return schedulers.print_errors("status", silent) if silent else 0
 
 
 def _summary(answer: dict[str, Any]) -> str:
@@ -60,20 +69,29 @@ def _cells(cells: dict[str, Any]) -> str:
 
 def _nodes(answer: dict[str, Any]) -> str:
     rows = [[_cell(node[name]) for name in NODE_COLUMNS] for node in answer["nodes"]]
-    return "\n".join([answer["scheduler"], *table(NODE_COLUMNS, rows)])
+    return "\n".join([answer["scheduler"], *tables.lines(NODE_COLUMNS, rows)])
+
+
+def _reads(answer: dict[str, Any]) -> str:
+    rows = [_read(read) for read in answer["reads"]]
+    return "\n".join([f"{answer['scheduler']} (process {answer['pid']})", *tables.lines(READ_COLUMNS, rows)])
+
+
+def _read(read: dict[str, Any]) -> list[str]:
+    count = read["reads"] or 1
+    shown = {
+        **read,
+        "of": read["authority"],
+        "every_s": "" if read["poll_s"] is None else f"{read['poll_s']:g}",
+        "oldest_s": "" if read["oldest_s"] is None else f"{read['oldest_s']:.1f}",
+        "ms_each": f"{read['seconds'] * 1000 / count:.1f}",
+        "queries_each": f"{read['queries'] / count:.1f}",
+        "rows_each": f"{read['rows'] / count:.1f}",
+    }
+    return [str(shown[name]) for name in READ_COLUMNS]
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}:{amount}" for name, amount in value.items())
     return {True: "yes", False: "no"}.get(value, "") if isinstance(value, bool) else str(value)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a plain table, columns as wide as they need."""
-    every = [head, *rows]
-    widths = [max(len(row[column]) for row in every) for column in range(len(head))]
-    return [
-        "  ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)).rstrip()
-        for row in every
-    ]

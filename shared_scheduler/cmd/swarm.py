@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many worlds, one a seed, over several processes, and what they come to together."""
+"""Runs many worlds, one per seed, in several processes, and sums up their outcomes."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from shared_scheduler.sim.report import endings_of, named, window_counters
 from shared_scheduler.sim.run import drawn, run
 from shared_scheduler.sim.world import World
 
-#: seeds that one process is given at a time
+#: seeds that a worker process gets at a time
 CHUNK = 8
-#: chunks that are given out, for each process: others go on while the first of them takes its time
+#: chunks under way per worker, so that no worker idles while the oldest chunk is awaited
 CHUNKS_PER_WORKER = 4
-#: violations of one seed that are told
-TOLD_MAX = 3
-#: a world makes few cycles and much garbage: look for them this much more rarely than Python would
+#: violations of one seed that are shown
+VIOLATIONS_SHOWN_MAX = 3
+#: threshold of the garbage collector: a world allocates much and makes few cycles, so collections rarely find any
 GC_THRESHOLD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one seed; ``broken`` are lines for people, none if all is well."""
+    """The outcome of one seed; ``broken`` has a line for each violation or exception, none if there is none."""
 
     seed: int
     broken: tuple[str, ...]
@@ -41,13 +41,13 @@ class Outcome:
     checks: Counter[str] = field(default_factory=Counter)
 
 
-def attempt(seed: int) -> Outcome:
-    """Run one drawn world.  An exception of the code under test breaks the seed, not the run."""
+def run_seed(seed: int) -> Outcome:
+    """Run the world of one seed.  An exception of the code under test breaks this seed and does not end the run."""
     try:
         world = run(drawn(seed))
     except Exception as error:
         return Outcome(seed, (f"raised {type(error).__name__}: {error}",))
-    broken = tuple(violation.line() for violation in world.checkers.violations[:TOLD_MAX])
+    broken = tuple(violation.line() for violation in world.checkers.violations[:VIOLATIONS_SHOWN_MAX])
     return Outcome(seed, broken, _counts(world), world.checkers.checked)
 
 
@@ -60,13 +60,13 @@ def _counts(world: World) -> Counter[str]:
     return counts
 
 
-def many(seeds: range, jobs: int) -> Generator[Outcome]:
-    """Outcomes as they come, in the order of seeds.  Close it: whatever ends it ends the workers at once.
+def run_seeds(seeds: range, jobs: int) -> Generator[Outcome]:
+    """Outcomes in the order of the seeds.  Close the generator: its end, early or not, ends the workers.
 
-    :raises BrokenProcessPool: one of them died
+    :raises BrokenProcessPool: when a worker ended by itself
     """
     if jobs == 1:
-        yield from map(attempt, seeds)
+        yield from map(run_seed, seeds)
         return
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, initializer=_begin_worker) as pool:
@@ -80,21 +80,21 @@ def many(seeds: range, jobs: int) -> Generator[Outcome]:
 
 
 def _in_order(pool: ProcessPoolExecutor, seeds: range, chunks_max: int) -> Iterator[Outcome]:
-    """``pool.map`` would hand over everything at once, and when it ends early cancel what the pool's own thread
-    is about to end: that thread then dies, and nobody waits for the workers."""
+    """Submit a bounded number of chunks.  ``pool.map`` submits all at once; when it ends early, it cancels futures that
+    the thread of the pool is about to finish.  That thread then dies, and nothing waits for the workers."""
     chunks = (seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK))
-    under_way = deque(pool.submit(_attempt_all, chunk) for chunk in islice(chunks, chunks_max))
+    under_way = deque(pool.submit(_run_chunk, chunk) for chunk in islice(chunks, chunks_max))
     while under_way:
         yield from under_way.popleft().result()
-        under_way.extend(pool.submit(_attempt_all, chunk) for chunk in islice(chunks, 1))
+        under_way.extend(pool.submit(_run_chunk, chunk) for chunk in islice(chunks, 1))
 
 
-def _attempt_all(seeds: range) -> list[Outcome]:
-    return list(map(attempt, seeds))
+def _run_chunk(seeds: range) -> list[Outcome]:
+    return list(map(run_seed, seeds))
 
 
 def _begin_worker() -> None:
-    """Signals are for the parent, who ends its workers; theirs are as of any process again."""
+    """Restore the default handling of signals, and ignore SIGINT: the parent handles it and ends its workers."""
     gc.set_threshold(GC_THRESHOLD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in ENDING:
@@ -103,7 +103,7 @@ def _begin_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed tells nobody, and its workers would wait for work for ever."""
+    """End this worker when its parent was killed; it would wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -112,7 +112,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """While worlds run in this process."""
+    """Collect garbage rarely while worlds run in this process."""
     before = gc.get_threshold()
     gc.set_threshold(GC_THRESHOLD)
     try:
@@ -122,13 +122,13 @@ def rare_collections() -> Iterator[None]:
 
 
 def cpu_s() -> float:
-    """What this process and its ended workers have had of CPUs, whoever else wanted them meanwhile."""
+    """CPU seconds of this process and its ended workers."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
 def speed(virtual_s: float, wall_s: float, used_cpu_s: float) -> dict[str, float]:
-    """How fast worlds ran; against CPU seconds, so that a shared machine does not matter much."""
+    """The speed of the simulation per CPU second, which depends less on the load of the machine than on wall time."""
     return {
         "wall_s": round(wall_s, 2),
         "cpu_s": round(used_cpu_s, 2),
@@ -138,7 +138,7 @@ def speed(virtual_s: float, wall_s: float, used_cpu_s: float) -> dict[str, float
 
 @dataclass(slots=True)
 class Total:
-    """The sum of many outcomes."""
+    """The sum of the outcomes of many seeds."""
 
     seeds: int = 0
     broken: int = 0
@@ -146,14 +146,14 @@ class Total:
     checks: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome) -> None:
-        """One more."""
+        """Add the outcome of one seed."""
         self.seeds += 1
         self.broken += bool(outcome.broken)
         self.counts.update(outcome.counts)
         self.checks.update(outcome.checks)
 
     def figures(self, wall_s: float, used_cpu_s: float) -> dict[str, Any]:
-        """For people and machines."""
+        """The figures to print, as text or JSON."""
         counts = self.counts
         return {
             "seeds": self.seeds,

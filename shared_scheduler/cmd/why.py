@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells why a request ended as it did.
+"""Shows why a request got its result.
 
-Every scheduler of this machine is asked.  Each remembers its last requests, those that found no host
-longer.  Shown is what was recorded when it was decided, the hosts that were tried, and what each host
-says to the same request now, with the numbers compared.  Exits with 0 if the request was found, with 1
-if no scheduler here remembers it, with 2 if one could not be asked.
+Every scheduler of this machine is asked.  Each one remembers its last requests; those that found no
+host are remembered separately.  The command shows what was recorded when the request was decided, the
+hosts that were tried, and whether each host would pass now, with the numbers that are compared.  The
+exit code is 0 if the request was found, 1 if no scheduler of this machine remembers it, and 2 if a
+scheduler did not answer.
 """
 
 from __future__ import annotations
@@ -16,67 +17,68 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.cmd import schedulers
+from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.cmd.arguments import whole
-from shared_scheduler.cmd.status import table
 from shared_scheduler.service import admin
 from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
 
 PASSES = "passes"
+#: groups of terms that ``--help`` defines
+TERMS = (terms.FAILURES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("request", metavar="ID", help="of the request (req-...) or of a server")
-    schedulers.add_to(parser)
+    parser.add_argument("request", metavar="ID", help="id of the request (req-...) or uuid of a server")
+    schedulers.add_arguments(parser)
     parser.add_argument(
-        "--host", action="append", default=[], metavar="HOST", help="only of this host (may be repeated)"
+        "--host", action="append", default=[], metavar="HOST", help="show only this host (may be repeated)"
     )
     parser.add_argument(
         "--each", type=whole(1, EACH_MAX_MOST), default=EACH_MAX_DEFAULT, metavar="COUNT",
-        help=f"hosts shown of each reason (default {EACH_MAX_DEFAULT})",
+        help=f"number of hosts shown per reason (default {EACH_MAX_DEFAULT})",
     )  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask every scheduler and print."""
+    """Ask each running scheduler and print the answers.  Returns the exit code."""
     try:
         answers, silent = schedulers.ask(
             args, "why", request=args.request, hosts=args.host, each_max=args.each
         )
     except admin.AdminError as error:
-        return schedulers.refuse("why", [error])
+        return schedulers.print_errors("why", [error])
     found = sorted((one for one in answers if one["found"]), key=lambda one: -float(one["at"]))
     if args.format == "json":
         print(json.dumps(found))
     elif found:
-        print("\n\n".join("\n".join(_told(one, bool(args.host))) for one in found))
+        print("\n\n".join("\n".join(_lines(one, bool(args.host))) for one in found))
     if silent:
-        return schedulers.refuse("why", silent)
+        return schedulers.print_errors("why", silent)
     return 0 if found else _unknown(args.request, len(answers))
 
 
 def _unknown(name: str, asked: int) -> int:
-    print(f"why: none of the {asked} schedulers asked here remembers {name}; another host's may, or the "
-          "records that [shared_scheduler] records_file and records_connection keep", file=sys.stderr)  # fmt: skip
+    print(f"why: none of the {asked} schedulers asked here remembers {name}; ask on the other scheduler hosts, or look "
+          "into the records ([shared_scheduler] records_file, records_connection)", file=sys.stderr)  # fmt: skip
     return 1
 
 
-def _told(answer: Mapping[str, Any], some: bool) -> Iterator[str]:
-    """One scheduler's answer, line by line; ``some``: only of some hosts was asked."""
+def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
+    """The answer of one scheduler as lines; ``hosts_named``: only the hosts that ``--host`` names are shown."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["at"]))
     yield f"{answer['request_id']}, {at}, {answer['scheduler']} (process {answer['pid']})"
     yield f"  asked    {_asked(answer['asked'])}"
     yield f"  outcome  {_outcome(answer)}"
     for counts in answer["decisions"]:
-        yield f"  decided  {counts['survivors']} of {counts['hosts']} hosts passed{_fell(counts['reasons'])}"
+        yield f"  decided  {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
     if answer["attempts"]:
         rows = [[a["host"], a["outcome"], _detail(a["detail"])] for a in answer["attempts"]]
-        yield from ("hosts that were tried:", *_indented(("host", "outcome", "detail"), rows))
+        yield from ("attempts:", *_indented(("host", "outcome", "detail"), rows))
     yield from _now(answer)
-    if not some:
-        yield from _left_out(answer)
+    if not hosts_named:
+        yield from _counts_of_others(answer)
 
 
 def _asked(asked: Mapping[str, Any]) -> str:
@@ -92,16 +94,16 @@ def _outcome(answer: Mapping[str, Any]) -> str:
     return f"placed on {', '.join(answer['hosts'])}" if answer["hosts"] else "answered"
 
 
-def _fell(reasons: Mapping[str, int]) -> str:
+def _rejected(reasons: Mapping[str, int]) -> str:
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    return "; fell: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
+    return "; rejected: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
 
 
 def _now(answer: Mapping[str, Any]) -> Iterator[str]:
     if answer.get("unexplained"):
-        yield f"no host can be judged: {answer['unexplained']}"
+        yield f"hosts now: unknown: {answer['unexplained']}"
         return
-    yield "what hosts say to it now:"
+    yield "hosts now:"
     rows = [
         [one["host"], one["code"] or PASSES, _detail(one["detail"] if one["code"] else one["weights"])]
         for one in answer["now"]
@@ -109,15 +111,15 @@ def _now(answer: Mapping[str, Any]) -> Iterator[str]:
     yield from _indented(("host", "reason", "detail"), rows)
 
 
-def _left_out(answer: Mapping[str, Any]) -> Iterator[str]:
+def _counts_of_others(answer: Mapping[str, Any]) -> Iterator[str]:
     for code, count in answer["counts_now"].items():
-        told = sum(1 for one in answer["now"] if one["code"] == code)
-        if count > told:
-            yield f"  {count - told} more: {code or PASSES}"
+        shown = sum(1 for one in answer["now"] if one["code"] == code)
+        if count > shown:
+            yield f"  {count - shown} more: {code or PASSES}"
 
 
 def _indented(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    return [f"  {line}" for line in table(head, rows)]
+    return [f"  {line}" for line in tables.lines(head, rows)]
 
 
 def _detail(detail: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of ``[shared_scheduler]``.  Everything else is read from Nova's own options.
+"""The options of ``[shared_scheduler]``.  All other options are Nova's own.
 
-Names end in the unit of their value.  Options marked mutable are taken over at SIGHUP.
+Names end in the unit of their value.  Mutable options are applied again on SIGHUP.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 
 def _text(help: str) -> str:
-    """One paragraph; the generator of the sample breaks lines by itself."""
+    """The text as one paragraph, because the generator of the sample file wraps lines itself."""
     return " ".join(help.split())
 
 
@@ -20,9 +20,9 @@ GROUP = cfg.OptGroup(
     "shared_scheduler",
     title="Shared-state scheduler",
     help=_text("""
-Options of shared-scheduler, the drop-in for nova-scheduler that decides from memory. It reads the
-configuration of Nova beside these: filters and weighers, Placement, databases, messaging. Each of
-these options has a default that suits a cloud of some thousand hosts.
+Options of shared-scheduler, which replaces nova-scheduler and decides from memory. It also reads the
+configuration of Nova: filters and weighers, Placement, databases, messaging. The defaults of these
+options suit a cloud of several thousand hosts.
 """),
 )
 
@@ -33,9 +33,9 @@ PROCESS = [
         min=1,
         max=64,
         help=_text("""
-Number of scheduler processes on this machine. Each one is a scheduler of its own, with its own copy
-of the state of all hosts and its own identity, so one is enough for some hundred requests a second;
-more than the number of cores, or more than four, is of no use. ``[scheduler] workers`` is not read.
+Number of scheduler processes on this machine. Each process is a scheduler of its own, with its own copy of
+the state of all hosts and its own identity. One process serves several hundred requests a second. More
+processes than cores, or more than four, have no benefit. ``[scheduler] workers`` is not read.
 """),
     ),
     cfg.IntOpt(
@@ -44,8 +44,8 @@ more than the number of cores, or more than four, is of no use. ``[scheduler] wo
         min=0,
         max=3600,
         help=_text("""
-How long a start waits for the broker, the databases and Placement to answer before the process gives up
-with one line that says which of them is missing. 0 looks once.
+How long the process waits at start for the broker, the databases and Placement. After this time it exits and
+logs which of them does not answer. 0 tries once.
 """),
     ),
     cfg.IntOpt(
@@ -54,18 +54,18 @@ with one line that says which of them is missing. 0 looks once.
         min=1,
         max=3600,
         help=_text("""
-After SIGTERM: how long the process has to end. New requests are not taken any more at once; those in
-flight have four fifths of it, the rest is for giving back what they hold. Keep it below what the service
-manager waits before it sends SIGKILL.
+Time between SIGTERM and the end of the process. The process accepts no new requests after SIGTERM. Requests
+under way may use four fifths of this time; the rest is for releasing what they hold. Set the timeout of the
+service manager to a larger value.
 """),
     ),
     cfg.StrOpt(
         "admin_socket_dir",
         default="/run/shared-scheduler",
         help=_text("""
-Directory of the sockets through which ``shared-scheduler-manage`` looks into the running processes
-of this machine. An empty value turns the sockets off. When the directory cannot be made, a warning
-is logged and the scheduler works without.
+Directory of the sockets through which ``shared-scheduler-manage`` reads the state of the scheduler processes
+of this machine. An empty value disables the sockets. If the directory cannot be created, the scheduler logs
+a warning and works without sockets.
 """),
     ),
 ]
@@ -76,9 +76,9 @@ DECIDING = [
         default=True,
         mutable=True,
         help=_text("""
-Schedulers that run side by side prefer, among hosts of (nearly) the same weight, hosts of a slice
-of their own, so that they do not all go for the same host at the same moment. False gives plain
-Nova behaviour: every scheduler takes the best host of all.
+Schedulers that run side by side prefer, among hosts of (nearly) equal weight, the hosts of a slice of their
+own, so that they do not select the same host at the same time. False restores the behaviour of Nova: every
+scheduler selects the best host.
 """),
     ),
     cfg.FloatOpt(
@@ -88,8 +88,8 @@ Nova behaviour: every scheduler takes the best host of all.
         max=100.0,
         mutable=True,
         help=_text("""
-Hosts whose weight is lower than the best one by at most this count as equally good when
-``spread_over_schedulers`` picks among them. 0 spreads over exact ties only. Weights are sums of
+Hosts whose weight is below the best weight by at most this value count as equally good when
+``spread_over_schedulers`` selects among them. 0 spreads over exact ties only. A weight is the sum of
 multipliers times values between 0 and 1.
 """),
     ),
@@ -100,10 +100,10 @@ multipliers times values between 0 and 1.
         max=100000,
         mutable=True,
         help=_text("""
-Where no more hosts than this have room for a request, all of them are shown to Nova's own filter classes
-before they are weighed, as nova-scheduler does with every host. Where more have room, only the hosts that
-are tried are shown. The choice is valid either way; with NUMA or PCI requests the weights are exactly
-Nova's only where every host is shown. A host costs about a tenth of a millisecond, with NUMA about two.
+If at most this many hosts have room for a request, Nova's own filter classes check all of them before they
+are weighed, as in nova-scheduler. If more hosts have room, these classes check only the hosts that are tried.
+The selected host is valid in both cases. With NUMA or PCI requests, the weights are exactly those of Nova
+only if all hosts are checked. A check takes about 0.1 ms per host, with NUMA about 2 ms.
 """),
     ),
     cfg.IntOpt(
@@ -112,8 +112,8 @@ Nova's only where every host is shown. A host costs about a tenth of a milliseco
         min=1,
         max=1000,
         help=_text("""
-How many hosts are tried for one server, inside one request, before it fails. A try ends when the
-host's agent or Placement refuses it. Nothing of it reaches the conductor.
+How many hosts are tried for one server within one request before the request fails. An attempt ends when the
+agent of the host or Placement refuses it. nova-conductor does not see the attempts.
 """),
     ),
     cfg.IntOpt(
@@ -123,8 +123,8 @@ host's agent or Placement refuses it. Nothing of it reaches the conductor.
         max=1800,
         mutable=True,
         help=_text("""
-A request that is not answered this long after its arrival is given up: what it holds is given back
-and the conductor is told. Keep it below ``[DEFAULT] long_rpc_timeout``.
+A request that is not answered this long after its arrival fails. The scheduler releases what the request
+holds and answers nova-conductor. Set it to a value below ``[DEFAULT] long_rpc_timeout``.
 """),
     ),
     cfg.IntOpt(
@@ -132,7 +132,7 @@ and the conductor is told. Keep it below ``[DEFAULT] long_rpc_timeout``.
         default=1000,
         min=1,
         max=100000,
-        help="Requests under way at once in one process; one more is refused at once.",
+        help="Maximum number of requests under way in one process. Further requests fail at once.",
     ),
     cfg.FloatOpt(
         "doubt_interval_s",
@@ -140,8 +140,8 @@ and the conductor is told. Keep it below ``[DEFAULT] long_rpc_timeout``.
         min=0.0,
         max=3600.0,
         help=_text("""
-Before "no valid host" leaves the scheduler because of something that Placement is the authority of,
-Placement itself is asked. The same question is put to it at most once within this many seconds.
+Before a request fails with "no valid host" because of data from Placement, the scheduler asks Placement
+itself. It asks the same question at most once within this time.
 """),
     ),
     cfg.IntOpt(
@@ -150,8 +150,8 @@ Placement itself is asked. The same question is put to it at most once within th
         min=1,
         max=1000,
         help=_text("""
-A host that refused this many claims in a row is left alone for ``quarantine_s`` and reported in the
-log: its agent and its nova-compute disagree with what they publish.
+A host that refuses this many claims in a row is quarantined: it is not selected for ``quarantine_s``, and the
+log names it. The cause is a difference between its nova-compute and the state that its agent publishes.
 """),
     ),
     cfg.FloatOpt(
@@ -159,7 +159,7 @@ log: its agent and its nova-compute disagree with what they publish.
         default=30.0,
         min=0.0,
         max=86400.0,
-        help="How long a host that refused ``refusals_max`` claims in a row is not chosen.",
+        help="How long a host that refused ``refusals_max`` claims in a row is not selected.",
     ),
 ]
 
@@ -170,8 +170,8 @@ STATE = [
         min=0.1,
         max=60.0,
         help=_text("""
-How long the agent of a chosen host has to accept or refuse a claim. After that the claim is taken
-back and the next host is tried.
+How long the agent of a selected host may take to accept or refuse a claim. After this time the scheduler
+releases the claim and tries the next host.
 """),
     ),
     cfg.FloatOpt(
@@ -180,9 +180,9 @@ back and the next host is tried.
         min=1.0,
         max=3600.0,
         help=_text("""
-An agent that was not heard of for this long is silent: its host is then known from the databases and
-from Placement only. Agents send a beat every 15 seconds even when nothing changes; the default is three
-of them, with their jitter.
+An agent that sends no message for this time is silent. Its host is then scheduled from the databases and
+Placement. Agents send a heartbeat every 15 seconds; the default is three heartbeats with
+their jitter.
 """),
     ),
     cfg.IntOpt(
@@ -191,8 +191,8 @@ of them, with their jitter.
         min=1,
         max=1_000_000,
         help=_text("""
-Compute nodes that one scheduler keeps, of all cells together: what bounds its memory, five to ten kB a node.
-Nothing is placed on further ones; a warning names this option while there are any.
+Maximum number of compute nodes in the memory of one scheduler, all cells together. A node needs five to ten
+kB. The scheduler selects no nodes beyond this number and logs a warning with the name of this option.
 """),
     ),
     cfg.FloatOpt(
@@ -201,9 +201,8 @@ Nothing is placed on further ones; a warning names this option while there are a
         min=0.1,
         max=300.0,
         help=_text("""
-How often the service records of a cell that are not as they should be (disabled, forced down, not heard
-of) are read: one query per cell that finds a handful of rows. A compute that is disabled is not chosen
-any more after this time at the latest.
+How often the service records of a cell that are disabled, forced down or not up to date are read: one query
+per cell, which returns few rows. A disabled compute is not selected after at most this time.
 """),
     ),
     cfg.FloatOpt(
@@ -212,8 +211,8 @@ any more after this time at the latest.
         min=0.1,
         max=300.0,
         help=_text("""
-How often the compute nodes of a cell that nova-compute has reported lately are looked for, while any
-host has no agent. Those without an agent are read again. Hosts whose agent is alive cost nothing.
+How often the compute nodes of a cell that nova-compute has updated are listed, as long as any host has no
+agent. Those without an agent are read again. Hosts whose agent is alive cause no further queries.
 """),
     ),
     cfg.IntOpt(
@@ -222,9 +221,9 @@ host has no agent. Those without an agent are read again. Hosts whose agent is a
         min=0,
         max=10000,
         help=_text("""
-While no more than so many compute nodes have no agent, what databases and Placement say of them is
-looked at before each decision: three queries a cell and one call to Placement, shared by all requests
-that wait. With more of them the polling below is all there is. 0 never looks.
+If at most this many compute nodes have no agent, their records and providers are read before each decision:
+three queries per cell and one call to Placement, shared by all requests that wait. If more nodes have no
+agent, only the polls below read them. 0 disables these reads.
 """),
     ),
     cfg.FloatOpt(
@@ -232,7 +231,7 @@ that wait. With more of them the polling below is all there is. 0 never looks.
         default=10.0,
         min=0.5,
         max=3600.0,
-        help="How often the list of compute nodes of a cell is read, for new and removed ones.",
+        help="How often the list of compute nodes of a cell is read, to find new and removed nodes.",
     ),
     cfg.FloatOpt(
         "placement_poll_interval_s",
@@ -240,7 +239,8 @@ that wait. With more of them the polling below is all there is. 0 never looks.
         min=1.0,
         max=3600.0,
         help=_text("""
-How often Placement is asked which resource providers changed, while any host has no agent: one call.
+How often Placement is asked which resource providers have changed, as long as any host has no agent. Each
+poll is one call.
 """),
     ),
     cfg.FloatOpt(
@@ -249,8 +249,8 @@ How often Placement is asked which resource providers changed, while any host ha
         min=1.0,
         max=86400.0,
         help=_text("""
-In this time every host without an agent is read again at least once, from the databases and from
-Placement, however quiet it is. Longer where there are more than 1,200 of them.
+Every host without an agent is read again at least once within this time, from the databases and from
+Placement, even if nothing has changed. With more than 1,200 such hosts it takes longer.
 """),
     ),
     cfg.FloatOpt(
@@ -259,8 +259,8 @@ Placement, however quiet it is. Longer where there are more than 1,200 of them.
         min=1.0,
         max=86400.0,
         help=_text("""
-How often all host aggregates are read from the API database, in case a message about a change was
-lost. Changes normally arrive at once.
+How often all host aggregates are read from the API database, in case a message about a change was lost.
+Normally changes arrive at once.
 """),
     ),
     cfg.StrOpt(
@@ -268,13 +268,14 @@ lost. Changes normally arrive at once.
         default="off",
         mutable=True,
         choices=[
-            ("off", "messages are not signed, signatures are not looked at"),
-            ("warn", "messages are signed; what is not well signed is taken and counted"),
-            ("enforce", "messages are signed; what is not well signed is dropped"),
+            ("off", "messages are not signed, and signatures are not checked"),
+            ("warn", "messages are signed; messages without a valid signature are accepted and counted"),
+            ("enforce", "messages are signed; messages without a valid signature are dropped"),
         ],
         help=_text("""
-Whether messages between schedulers and agents are signed. The same on both sides; go from off to
-enforce by way of warn. With off, the broker's users and permissions are all that protects them.
+Whether messages between schedulers and agents are signed. Use the same value on both sides. To change from
+off to enforce, use warn in between. With off, only the users and permissions of the broker protect the
+messages.
 """),
     ),
     cfg.StrOpt(
@@ -282,8 +283,8 @@ enforce by way of warn. With off, the broker's users and permissions are all tha
         default="",
         mutable=True,
         help=_text("""
-File with the keys for ``signing``: lines of ``key-id:hex-secret``, the one that signs first. The same
-here and on the hosts; readable for the service only. Read again at SIGHUP.
+File with the keys for ``signing``, one ``key-id:hex-secret`` per line; the first key signs. The file must be
+the same on all scheduler hosts and computes and readable for the service only. It is read again on SIGHUP.
 """),
     ),
 ]
@@ -295,8 +296,8 @@ PLACEMENT = [
         min=1,
         max=64,
         help=_text("""
-Threads that write allocations to Placement, so also the number of writes in flight. What queues up
-meanwhile goes out together, at most 16 servers in one write.
+Number of threads that write allocations to Placement, and so the maximum number of writes in flight.
+Allocations that wait for a writer are written together, at most 16 servers in one write.
 """),
     ),
     cfg.IntOpt(
@@ -304,7 +305,9 @@ meanwhile goes out together, at most 16 servers in one write.
         default=2,
         min=1,
         max=64,
-        help="Threads that ask Placement (candidates of one host, doubtful refusals, one consumer).",
+        help=_text("""
+Number of threads that read Placement: candidates of one host, checks of refusals, single consumers.
+"""),
     ),
 ]
 
@@ -313,9 +316,9 @@ RECORDS = [
         "records_file",
         default="",
         help=_text("""
-File to which each decision is appended as one line of JSON: what was asked, what fell to which
-reason, the best hosts with their weights, verdicts and times. Each worker adds its number to the
-name. Empty: no file; the log has one line a decision in any case.
+File to which each decision is appended as one line of JSON: the request, the number of hosts per reason, the
+best hosts with their weights, verdicts and times. Each worker adds its number to the name. Empty: no file;
+the log has one line per decision in any case.
 """),
     ),
     cfg.IntOpt(
@@ -323,14 +326,14 @@ name. Empty: no file; the log has one line a decision in any case.
         default=100,
         min=1,
         max=100000,
-        help="Size at which ``records_file`` is put aside and a new one begun.",
+        help="Size at which ``records_file`` is renamed and a new file is started.",
     ),
     cfg.IntOpt(
         "records_files_kept",
         default=5,
         min=1,
         max=1000,
-        help="How many files of ``records_file_max_mb`` are kept, the one in use included.",
+        help="How many files of ``records_file_max_mb`` are kept, including the current one.",
     ),
     cfg.StrOpt(
         "records_connection",
@@ -338,8 +341,8 @@ name. Empty: no file; the log has one line a decision in any case.
         secret=True,
         help=_text("""
 SQLAlchemy URL of a database for decision records, for example
-``sqlite:////var/lib/nova/shared-scheduler.sqlite`` or ``mysql+pymysql://user:password@host/name``.
-The table is made when it is missing. Empty: no database.
+``sqlite:////var/lib/nova/shared-scheduler.sqlite`` or ``mysql+pymysql://user:password@host/name``. The
+scheduler creates the table if it does not exist. Empty: no database.
 """),
     ),
     cfg.IntOpt(
@@ -347,7 +350,7 @@ The table is made when it is missing. Empty: no database.
         default=100000,
         min=100,
         max=100000000,
-        help="Decisions kept in ``records_connection``; older ones are deleted.",
+        help="Maximum number of decisions in ``records_connection``; older ones are deleted.",
     ),
 ]
 
@@ -355,11 +358,11 @@ ALL = [*PROCESS, *DECIDING, *STATE, *PLACEMENT, *RECORDS]
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make the options known to ``conf``."""
+    """Register the options with ``conf``."""
     conf.register_group(GROUP)
     conf.register_opts(ALL, group=GROUP)
 
 
 def list_opts() -> list[tuple[Any, list[cfg.Opt]]]:
-    """For oslo-config-generator (entry point ``oslo.config.opts``)."""
+    """The options, for oslo-config-generator (entry point ``oslo.config.opts``)."""
     return [(GROUP, ALL)]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler core wants done.  Edges carry these out, in order, without blocking the core."""
+"""What the scheduler core wants done.  Edges carry these out, in order, without blocking the core.
+
+Each effect has a ``cause`` (``protocol/causes.py``).  Where a request wants it, that is the request's id.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,30 @@ from typing import Any
 
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.request import Request
+from shared_scheduler.model.providers import Provider
 from shared_scheduler.protocol.messages import Allocations, Message
-from shared_scheduler.state.providers import Provider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caused:
+    """An effect that anything may have brought about, not only a request."""
+
+    cause: str
+
+
+class OfRequest:
+    """An effect that a request wants: its ``request_id`` (the global one, sent to Placement) is the cause."""
+
+    __slots__ = ()
+    request_id: str
+
+    @property
+    def cause(self) -> str:
+        return self.request_id
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Send(Caused):
     """Cast to one endpoint of a cell's state channel."""
 
     cell: str
@@ -24,7 +45,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(Caused):
     """Say it to every agent and other scheduler of a cell."""
 
     cell: str
@@ -32,14 +53,14 @@ class Broadcast:
 
 
 class ConsumerPolicy(StrEnum):
-    """What is expected of the consumer in Placement (seed 004; one table in placement/policy.py)."""
+    """What is expected of the consumer in Placement (one table in placement/consumer_conflicts.py)."""
 
     NEW = "new"  # generation null; anything else that stands there is a hard error
     MERGE = "merge"  # evacuation: read what stands there, write the union with its generation
 
 
 @dataclass(frozen=True, slots=True)
-class WriteAllocation:
+class WriteAllocation(OfRequest):
     """Write one consumer's allocations.  Answered by ``AllocationWritten``.
 
     ``serialise`` asks for at most one write in flight for these providers, and for a look at the
@@ -55,24 +76,24 @@ class WriteAllocation:
     user_id: str
     policy: ConsumerPolicy
     serialise: bool
-    request_id: str  # global request id, sent to Placement
+    request_id: str
     deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteAllocation:
+class DeleteAllocation(OfRequest):
     """Take back what this claim wrote: delete the consumer if what stands there is exactly
     ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``."""
 
     claim_id: str
     consumer: str
     written: Allocations
+    request_id: str
     before: Allocations = field(default_factory=dict)
-    request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class AskCandidates:
+class AskCandidates(OfRequest):
     """GET /allocation_candidates with each of ``queries`` plus ``in_tree=node``, results appended in
     order.  Answered by ``CandidatesAnswered``.
 
@@ -86,8 +107,8 @@ class AskCandidates:
 
 
 @dataclass(frozen=True, slots=True)
-class AskFitting:
-    """"No" is checked: which root providers does Placement say fit?  Answered by ``FittingAnswered``."""
+class AskFitting(OfRequest):
+    """Before "no valid host": which root providers fit?  Answered by ``FittingAnswered``."""
 
     ask_id: str
     queries: tuple[str, ...]
@@ -95,14 +116,14 @@ class AskFitting:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpConsumer:
+class LookUpConsumer(Caused):
     """GET /allocations/{consumer}.  Answered by ``ConsumerAnswered``."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshNode:
+class RefreshNode(Caused):
     """Read this node again from the databases and Placement.  Answered by ``NodeRead`` or nothing.
 
     ``cell`` is empty where the node is not known: look into all of them, and read its service too."""
@@ -150,6 +171,10 @@ class Answer:
     record: Any  # decision.record.DecisionRecord
     claim_ids: tuple[str, ...] = ()
 
+    @property
+    def cause(self) -> str:
+        return self.request.request_id
+
 
 @dataclass(frozen=True, slots=True)
 class Fail:
@@ -159,6 +184,10 @@ class Fail:
     code: FailureCode
     text: str
     record: Any  # decision.record.DecisionRecord
+
+    @property
+    def cause(self) -> str:
+        return self.request.request_id
 
 
 Effect = (

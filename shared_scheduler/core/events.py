@@ -2,7 +2,8 @@
 """What the scheduler core is told.  Edges turn messages, timers, RPC and HTTP answers into these.
 
 ``SchedulerCore.step(event, now)`` takes one and returns the effects; ``now`` is in seconds of a
-monotonic clock that the caller owns.
+monotonic clock that the caller owns.  Each event has a ``cause`` (``protocol/causes.py``); what answers an
+effect has the cause of that effect.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared_scheduler.decision.request import Request
+from shared_scheduler.model.aggregates import AggregateFacts as AggregateFacts
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.services import ServiceFacts as ServiceFacts
+from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import Allocations, Leaf, Message
-from shared_scheduler.state.aggregates import AggregateFacts as AggregateFacts
-from shared_scheduler.state.providers import Provider
-from shared_scheduler.state.services import ServiceFacts as ServiceFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """An event that answers an effect: ``cause`` is the effect's."""
+
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,11 @@ class MessagesArrived:
     cell: str
     messages: tuple[Message, ...]
 
+    @property
+    def cause(self) -> str:
+        """That of the first message; the core takes each message for a cause of its own."""
+        return cause_of(self.messages[0]) if self.messages else f"no message of cell {self.cell}"
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelChanged:
@@ -32,6 +46,10 @@ class ChannelChanged:
 
     cell: str
     connected: bool
+
+    @property
+    def cause(self) -> str:
+        return f"channel {'connected' if self.connected else 'lost'}: {self.cell}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +60,10 @@ class RequestArrived:
     request: Request
     deadline_s: float
 
+    @property
+    def cause(self) -> str:
+        return self.request.request_id
+
 
 @dataclass(frozen=True, slots=True)
 class ServicesRead:
@@ -50,6 +72,7 @@ class ServicesRead:
     cell: str
     services: tuple[ServiceFacts, ...]
     complete: bool
+    cause: str = field(default="services read", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +82,7 @@ class AggregatesRead:
     aggregates: tuple[AggregateFacts, ...]
     deleted: frozenset[int] = frozenset()
     complete: bool = False
+    cause: str = field(default="aggregates read", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +90,7 @@ class SharingRead:
     """All resource providers that share with other trees through an aggregate, by uuid."""
 
     providers: Mapping[str, Provider]
+    cause: str = field(default="sharing providers read", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +98,7 @@ class NodeRead:
     """What databases and Placement say of one node: the source of provisional rows.
 
     ``leaves`` and ``consumers`` have the shape that an agent would publish
-    (``shared_scheduler/state/leaves.py``).  Ignored while the node's agent speaks for it.
+    (``shared_scheduler/model/leaves.py``).  Ignored while the node's agent speaks for it.
     ``read_at_s`` is when the read began, so that claims made later survive it.
     """
 
@@ -85,6 +110,7 @@ class NodeRead:
     consumers: Mapping[str, Allocations]
     members: frozenset[str]  # instance uuids on the host
     read_at_s: float
+    cause: str = field(default="node read", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +119,7 @@ class NodesGone:
 
     cell: str
     nodes: frozenset[str]
+    cause: str = field(default="nodes gone", kw_only=True)
 
 
 class WriteCode(StrEnum):
@@ -108,7 +135,7 @@ class WriteCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationWritten:
+class AllocationWritten(Answering):
     """The answer to a ``WriteAllocation``.  ``written`` is what stands there now if WRITTEN (after a
     merge it is more than what was asked), and what may stand there if UNREACHABLE; ``before`` what a
     merge found."""
@@ -121,7 +148,7 @@ class AllocationWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationDeleted:
+class AllocationDeleted(Answering):
     """The answer to a ``DeleteAllocation``; ``gone`` False means that it could not be verified, or
     with ``left_alone`` that somebody else has added to it: then it is theirs, and not tried again."""
 
@@ -132,7 +159,7 @@ class AllocationDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerUnheard:
+class AnswerUnheard(Answering):
     """The caller of an ``Answer`` had gone: what its claims wrote is of use to nobody."""
 
     claim_ids: tuple[str, ...]
@@ -147,7 +174,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidatesAnswered:
+class CandidatesAnswered(Answering):
     """The answer to an ``AskCandidates``.  ``error`` empty on success, ``candidates`` may be empty."""
 
     ask_id: str
@@ -156,7 +183,7 @@ class CandidatesAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class FittingAnswered:
+class FittingAnswered(Answering):
     """The answer to an ``AskFitting``: root providers that Placement says fit."""
 
     ask_id: str
@@ -165,7 +192,7 @@ class FittingAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerAnswered:
+class ConsumerAnswered(Answering):
     """The answer to a ``LookUpConsumer``: its allocations, empty if it has none."""
 
     consumer: str
@@ -179,11 +206,14 @@ class NodeDoubted:
 
     node: str
     why: str
+    cause: str = field(default="node doubted", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed.  The core says by ``next_deadline_s()`` when it wants one."""
+
+    cause: str = field(default="tick", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +221,14 @@ class Stopping:
     """The service was told to stop: no request, begun or yet to begin, lives past ``deadline_s``."""
 
     deadline_s: float
+    cause: str = field(default="service is stopping", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
     """The service stops: refuse new requests, end the others."""
+
+    cause: str = field(default="service is draining", kw_only=True)
 
 
 Event = (

@@ -15,7 +15,7 @@ from shared_scheduler.decision.pipeline import Decision
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, asked_of
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Reason
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.host_view import HostView
 
 #: decisions and attempts that one record holds
 DECISIONS_MAX = 64
@@ -60,6 +60,7 @@ class Journal:
                 claim.seen.sequence,
                 _milliseconds(claim.began_s if intent.by_agent else None, claim.judged_s),
                 _milliseconds(claim.writing_s, claim.answered_s),
+                claim.claim_id,
             )
         )
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seat of Nova's own filter objects: the winner is verified before it is claimed.
+"""What verifies the selected host before it is claimed.
 
-The core is pure; what verifies a host (``shared_scheduler.nova.judge`` with Nova's filter classes,
-``AcceptAll`` in the demo and the simulator) is handed to it.  A judge must be quick and do no I/O.
+The core is pure: it is given a judge.  In the service this is ``shared_scheduler.nova.judge`` with Nova's own
+filter classes, in the simulator and the demo ``sim.topology.SimJudge``, and ``AcceptAll`` where nothing has
+to be verified.  A judge must be quick and do no I/O.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Protocol
 
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.request import Request
+from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.messages import Reason
-from shared_scheduler.state.topology import TopologyTake
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Approval:
     candidate: Candidate | None
     topology: str = ""
     limits: Any = None
-    take: TopologyTake | None = None
+    take: TopologyUsage | None = None
 
 
 class HostJudge(Protocol):
@@ -35,14 +36,14 @@ class HostJudge(Protocol):
         self,
         request: Request,
         index: int,
-        view: Any,  # state.view.HostView of the row, own outstanding claims included
+        view: Any,  # table.host_view.HostView of the row, own outstanding claims included
         candidates: Sequence[Candidate],
     ) -> Approval | Reason:
         """Approve with the first candidate that passes all filters, or say which filter refused."""
 
 
 class AcceptAll:
-    """Approves every host with its first candidate: for worlds without Nova."""
+    """Approves every host with its first candidate."""
 
     def verify(
         self, request: Request, index: int, view: Any, candidates: Sequence[Candidate]

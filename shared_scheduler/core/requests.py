@@ -6,31 +6,31 @@ at, as Nova does; their claims and writes are then under way together.  An insta
 badly is decided again, alone.  Nothing is answered before every instance is written, and when one
 instance cannot be placed, everything that the others hold is given back first.
 
-========  ========================================  ========  =====================================
-phase     event                                     next      what is done
-========  ========================================  ========  =====================================
-(none)    arrives while draining, or too many       -         Fail
-(none)    arrives                                   PLACING   decide each instance in turn
-PLACING   best host found, flat                     PLACING   begin its claim
-PLACING   best host found, not flat                 PLACING   AskCandidates; later instances wait
-PLACING   candidates answered                       PLACING   verify; begin a claim, or next host
-PLACING   hosts pass, claims in flight for all of   PLACING   wait for one to land; later instances
-          them are as many as may be                          wait too; decide again
-PLACING   many hosts were refused by the judge      PLACING   other events first, then the next hosts
-PLACING   a claim was refused, late, not written    PLACING   that host is out; decide again
-PLACING   no host, or attempts used up of what is   DOUBTING  doubt.py asks, and corrects rows
-          not flat; Placement was not asked yet
-DOUBTING  rows were corrected                       PLACING   all hosts count again; decide again
-DOUBTING  Placement named hosts of what is not flat PLACING   those alone count; decide again
-DOUBTING  Placement agrees, or does not answer      FAILING   unwant every claim
-PLACING   no host                                   FAILING   unwant every claim
-PLACING   every instance is written, alternates in  -         keep every claim; Answer
-PLACING   hard error, attempts used up              FAILING   unwant every claim
-PLACING,  ``cleanup_s`` before the deadline         FAILING   unwant every claim
-DOUBTING
-FAILING   every claim has ended                     -         Fail
-FAILING   the deadline                              -         Fail; claims go on unwinding
-========  ========================================  ========  =====================================
+==========  ==============================================  ==========  =======================================
+phase       event                                           next        action
+==========  ==============================================  ==========  =======================================
+(none)      arrives while draining, or beyond the bound     -           Fail
+(none)      arrives                                         PLACING     decide each instance in turn
+PLACING     best host found, root-only                      PLACING     begin its claim
+PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
+PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
+PLACING     hosts pass, but all have the maximum number     PLACING     wait until one ends; later instances
+            of claims in flight                                         wait too; decide again
+PLACING     the judge refused many hosts                    PLACING     other events first, then the next hosts
+PLACING     a claim was refused, late or not written        PLACING     exclude that host; decide again
+PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
+            that is not root-only; Placement was not asked
+RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again
+RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
+RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
+PLACING     no host                                         FAILING     cancel every claim
+PLACING     every instance is written, alternates found     -           keep every claim; Answer
+PLACING     hard error, no attempts left                    FAILING     cancel every claim
+PLACING     ``cleanup_s`` before the deadline               FAILING     cancel every claim
+RECHECKING  ``cleanup_s`` before the deadline               FAILING     cancel every claim
+FAILING     every claim has ended                           -           Fail
+FAILING     the deadline                                    -           Fail; the claims continue to unwind
+==========  ==============================================  ==========  =======================================
 
 A request that claims nothing (rebuild, legacy callers) is answered in the step in which it arrives.
 
@@ -44,8 +44,8 @@ from collections.abc import Iterator, Sequence
 from math import inf, nextafter
 
 from shared_scheduler.core.alternates import Alternates
+from shared_scheduler.core.claim_lessons import ClaimLessons, hard_error
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
-from shared_scheduler.core.doubt import Doubt
 from shared_scheduler.core.effects import (
     Answer,
     AskCandidates,
@@ -63,20 +63,16 @@ from shared_scheduler.core.events import (
 from shared_scheduler.core.journal import outcome_of
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Crowded, Pause, Planner, Question, Refusal, Selected
-from shared_scheduler.core.settings import Settings
-from shared_scheduler.core.turn import Timers, Turn
-from shared_scheduler.core.work import NO_VERDICT, Phase, Seat, SeatState, Work
-from shared_scheduler.decision.pipeline import Narrowing
+from shared_scheduler.core.recheck import Recheck
+from shared_scheduler.core.request_state import InstancePlacement, InstanceState, Phase, RequestState
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.core.step import Step, Timers
+from shared_scheduler.core.unclaimed_selection import UnclaimedSelection
+from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.messages import Reason
 
 #: the outcome of an attempt that went well
 WRITTEN = WriteCode.WRITTEN.value
-
-#: writes that no other host would mend
-HARD_ERRORS = {
-    WriteCode.CONSUMER_CONFLICT: FailureCode.CONSUMER_CONFLICT,
-    WriteCode.REJECTED: FailureCode.BAD_REQUEST,
-}
 
 
 class Requests:
@@ -84,181 +80,164 @@ class Requests:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SchedulerSettings,
         timers: Timers,
         planner: Planner,
+        unclaimed: UnclaimedSelection,
         claims: Claims,
         nodes: Nodes,
-        doubt: Doubt,
+        lessons: ClaimLessons,
+        recheck: Recheck,
     ) -> None:
         self._settings = settings
         self._timers = timers
         self._planner = planner
         self._claims = claims
         self._nodes = nodes
-        self._doubt = doubt
+        self._lessons = lessons
+        self._recheck = recheck
+        self._unclaimed = unclaimed
         self._alternates = Alternates(settings, timers, planner)
-        self._works: dict[int, Work] = {}
+        self._under_way: dict[int, RequestState] = {}
         #: those that wait for a claim to land, in the order in which they are decided again
-        self._crowded: dict[int, Work] = {}
+        self._crowded: dict[int, RequestState] = {}
         self._count = 0
         self._draining = False
         #: no request lives longer; the end of the service, once it is told to stop
         self._latest_s = float("inf")
-        claims.listener = self
-        doubt.listener = self
 
     def __len__(self) -> int:
-        return len(self._works)
+        return len(self._under_way)
 
-    def works(self) -> Iterator[Work]:
+    def under_way(self) -> Iterator[RequestState]:
         """The requests under way, oldest first."""
-        return iter(self._works.values())
+        return iter(self._under_way.values())
 
     # -- arrival
 
-    def arrive(self, turn: Turn, event: RequestArrived) -> None:
+    def arrive(self, step: Step, event: RequestArrived) -> None:
         """A caller wants hosts."""
         self._count += 1
         deadline_s = min(event.deadline_s, self._latest_s)
-        work = Work.begin(self._count, event.request, turn.now, deadline_s)
-        refused = self._refuse(work)
+        state = RequestState.begin(self._count, event.request, step.now, deadline_s)
+        refused = self._refuse(state)
         if refused is not None:
-            self._emit_fail(turn, work, *refused)
-        elif not work.claims_hosts:
-            self._choose_only(turn, work)
+            self._emit_fail(step, state, *refused)
+        elif not state.claims_hosts:
+            self._choose_only(step, state)
         else:
-            self._works[work.key] = work
-            self._set_timer(turn, work)
-            self._advance(turn, work)
+            self._under_way[state.key] = state
+            self._set_timer(step, state)
+            self._advance(step, state)
 
-    def _refuse(self, work: Work) -> tuple[FailureCode, str] | None:
+    def _refuse(self, state: RequestState) -> tuple[FailureCode, str] | None:
         settings = self._settings
         if self._draining:
             return FailureCode.DRAINING, "this scheduler is stopping"
-        if len(self._works) >= settings.requests_max:
+        if len(self._under_way) >= settings.requests_max:
             return FailureCode.OVERLOADED, f"{settings.requests_max} requests are under way already"
-        if len(self._claims) + len(work.seats) > settings.claims_max:
+        if len(self._claims) + len(state.instances) > settings.claims_max:
             return FailureCode.OVERLOADED, f"more than {settings.claims_max} claims under way"
-        if not work.seats:
+        if not state.instances:
             return FailureCode.BAD_REQUEST, "the request names no instance"
         return None
 
-    def _set_timer(self, turn: Turn, work: Work) -> None:
+    def _set_timer(self, step: Step, state: RequestState) -> None:
         # who has little time cleans up in half of it, and does not begin with that
-        most_s = min(self._settings.cleanup_s, (work.deadline_s - work.arrived_s) / 2)
-        early_s = 0.0 if work.phase == Phase.FAILING else most_s
-        at_s = max(turn.now, work.deadline_s - early_s)
-        self._timers.set(("request", str(work.key)), at_s)
+        most_s = min(self._settings.cleanup_s, (state.deadline_s - state.arrived_s) / 2)
+        early_s = 0.0 if state.phase == Phase.FAILING else most_s
+        at_s = max(step.now, state.deadline_s - early_s)
+        self._timers.set(("request", str(state.key)), at_s)
 
-    def stop_by(self, turn: Turn, deadline_s: float) -> None:
+    def stop_by(self, step: Step, deadline_s: float) -> None:
         """Bound every deadline by the end of the service; requests are still taken."""
         self._latest_s = deadline_s
-        for work in self._works.values():
-            if work.deadline_s > deadline_s:
-                work.deadline_s = deadline_s
-                self._set_timer(turn, work)
+        for state in self._under_way.values():
+            if state.deadline_s > deadline_s:
+                state.deadline_s = deadline_s
+                self._set_timer(step, state)
 
     def drain(self) -> None:
         """Take no more requests; those under way end as usual."""
         self._draining = True
 
-    def _choose_only(self, turn: Turn, work: Work) -> None:
+    def _choose_only(self, step: Step, state: RequestState) -> None:
         """Rebuild and legacy callers: nothing is claimed, and nothing outlives this step."""
-        assumed: list[str] = []
-        try:
-            self._choose_each(work, assumed)
-            if work.failure is None:
-                self._alternates.search(turn, work)
-                self._answer(turn, work)
+        with self._unclaimed.selected(state) as failure:
+            if failure is None:
+                self._alternates.search(step, state)
+                self._answer(step, state)
             else:
-                self._emit_fail(turn, work, *work.failure)
-        finally:
-            for claim_id in assumed:
-                self._planner.forget_only(claim_id)
-
-    def _choose_each(self, work: Work, assumed: list[str]) -> None:
-        for seat in work.seats:
-            plan = self._planner.plan(work, seat)
-            if not isinstance(plan, Selected):
-                text = plan.text if isinstance(plan, Refusal) else "candidates without resources"
-                work.failure = (FailureCode.NO_VALID_HOST, text)
-                return
-            seat.choice, seat.state = plan.choice, SeatState.WRITTEN
-            if not work.request.is_rebuild:
-                assumed.append(self._planner.assume_only(work, seat))
+                self._emit_fail(step, state, *failure)
 
     # -- deciding
 
-    def _advance(self, turn: Turn, work: Work) -> None:
+    def _advance(self, step: Step, state: RequestState) -> None:
         """Decide what is open, then see whether all is done."""
-        while work.phase == Phase.PLACING and (seat := work.next_open()) is not None:
-            self._decide(turn, work, seat)
-        if work.phase != Phase.PLACING:
+        while state.phase == Phase.PLACING and (instance := state.next_open()) is not None:
+            self._decide(step, state, instance)
+        if state.phase != Phase.PLACING:
             return
-        if work.all_in(SeatState.WRITTEN):
-            self._finish(turn, work)
-        elif work.all_in(SeatState.CLAIMING, SeatState.WRITTEN):
-            self._alternates.want(turn, work)
+        if state.all_in(InstanceState.WRITTEN):
+            self._finish(step, state)
+        elif state.all_in(InstanceState.CLAIMING, InstanceState.WRITTEN):
+            self._alternates.want(step, state)
 
-    def _decide(self, turn: Turn, work: Work, seat: Seat) -> None:
-        if seat.attempts >= self._settings.attempts_max:
-            text = f"{seat.attempts} hosts were tried for {seat.consumer}, none took it"
-            self._no_host(turn, work, Refusal(text, stale_mirror=not work.request.flat))
+    def _decide(self, step: Step, state: RequestState, instance: InstancePlacement) -> None:
+        if instance.attempts >= self._settings.attempts_max:
+            text = f"{instance.attempts} hosts were tried for {instance.consumer}, none took it"
+            self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
             return
-        plan = self._planner.plan(work, seat)
+        plan = self._planner.plan(state, instance)
         if isinstance(plan, Selected):
-            self._claim(turn, work, seat, plan)
+            self._claim(step, state, instance, plan)
         elif isinstance(plan, Question):
-            self._ask(turn, work, seat, plan)
+            self._ask(step, state, instance, plan)
         elif isinstance(plan, Crowded):
-            self._crowded[work.key] = work
-            self._wait(turn, work, seat, turn.now + self._settings.crowded_look_s)
+            self._crowded[state.key] = state
+            self._wait(step, state, instance, step.now + self._settings.crowded_look_s)
         elif isinstance(plan, Pause):
-            self._wait(turn, work, seat, nextafter(turn.now, inf))  # not in this step
+            self._wait(step, state, instance, nextafter(step.now, inf))  # not in this step
         else:
-            self._no_host(turn, work, plan)
+            self._no_host(step, state, plan)
 
-    def _wait(self, turn: Turn, work: Work, seat: Seat, until_s: float) -> None:
-        seat.state = SeatState.WAITING
-        self._timers.set(("again", str(work.key)), until_s)
+    def _wait(self, step: Step, state: RequestState, instance: InstancePlacement, until_s: float) -> None:
+        instance.state = InstanceState.WAITING
+        self._timers.set(("again", str(state.key)), until_s)
 
-    def claims_landed(self, turn: Turn) -> None:
-        """Some hosts may take claims again: decide for who waited, one after the other, while there is room."""
-        if not self._claims.made_room:
-            return
-        self._claims.made_room = False
+    def decide_crowded(self, step: Step) -> None:
+        """Some node takes claims again: decide for the requests that wait for that, while there is room."""
         for key in list(self._crowded):
-            if not self._found_room(turn, key):
+            if not self._found_room(step, key):
                 return
 
-    def _found_room(self, turn: Turn, key: int) -> bool:
+    def _found_room(self, step: Step, key: int) -> bool:
         """Decide it again.  Who finds none waits behind the others."""
         self._crowded.pop(key, None)
-        work = self._works[key]
-        work.wake()
-        self._advance(turn, work)
+        state = self._under_way[key]
+        state.wake()
+        self._advance(step, state)
         return key not in self._crowded
 
-    def on_again_timer(self, turn: Turn, key: str) -> None:
-        """There may be room elsewhere by now; or others had their turn."""
-        self._found_room(turn, int(key))
+    def on_again_timer(self, step: Step, key: str) -> None:
+        """Other claims may have ended by now, or other events were handled: decide again."""
+        self._found_room(step, int(key))
 
-    def _claim(self, turn: Turn, work: Work, seat: Seat, plan: Selected) -> None:
-        seat.attempts += 1
-        seat.state, seat.choice = SeatState.CLAIMING, plan.choice
-        intent = self._intent(work, seat, plan)
-        seat.claim = self._claims.begin(turn, (work.key, seat.index), intent)
+    def _claim(self, step: Step, state: RequestState, instance: InstancePlacement, plan: Selected) -> None:
+        instance.attempts += 1
+        instance.state, instance.choice = InstanceState.CLAIMING, plan.choice
+        intent = self._intent(state, instance, plan)
+        instance.claim = self._claims.begin(step, (state.key, instance.index), intent)
 
-    def _intent(self, work: Work, seat: Seat, plan: Selected) -> Intent:
-        choice, request = plan.choice, work.request
+    def _intent(self, state: RequestState, instance: InstancePlacement, plan: Selected) -> Intent:
+        choice, request = plan.choice, state.request
         assert choice.candidate is not None, "a claim needs a candidate"
         policy = ConsumerPolicy.MERGE if request.merge_with_existing else ConsumerPolicy.NEW
         return Intent(
             node=choice.node,
             cell=choice.cell,
             host=choice.host,
-            consumer=seat.consumer,
+            consumer=instance.consumer,
             allocations=choice.candidate.allocations,
             mappings=choice.candidate.mappings,
             usage=request.usage,
@@ -268,224 +247,199 @@ class Requests:
             user_id=request.user_id,
             policy=policy,
             request_id=request.request_id,
-            deadline_s=work.deadline_s,
+            deadline_s=state.deadline_s,
             take=plan.take,
             epoch=self._nodes.epoch_of(choice.node),
         )
 
-    def _ask(self, turn: Turn, work: Work, seat: Seat, question: Question) -> None:
-        seat.attempts += 1
-        seat.state, seat.asked = SeatState.ASKING, question.node
-        seat.ask_id = f"seat.{work.key}.{seat.index}.{seat.attempts}"
-        request = work.request
+    def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: Question) -> None:
+        instance.attempts += 1
+        instance.state, instance.asked = InstanceState.ASKING, question.node
+        instance.ask_id = f"instance.{state.key}.{instance.index}.{instance.attempts}"
+        request = state.request
         sharing = self._planner.sharing_with(question.node)
-        turn.emit(
-            AskCandidates(seat.ask_id, question.node, request.queries, request.request_id, sharing)
+        step.emit(
+            AskCandidates(instance.ask_id, question.node, request.queries, request.request_id, sharing)
         )
 
-    def on_candidates(self, turn: Turn, event: CandidatesAnswered) -> None:
+    def on_candidates(self, step: Step, event: CandidatesAnswered) -> None:
         """Placement named the candidates of one host, for an instance or for an alternate."""
         kind, key, index, *_ = event.ask_id.split(".")
-        work = self._works.get(int(key))
-        if work is None or work.phase != Phase.PLACING:
+        state = self._under_way.get(int(key))
+        if state is None or state.phase != Phase.PLACING:
             return
         if kind == "alternate":
-            self._alternates.on_candidates(work, event)
-            self._advance(turn, work)
+            self._alternates.on_candidates(state, event)
+            self._advance(step, state)
             return
-        seat = work.seats[int(index)]
-        if seat.state == SeatState.ASKING and seat.ask_id == event.ask_id:
-            self._take_candidates(turn, work, seat, event)
+        instance = state.instances[int(index)]
+        if instance.state == InstanceState.ASKING and instance.ask_id == event.ask_id:
+            self._take_candidates(step, state, instance, event)
 
-    def _take_candidates(self, turn: Turn, work: Work, seat: Seat, event: CandidatesAnswered) -> None:
-        seat.state = SeatState.OPEN
+    def _take_candidates(
+        self, step: Step, state: RequestState, instance: InstancePlacement, event: CandidatesAnswered
+    ) -> None:
+        instance.state = InstanceState.OPEN
         if event.error:
-            self._fail(turn, work, FailureCode.PLACEMENT_UNREACHABLE, event.error)
+            self._fail(step, state, FailureCode.PLACEMENT_UNREACHABLE, event.error)
             return
-        self._judge(turn, work, seat, event.candidates)
-        self._advance(turn, work)
+        self._judge(step, state, instance, event.candidates)
+        self._advance(step, state)
 
-    def _judge(self, turn: Turn, work: Work, seat: Seat, candidates: Sequence[Candidate]) -> None:
-        node = seat.asked
-        verdict = self._planner.judge(work, seat, node, candidates)
+    def _judge(
+        self, step: Step, state: RequestState, instance: InstancePlacement, candidates: Sequence[Candidate]
+    ) -> None:
+        node = instance.asked
+        verdict = self._planner.judge(state, instance, node, candidates)
         if isinstance(verdict, Selected):
-            self._claim(turn, work, seat, verdict)
+            self._claim(step, state, instance, verdict)
         else:
-            seat.out[node] = verdict
+            instance.out[node] = verdict
 
     # -- how claims go
 
-    def claim_written(self, turn: Turn, claim: OpenClaim) -> None:
+    def claim_written(self, step: Step, claim: OpenClaim) -> None:
         """One instance stands in Placement."""
-        work, seat = self._seat_of(claim)
-        seat.state = SeatState.WRITTEN
-        work.journal.claim_went(claim, WRITTEN)
-        self._nodes.took(claim.intent.node)
-        self._advance(turn, work)
+        state, instance = self._instance_of(claim)
+        instance.state = InstanceState.WRITTEN
+        state.journal.claim_went(claim, WRITTEN)
+        self._lessons.claim_went_well(claim.intent.node)
+        self._advance(step, state)
 
-    def claim_ended(self, turn: Turn, claim: OpenClaim, ending: ClaimState) -> None:
+    def claim_ended(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         """One instance lost its host, or has given it back."""
-        if claim.owner[0] not in self._works:
+        if claim.owner[0] not in self._under_way:
             return  # the caller got its Fail at the deadline
-        work, seat = self._seat_of(claim)
-        node = claim.intent.node
-        seat.reopen()
-        work.journal.claim_went(claim, outcome_of(claim, ending))
-        self._learn(turn, seat, claim, ending)
-        if work.phase == Phase.FAILING:
-            self._fail_if_clean(turn, work)
-        elif (hard := self._hard_error(claim, ending)) is not None:
-            self._fail(turn, work, *hard)
-        elif work.phase == Phase.PLACING:
-            seat.out.setdefault(node, Reason(ending.value))
-            self._advance(turn, work)
+        state, instance = self._instance_of(claim)
+        node, step.trigger = claim.intent.node, claim.cause
+        instance.reopen()
+        state.journal.claim_went(claim, outcome_of(claim, ending))
+        self._lessons.learn(step, instance, claim, ending)
+        if state.phase == Phase.FAILING:
+            self._fail_if_clean(step, state)
+        elif (hard := hard_error(claim, ending)) is not None:
+            self._fail(step, state, *hard)
+        elif state.phase == Phase.PLACING:
+            instance.out.setdefault(node, Reason(ending.value))
+            self._advance(step, state)
 
-    def _seat_of(self, claim: OpenClaim) -> tuple[Work, Seat]:
+    def _instance_of(self, claim: OpenClaim) -> tuple[RequestState, InstancePlacement]:
         key, index = claim.owner
-        work = self._works[key]
-        return work, work.seats[index]
-
-    def _learn(self, turn: Turn, seat: Seat, claim: OpenClaim, ending: ClaimState) -> None:
-        """Take from a bad ending what it says of the node."""
-        node = claim.intent.node
-        if ending == ClaimState.REFUSED:
-            seat.out[node] = claim.reason or Reason("refused")
-            self._nodes.refused(turn, node, seat.out[node])
-            if claim.judged_epoch < claim.seen.epoch:
-                self._nodes.in_the_past(turn, node, claim.seen.epoch)
-        elif ending == ClaimState.TIMED_OUT:
-            seat.out[node] = Reason(NO_VERDICT)
-            self._nodes.mute(turn, node)
-        elif ending == ClaimState.NOT_WRITTEN:
-            code = claim.write_code or WriteCode.UNREACHABLE
-            seat.out[node] = Reason(code.value, {"text": claim.write_detail})
-            self._nodes.not_written(turn, node, code)
-
-    @staticmethod
-    def _hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] | None:
-        if ending == ClaimState.LEFT_ALONE:
-            return FailureCode.CONSUMER_CONFLICT, claim.write_detail
-        if ending == ClaimState.ABANDONED:
-            return FailureCode.PLACEMENT_UNREACHABLE, claim.write_detail
-        if ending == ClaimState.NOT_WRITTEN and claim.write_code in HARD_ERRORS:
-            return HARD_ERRORS[claim.write_code], claim.write_detail
-        return None
+        state = self._under_way[key]
+        return state, state.instances[index]
 
     # -- no host
 
-    def _no_host(self, turn: Turn, work: Work, refusal: Refusal) -> None:
+    def _no_host(self, step: Step, state: RequestState, refusal: Refusal) -> None:
         if refusal.bad_request:
-            self._fail(turn, work, FailureCode.BAD_REQUEST, refusal.text)
+            self._fail(step, state, FailureCode.BAD_REQUEST, refusal.text)
             return
-        work.failure = (FailureCode.NO_VALID_HOST, refusal.text)
-        if refusal.stale_mirror and not work.doubted:
-            work.phase, work.doubted = Phase.DOUBTING, True
-            if self._doubt.ask(turn, work):
+        state.failure = (FailureCode.NO_VALID_HOST, refusal.text)
+        if refusal.stale_mirror and not state.rechecked:
+            state.phase, state.rechecked = Phase.RECHECKING, True
+            if self._recheck.ask(step, state):
                 return
-            if self._knows_where(work):  # the same was asked a moment ago
-                self._begin_again(work)
+            if self._knows_where(state):  # the same was asked a moment ago
+                self._begin_again(state)
                 return
-        self._fail(turn, work, *work.failure)
+        self._fail(step, state, *state.failure)
 
-    def _knows_where(self, work: Work) -> bool:
+    def _knows_where(self, state: RequestState) -> bool:
         """Whether Placement has named the hosts of a request whose candidates the table cannot tell."""
-        fitting = frozenset[str]() if work.request.flat else self._doubt.fitting(work.request.queries)
-        work.fitting = fitting or None
+        fitting = frozenset[str]() if state.request.root_only else self._recheck.fitting(state.request.queries)
+        state.fitting = fitting or None
         return bool(fitting)
 
     @staticmethod
-    def _begin_again(work: Work) -> None:
-        work.phase, work.failure = Phase.PLACING, None
-        work.narrowing = Narrowing()
-        for seat in work.seats:
-            seat.out.clear()
-            if not work.request.flat:
-                seat.attempts = 0
+    def _begin_again(state: RequestState) -> None:
+        state.phase, state.failure = Phase.PLACING, None
+        state.narrowing = OncePerRequestFilters()
+        for instance in state.instances:
+            instance.out.clear()
+            if not state.request.root_only:
+                instance.attempts = 0
 
-    def waits_for_doubt(self, key: int) -> bool:
-        """Whether it is still under way, and in doubt."""
-        work = self._works.get(key)
-        return work is not None and work.phase == Phase.DOUBTING
-
-    def doubt_resolved(self, turn: Turn, key: int, corrected: bool) -> None:
+    def rechecked(self, step: Step, key: int, corrected: bool) -> None:
         """Placement was asked; ``corrected`` tells that rows may have changed."""
-        work = self._works.get(key)
-        if work is None or work.phase != Phase.DOUBTING:
+        state = self._under_way.get(key)
+        if state is None or state.phase != Phase.RECHECKING:
             return
-        if not self._knows_where(work) and not corrected:
-            assert work.failure is not None
-            self._fail(turn, work, *work.failure)
+        if not self._knows_where(state) and not corrected:
+            assert state.failure is not None
+            self._fail(step, state, *state.failure)
             return
-        self._begin_again(work)
-        self._advance(turn, work)
+        self._begin_again(state)
+        self._advance(step, state)
 
     # -- endings
 
-    def _finish(self, turn: Turn, work: Work) -> None:
-        if not self._alternates.ready(turn, work):
+    def _finish(self, step: Step, state: RequestState) -> None:
+        if not self._alternates.ready(step, state):
             return
-        for seat in work.seats:
-            assert seat.claim is not None
-            self._claims.keep(turn, seat.claim)
-        self._close(work)
-        self._answer(turn, work)
+        for instance in state.instances:
+            assert instance.claim is not None
+            self._claims.keep(step, instance.claim)
+        self._close(state)
+        self._answer(step, state)
 
-    def _answer(self, turn: Turn, work: Work) -> None:
-        choices = tuple(self._inner(work, seat) for seat in work.seats)
-        record = work.journal.record(work.request, choices, turn.now - work.arrived_s)
-        claim_ids = tuple(claim.claim_id for claim in work.claims())
-        turn.emit(Answer(work.request, choices, record, claim_ids))
+    def _answer(self, step: Step, state: RequestState) -> None:
+        choices = tuple(self._inner(state, instance) for instance in state.instances)
+        record = state.journal.record(state.request, choices, step.now - state.arrived_s)
+        claim_ids = tuple(claim.claim_id for claim in state.claims())
+        step.emit(Answer(state.request, choices, record, claim_ids))
 
     @staticmethod
-    def _inner(work: Work, seat: Seat) -> tuple[Choice, ...]:
-        assert seat.choice is not None
-        found = work.alternates.found if work.alternates is not None else {}
-        return (seat.choice, *found.get(seat.choice.cell, ()))
+    def _inner(state: RequestState, instance: InstancePlacement) -> tuple[Choice, ...]:
+        assert instance.choice is not None
+        found = state.alternates.found if state.alternates is not None else {}
+        return (instance.choice, *found.get(instance.choice.cell, ()))
 
-    def _fail(self, turn: Turn, work: Work, code: FailureCode, text: str) -> None:
+    def _fail(self, step: Step, state: RequestState, code: FailureCode, text: str) -> None:
         """Give everything back; the caller hears of it when that is done."""
-        self._crowded.pop(work.key, None)
-        work.phase, work.failure = Phase.FAILING, (code, text)
-        self._set_timer(turn, work)
-        for claim in list(work.claims()):
-            self._claims.unwant(turn, claim)
-        self._fail_if_clean(turn, work)
+        self._crowded.pop(state.key, None)
+        if state.phase == Phase.RECHECKING:
+            self._recheck.withdraw(state)
+        state.phase, state.failure = Phase.FAILING, (code, text)
+        self._set_timer(step, state)
+        for claim in list(state.claims()):
+            self._claims.cancel(step, claim)
+        self._fail_if_clean(step, state)
 
-    def _fail_if_clean(self, turn: Turn, work: Work) -> None:
-        if work.key in self._works and not any(work.claims()):
-            self._fail_now(turn, work)
+    def _fail_if_clean(self, step: Step, state: RequestState) -> None:
+        if state.key in self._under_way and not any(state.claims()):
+            self._fail_now(step, state)
 
-    def _fail_now(self, turn: Turn, work: Work) -> None:
-        assert work.failure is not None
-        self._close(work)
-        self._emit_fail(turn, work, *work.failure)
+    def _fail_now(self, step: Step, state: RequestState) -> None:
+        assert state.failure is not None
+        self._close(state)
+        self._emit_fail(step, state, *state.failure)
 
-    def _emit_fail(self, turn: Turn, work: Work, code: FailureCode, text: str) -> None:
-        passed_s = turn.now - work.arrived_s
-        record = work.journal.record(work.request, (), passed_s, code, text)
-        turn.emit(Fail(work.request, code, text, record))
+    def _emit_fail(self, step: Step, state: RequestState, code: FailureCode, text: str) -> None:
+        passed_s = step.now - state.arrived_s
+        record = state.journal.record(state.request, (), passed_s, code, text)
+        step.emit(Fail(state.request, code, text, record))
 
-    def _close(self, work: Work) -> None:
-        del self._works[work.key]
-        self._timers.cancel(("request", str(work.key)))
-        self._timers.cancel(("alternates", str(work.key)))
-        self._timers.cancel(("again", str(work.key)))
+    def _close(self, state: RequestState) -> None:
+        del self._under_way[state.key]
+        self._timers.cancel(("request", str(state.key)))
+        self._timers.cancel(("alternates", str(state.key)))
+        self._timers.cancel(("again", str(state.key)))
 
-    def on_timer(self, turn: Turn, key: str) -> None:
+    def on_timer(self, step: Step, key: str) -> None:
         """Time to clean up, or the deadline itself."""
-        work = self._works[int(key)]
-        if work.phase == Phase.FAILING:
-            self._fail_now(turn, work)
+        state = self._under_way[int(key)]
+        if state.phase == Phase.FAILING:
+            self._fail_now(step, state)
             return
-        if work.all_in(SeatState.WRITTEN):  # only alternates are missing
-            self._alternates.give_up(work)
-            self._finish(turn, work)
+        if state.all_in(InstanceState.WRITTEN):  # only alternates are missing
+            self._alternates.give_up(state)
+            self._finish(step, state)
             return
-        waited_s = turn.now - work.arrived_s
-        self._fail(turn, work, FailureCode.TIMED_OUT, f"no host after {waited_s:.1f} s")
+        waited_s = step.now - state.arrived_s
+        self._fail(step, state, FailureCode.TIMED_OUT, f"no host after {waited_s:.1f} s")
 
-    def on_alternates_timer(self, turn: Turn, key: str) -> None:
+    def on_alternates_timer(self, step: Step, key: str) -> None:
         """Time to begin with alternates, or to answer without the rest of them."""
-        work = self._works[int(key)]
-        self._alternates.on_timer(turn, work)
-        self._advance(turn, work)
+        state = self._under_way[int(key)]
+        self._alternates.on_timer(step, state)
+        self._advance(step, state)

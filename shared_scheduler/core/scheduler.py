@@ -7,17 +7,22 @@ world.  The core is not thread-safe; its owner calls it from one thread at a tim
 
 The parts, each with its own theory in its head comment:
 
-==============  =======================================================================
-nodes.py        messages of agents -> windows -> rows of the table
-requests.py     the life of a request
-planner.py      one instance, one host: decider and judge
-claims.py       the life of a claim
-watch.py        confirmed claims, until their nodes show them
-alternates.py   hosts for the conductor to try without us
-doubt.py        "No" is checked
-presence.py     which schedulers live
-turn.py         what they share while one event is handled
-==============  =======================================================================
+======================  =================================================================
+nodes.py                messages of agents -> windows -> rows of the table
+row_corrections.py      rows in doubt are read again
+quarantine.py           nodes that refuse again and again are not selected
+requests.py             the life of a request
+request_state.py        what is remembered of a request; journal.py, what its record says
+planner.py              one instance, one host: decider and judge
+claims.py               the life of a claim
+claim_lessons.py        what the end of a claim says of its node
+confirmed_claims.py     confirmed claims, until their nodes show them
+unclaimed_selection.py  hosts for requests that claim nothing
+alternates.py           hosts that the conductor tries by itself
+recheck.py              asks Placement before "no valid host"
+peers.py                which other schedulers are alive
+step.py                 what the parts share while one event is handled
+======================  =================================================================
 """
 
 from __future__ import annotations
@@ -26,45 +31,49 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.claims import Claims
-from shared_scheduler.core.doubt import Doubt
+from shared_scheduler.core.claim_lessons import ClaimLessons
+from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten, NodeHasRoom
+from shared_scheduler.core.confirmed_claims import ConfirmedClaims
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.judge import HostJudge
-from shared_scheduler.core.nodes import Nodes
+from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead
+from shared_scheduler.core.peers import Peers, SchedulersChanged
 from shared_scheduler.core.planner import Planner
-from shared_scheduler.core.presence import Presence
+from shared_scheduler.core.quarantine import Quarantine
+from shared_scheduler.core.recheck import Recheck, Rechecked
 from shared_scheduler.core.requests import Requests
-from shared_scheduler.core.settings import Identity, Settings
-from shared_scheduler.core.turn import Timers, Turn
-from shared_scheduler.core.watch import Watch
+from shared_scheduler.core.row_corrections import RowCorrections
+from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.core.step import Step, Timers
+from shared_scheduler.core.unclaimed_selection import UnclaimedSelection
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.protocol.messages import (
-    Beat,
-    Goodbye,
+    Heartbeat,
     Hello,
     Increment,
+    Leave,
     Message,
     Role,
     Snapshot,
     Verdict,
     Want,
 )
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
 
 
 class StepFailedError(Exception):
-    """A bug of ours in one step.  ``effects`` are still to be carried out; ``causes`` what happened.
+    """A bug of ours in one step.  ``effects`` are still to be carried out; ``errors`` is what was raised.
 
     What failed is one timer, one message or one event; all others of the step were handled.
-    ``of_event``: the cause that is the event's own, None where it was handled.
+    ``of_event``: the error that is the event's own, None where it was handled.
     """
 
     def __init__(
-        self, effects: list[Effect], causes: list[Exception], of_event: Exception | None = None
+        self, effects: list[Effect], errors: list[Exception], of_event: Exception | None = None
     ) -> None:
-        super().__init__("; ".join(f"{type(each).__name__}: {each}" for each in causes))
+        super().__init__("; ".join(f"{type(each).__name__}: {each}" for each in errors))
         self.effects = effects
-        self.causes = causes
+        self.errors = errors
         self.of_event = of_event
 
 
@@ -79,7 +88,7 @@ class SchedulerCore:
     def __init__(
         self,
         identity: Identity,
-        settings: Settings,
+        settings: SchedulerSettings,
         table: HostTable,
         decider: Decider,
         judge: HostJudge,
@@ -89,32 +98,38 @@ class SchedulerCore:
         self.settings = settings
         self.table = table
         self.timers = Timers()
-        self.presence = Presence(identity, settings, self.timers, self._schedulers_changed)
-        self.nodes = Nodes(identity, settings, table, self.timers, rng, self._row_read)
-        self.watch = Watch(settings, table, self.timers)
-        self.claims = Claims(identity, settings, table, self.timers, self.watch)
-        self.doubt = Doubt(settings, self.timers, self.nodes)
+        self.peers = Peers(identity, settings, self.timers)
+        self.nodes = Nodes(identity, settings, table, self.timers, rng)
+        self.corrections = RowCorrections(settings, table, self.timers, self.nodes)
+        self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
+        self.confirmed_claims = ConfirmedClaims(settings, table, self.timers)
+        self.claims = Claims(identity, settings, table, self.timers, self.confirmed_claims)
+        self.recheck = Recheck(settings, self.timers, self.corrections)
         self.planner = Planner(
-            table, decider, judge, self.claims, self.nodes,
+            table, decider, judge, self.claims, self.quarantine,
             settings.last_words_max, settings.judged_per_step_max,
         )  # fmt: skip
-        self.requests = Requests(settings, self.timers, self.planner, self.claims, self.nodes, self.doubt)
+        unclaimed = UnclaimedSelection(table, self.planner)
+        lessons = ClaimLessons(self.nodes, self.quarantine)
+        self.requests = Requests(
+            settings, self.timers, self.planner, unclaimed, self.claims, self.nodes, lessons, self.recheck
+        )
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
-        self._rings: dict[str, Callable[[Turn, str], None]] = {
+        self._timer_handlers: dict[str, Callable[[Step, str], None]] = {
             "verdict": self.claims.on_verdict_timer,
             "write": self.claims.on_write_timer,
             "repeat": self.claims.on_repeat_timer,
             "delete": self.claims.on_delete_timer,
-            "look": self.watch.on_timer,
+            "look": self.confirmed_claims.on_timer,
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,
             "again": self.requests.on_again_timer,
-            "doubt": self.doubt.on_timer,
+            "doubt": self.recheck.on_timer,
             "window": self.nodes.on_window_timer,
-            "mute": self.nodes.on_mute_timer,
-            "quarantine": self.nodes.on_quarantine_timer,
-            "mirrored": self.nodes.on_mirrored_timer,
-            "hello": self.presence.on_timer,
+            "unresponsive": self.nodes.on_unresponsive_timer,
+            "quarantine": self.quarantine.on_timer,
+            "mirrored": self.corrections.on_aggregates_timer,
+            "hello": self.peers.on_timer,
         }
 
     def step(self, event: ev.Event, now: float) -> list[Effect]:
@@ -123,31 +138,39 @@ class SchedulerCore:
         Timers that are due ring first.  One that is set for this very moment rings in the next step,
         for which ``next_deadline_s`` asks at once: so what is urgent leaves before what can wait.
         """
-        turn, causes, of_event = Turn(now), list[Exception](), None
-        self._ring(turn, causes)
+        step, errors, of_event = Step(now, event), list[Exception](), None
+        self._ring_timers(step, errors)
+        step.trigger = event
         try:
-            self._handle(turn, event, causes)
+            self._handle(step, event, errors)
+            self._hand_on(step)
         except Exception as error:
-            causes.append(error)
+            errors.append(error)
             of_event = error
-        self._land(turn, causes)
-        if causes:
-            raise StepFailedError(turn.effects, causes, of_event) from causes[0]
-        return turn.effects
+        self._end_step(step, errors)
+        if errors:
+            raise StepFailedError(step.effects, errors, of_event) from errors[0]
+        return step.effects
 
-    def _ring(self, turn: Turn, causes: list[Exception]) -> None:
-        while (key := self.timers.due(turn.now)) is not None:
+    def _ring_timers(self, step: Step, errors: list[Exception]) -> None:
+        while (key := self.timers.due(step.now)) is not None:
+            step.trigger = key
             kind, name = key
             try:
-                self._rings[kind](turn, name)
+                self._timer_handlers[kind](step, name)
+                self._hand_on(step)
             except Exception as error:
-                causes.append(error)
+                errors.append(error)
 
-    def _land(self, turn: Turn, causes: list[Exception]) -> None:
+    def _end_step(self, step: Step, errors: list[Exception]) -> None:
         try:
-            self.requests.claims_landed(turn)
+            self._hand_on(step, last=True)
         except Exception as error:
-            causes.append(error)
+            errors.append(error)
+
+    def counters(self) -> dict[str, int]:
+        """Every counter of the parts, by name."""
+        return dict(self.nodes.counters + self.quarantine.counters) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
         """When the core wants a ``Tick`` at the latest; None: only an event can change anything."""
@@ -155,53 +178,55 @@ class SchedulerCore:
 
     # -- events
 
-    def _handle(self, turn: Turn, event: ev.Event, causes: list[Exception]) -> None:
+    def _handle(self, step: Step, event: ev.Event, errors: list[Exception]) -> None:
         match event:
             case ev.MessagesArrived(cell, messages):
-                self._messages(turn, cell, messages, causes)
+                self._messages(step, cell, messages, errors)
             case ev.RequestArrived():
-                self.requests.arrive(turn, event)
+                self.requests.arrive(step, event)
             case ev.AllocationWritten():
-                self.claims.on_written(turn, event)
+                self.claims.on_written(step, event)
             case ev.AllocationDeleted():
-                self.claims.on_deleted(turn, event)
+                self.claims.on_deleted(step, event)
             case ev.AnswerUnheard(claim_ids):
-                self.claims.unheard(turn, claim_ids)
+                self.claims.unheard(step, claim_ids)
             case ev.CandidatesAnswered():
-                self.requests.on_candidates(turn, event)
+                self.requests.on_candidates(step, event)
             case ev.FittingAnswered():
-                self.doubt.on_fitting(turn, event)
+                self.recheck.on_fitting(step, event)
             case ev.ConsumerAnswered():
-                self.watch.on_consumer(event)
+                self.confirmed_claims.on_consumer(event)
             case ev.ChannelChanged(cell, connected):
-                self._channel(turn, cell, connected)
+                self._channel(step, cell, connected)
             case ev.Stopping() | ev.Draining():
-                self._end(turn, event)
+                self._end(step, event)
             case ev.Tick():
                 pass
             case _:
-                self._facts(turn, event)
+                self._source_read(step, event)
 
-    def _end(self, turn: Turn, event: ev.Stopping | ev.Draining) -> None:
+    def _end(self, step: Step, event: ev.Stopping | ev.Draining) -> None:
         if isinstance(event, ev.Stopping):
-            self.requests.stop_by(turn, event.deadline_s)
+            self.requests.stop_by(step, event.deadline_s)
         else:
             self.requests.drain()
 
     def _messages(
-        self, turn: Turn, cell: str, messages: Iterable[Message], causes: list[Exception]
+        self, step: Step, cell: str, messages: Iterable[Message], errors: list[Exception]
     ) -> None:
         for message in messages:
+            step.trigger = message
             try:
-                self._message(turn, cell, message)
+                self._message(step, cell, message)
+                self._hand_on(step)
             except Exception as error:
-                causes.append(error)
+                errors.append(error)
                 if isinstance(message, Verdict | Increment | Snapshot):
-                    self.nodes.distrust(turn, message.node)
+                    self.nodes.distrust(step, message.node)
 
-    def _facts(
+    def _source_read(
         self,
-        turn: Turn,
+        step: Step,
         event: ev.ServicesRead
         | ev.AggregatesRead
         | ev.SharingRead
@@ -211,17 +236,19 @@ class SchedulerCore:
     ) -> None:
         match event:
             case ev.NodeRead():
-                self.nodes.read(turn, event)
+                self.nodes.read(step, event)
             case ev.NodeDoubted(node, why):
-                self.nodes.doubt_row(turn, node, why)
+                self.corrections.correct(step, node, why)
             case ev.NodesGone():
                 self.nodes.gone(event)
+                self.quarantine.forget(event.nodes)
+                self.corrections.forget(event.nodes)
             case ev.SharingRead(providers):
                 self.table.set_sharing(providers)
             case ev.ServicesRead():
                 self._services(event)
             case ev.AggregatesRead():
-                self._aggregates(turn, event)
+                self._aggregates(step, event)
 
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._hosts_with_service.setdefault(event.cell, set())
@@ -234,7 +261,7 @@ class SchedulerCore:
             known.intersection_update(read)
         known |= read
 
-    def _aggregates(self, turn: Turn, event: ev.AggregatesRead) -> None:
+    def _aggregates(self, step: Step, event: ev.AggregatesRead) -> None:
         before = self._hosts_of_aggregates()
         if event.complete:
             self.table.set_aggregates(event.aggregates)
@@ -244,38 +271,55 @@ class SchedulerCore:
         after = self._hosts_of_aggregates()
         none: frozenset[str] = frozenset()
         for key in sorted(before.keys() | after.keys()):
-            self.nodes.aggregates_changed(turn, before.get(key, none) ^ after.get(key, none))
+            self.corrections.check_aggregates_later(step, before.get(key, none) ^ after.get(key, none))
 
     def _hosts_of_aggregates(self) -> dict[int, frozenset[str]]:
         return {aggregate.id: aggregate.hosts for aggregate in self.table.aggregates.all()}
 
-    def _message(self, turn: Turn, cell: str, message: Message) -> None:
+    def _message(self, step: Step, cell: str, message: Message) -> None:
         match message:
             case Hello(role=Role.SCHEDULER):
-                self.presence.heard(turn, cell, message)
+                self.peers.heard(step, cell, message)
             case Verdict():
                 for increment in message.news:
-                    self.nodes.receive(turn, cell, increment)
-                self.claims.on_verdict(turn, message)
-            case Increment() | Beat() | Snapshot() | Hello() | Goodbye():
-                self.nodes.receive(turn, cell, message)
+                    self.nodes.receive(step, cell, increment)
+                self.claims.on_verdict(step, message)
+            case Increment() | Heartbeat() | Snapshot() | Hello() | Leave():
+                self.nodes.receive(step, cell, message)
             case _:
                 self.nodes.counters["messages_not_for_schedulers"] += 1
 
-    def _channel(self, turn: Turn, cell: str, connected: bool) -> None:
+    def _channel(self, step: Step, cell: str, connected: bool) -> None:
         if not connected:
-            self.presence.disconnected(cell)
+            self.peers.disconnected(cell)
             return
         known = len(self.nodes.of_cell(cell))
         heard = any(n.window.epoch for n in self.nodes.of_cell(cell))
-        want = Want.BEAT if heard else Want.SNAPSHOT
-        spread_ms = self.presence.connected(turn, cell, want, max(known, len(self.table)))
-        self.nodes.connected(turn, cell, spread_ms / 1000)
+        want = Want.HEARTBEAT if heard else Want.SNAPSHOT
+        spread_ms = self.peers.connected(step, cell, want, max(known, len(self.table)))
+        self.nodes.connected(step, cell, spread_ms / 1000)
 
     # -- between the parts
 
-    def _schedulers_changed(self, cell: str, names: tuple[str, ...]) -> None:
-        self.planner.schedulers_changed(cell, names, self.identity.address(cell))
-
-    def _row_read(self, turn: Turn, node: str) -> None:
-        self.doubt.row_read(turn, node)
+    def _hand_on(self, step: Step, last: bool = False) -> None:
+        """Give each fact that a part has told to the part that it concerns, until there are none."""
+        while (fact := step.next_fact(last)) is not None:
+            match fact:
+                case ClaimWritten(claim):
+                    self.requests.claim_written(step, claim)
+                case ClaimEnded(claim, ending):
+                    self.requests.claim_ended(step, claim, ending)
+                case NodeHasRoom():
+                    self.requests.decide_crowded(step)
+                case AgentSilent(node, why):
+                    self.corrections.refresh(step, node, why)
+                case RowRead(node):
+                    self.recheck.row_read(step, node)
+                case Rechecked(keys, corrected):
+                    for key in keys:
+                        self.requests.rechecked(step, key, corrected)
+                    self.recheck.ask_next(step)
+                case SchedulersChanged(cell, names):
+                    self.planner.schedulers_changed(cell, names, self.identity.address(cell))
+                case _:
+                    raise TypeError(f"no part takes {type(fact).__name__}")

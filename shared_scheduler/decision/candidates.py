@@ -4,7 +4,7 @@
 A request has one form or several (reference: Nova asks a second time with VCPU where pinned CPUs were
 asked as PCPU); a host passes if it passes one of them.  A host is *simple* for a class when no other
 provider of its tree and no sharing provider has that class: then the root provider is the only
-candidate and the columns tell exactly.  Otherwise they screen: a host is let through whenever some
+candidate and the columns are exact.  Otherwise they screen: a host is let through whenever some
 provider might give the class, and Placement is asked for its candidates when the host is tried.
 
 ========================  =============================================================================
@@ -27,17 +27,16 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.decision.request import NumberedGroup, PlacementForm
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.resources import fits, used_of
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.fits import fits
-from shared_scheduler.state.providers import Provider
-from shared_scheduler.state.resources import used_of
-from shared_scheduler.state.row import Row
-from shared_scheduler.state.table import HostTable
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import Row
 
 ROOT_TRAITS = "root_traits"
 TRAITS = "traits"
@@ -51,24 +50,24 @@ TREE_TRAITS = "tree_traits"
 
 
 def is_placements_word(code: str) -> bool:
-    """Whether a host fell to what the mirror of Placement says, which Placement may correct."""
+    """Whether a reason comes from the mirror of Placement, which Placement may correct."""
     words = (ROOT_TRAITS, TRAITS, AGGREGATES, IN_TREE, GROUP_TRAITS, ANY_FORM)
     return code in words or code.startswith(NO_ROOM)
 
 
-def forms_on(look: Look, slot: int) -> tuple[PlacementForm, ...] | None:
+def forms_on(context: DecisionContext, slot: int) -> tuple[PlacementForm, ...] | None:
     """The forms that a host answers whole from its root; None: only Placement can tell."""
-    request, row = look.request, look.table.row(slot)
+    request, row = context.request, context.table.row(slot)
     if row is None:
         return ()
-    if not request.flat or any(not row.elsewhere.isdisjoint(f.resources) for f in request.forms):
+    if not request.root_only or any(not row.other_provider_classes.isdisjoint(f.resources) for f in request.forms):
         return None
     if len(request.forms) == 1:
-        return request.forms if _fits_one(look, request.forms[0], row) else ()
-    return tuple(form for form in request.forms if _fits_one(look, form, row))
+        return request.forms if _fits_one(context, request.forms[0], row) else ()
+    return tuple(form for form in request.forms if _fits_one(context, form, row))
 
 
-def _fits_one(look: Look, form: PlacementForm, row: Row) -> bool:
+def _fits_one(context: DecisionContext, form: PlacementForm, row: Row) -> bool:
     """Whether a host that is simple for the form passes it now, own claims included."""
     root = row.providers.get(row.node)
     if root is None:
@@ -87,33 +86,33 @@ def _fits_one(look: Look, form: PlacementForm, row: Row) -> bool:
     )
 
 
-def form_masks(look: Look, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
+def form_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
     """The steps of one form: (code, which slots pass; None: all)."""
     if form.root_required or form.root_forbidden:
-        yield ROOT_TRAITS, _traits(look, form.root_required, form.root_forbidden)
+        yield ROOT_TRAITS, _traits(context, form.root_required, form.root_forbidden)
     if form.member_of or form.forbidden_aggregates:
-        yield AGGREGATES, _aggregates(look, form)
+        yield AGGREGATES, _aggregates(context, form)
     if form.in_tree is not None:
-        yield IN_TREE, _in_tree(look, form.in_tree)
+        yield IN_TREE, _in_tree(context, form.in_tree)
     if form.resources and (form.required or form.forbidden or form.required_any):
-        yield TRAITS, _giver_traits(look, form)
+        yield TRAITS, _giver_traits(context, form)
     for resource_class, amount in form.resources.items():
-        yield NO_ROOM + resource_class, _room(look, resource_class, amount)
+        yield NO_ROOM + resource_class, _room(context, resource_class, amount)
     for resource_class, amount in form.most_numbered().items():
-        yield NO_ROOM + resource_class, _room(look, resource_class, amount, exact=False)
+        yield NO_ROOM + resource_class, _room(context, resource_class, amount, exact=False)
     for group in form.numbered:
         if group.required or group.forbidden:
-            yield GROUP_TRAITS, _some_provider(look, group)
+            yield GROUP_TRAITS, _some_provider(context, group)
 
 
 def _traits(
-    look: Look,
+    context: DecisionContext,
     required: frozenset[str],
     forbidden: frozenset[str],
     required_any: tuple[frozenset[str], ...] = (),
 ) -> BoolArray:
     def compute() -> BoolArray:
-        traits, high = look.columns.traits, look.high
+        traits, high = context.columns.traits, context.high
         passes = traits.having_all(required, high)
         if forbidden:
             passes &= ~traits.having_any(forbidden, high)
@@ -122,13 +121,13 @@ def _traits(
         return passes
 
     key = (ROOT_TRAITS, required, forbidden, required_any)
-    return look.masks.columns(look.table, key, compute)
+    return context.masks.columns(context.table, key, compute)
 
 
-def _some_provider(look: Look, group: NumberedGroup) -> BoolArray:
+def _some_provider(context: DecisionContext, group: NumberedGroup) -> BoolArray:
     """Trees where one provider, or one that shares with them, has the classes and the traits of the group.
-    Which one has room, Placement tells: but it is asked host by host, so those without such are left out."""
-    table, classes = look.table, frozenset(group.resources)
+    Placement decides which one has room.  It is asked host by host, so hosts without such a provider are left out."""
+    table, classes = context.table, frozenset(group.resources)
 
     def may_give(provider: Provider) -> bool:
         return (
@@ -138,7 +137,7 @@ def _some_provider(look: Look, group: NumberedGroup) -> BoolArray:
         )
 
     key = (GROUP_TRAITS, classes, group.required, group.forbidden)
-    return look.masks.rows(table, key, lambda: lambda row: any(map(may_give, _givers(table, row))))
+    return context.masks.rows(table, key, lambda: lambda row: any(map(may_give, _givers(table, row))))
 
 
 def _givers(table: HostTable, row: Row) -> Iterator[Provider]:
@@ -147,29 +146,29 @@ def _givers(table: HostTable, row: Row) -> Iterator[Provider]:
     yield from table.sharing_with(row.node)
 
 
-def _giver_traits(look: Look, form: PlacementForm) -> BoolArray:
+def _giver_traits(context: DecisionContext, form: PlacementForm) -> BoolArray:
     """Traits of the root where it gives everything; where it may not, the tree has to have those that are
     required somewhere, and Placement decides."""
-    passes = _traits(look, form.required, form.forbidden, form.required_any)
+    passes = _traits(context, form.required, form.forbidden, form.required_any)
     for resource_class in form.resources:
-        rooms = look.columns.rooms.get(resource_class)
-        if rooms is not None and rooms.elsewhere_rows:
-            passes = passes | rooms.elsewhere.array[: look.high] & _tree_traits(look, form.required)
+        rooms = context.columns.rooms.get(resource_class)
+        if rooms is not None and rooms.other_provider_rows:
+            passes = passes | rooms.other_providers.array[: context.high] & _tree_traits(context, form.required)
     return passes
 
 
-def _tree_traits(look: Look, required: frozenset[str]) -> BoolArray:
-    table = look.table
+def _tree_traits(context: DecisionContext, required: frozenset[str]) -> BoolArray:
+    table = context.table
 
     def has_all(row: Row) -> bool:
         return required <= frozenset().union(*(provider.traits for provider in _givers(table, row)))
 
-    return look.masks.rows(table, (TREE_TRAITS, required), lambda: has_all)[: look.high]
+    return context.masks.rows(table, (TREE_TRAITS, required), lambda: has_all)[: context.high]
 
 
-def _aggregates(look: Look, form: PlacementForm) -> BoolArray:
+def _aggregates(context: DecisionContext, form: PlacementForm) -> BoolArray:
     def compute() -> BoolArray:
-        aggregates, high = look.columns.aggregates, look.high
+        aggregates, high = context.columns.aggregates, context.high
         passes: BoolArray = np.ones(high, dtype=np.bool_)
         for any_of in form.member_of:
             passes &= aggregates.having_any(any_of, high)
@@ -178,34 +177,34 @@ def _aggregates(look: Look, form: PlacementForm) -> BoolArray:
         return passes
 
     key = (AGGREGATES, form.member_of, form.forbidden_aggregates)
-    exact = look.masks.columns(look.table, key, compute)
+    exact = context.masks.columns(context.table, key, compute)
     for resource_class in form.resources:
-        rooms = look.columns.rooms.get(resource_class)
-        if rooms is not None and rooms.elsewhere_rows:
-            exact = exact | rooms.elsewhere.array[: look.high]
+        rooms = context.columns.rooms.get(resource_class)
+        if rooms is not None and rooms.other_provider_rows:
+            exact = exact | rooms.other_providers.array[: context.high]
     return exact
 
 
-def _in_tree(look: Look, provider: str) -> BoolArray:
-    slot = look.table.slot_of(provider)
+def _in_tree(context: DecisionContext, provider: str) -> BoolArray:
+    slot = context.table.slot_of(provider)
     if slot is not None:
-        return mask_of_slots(look.high, (slot,))
-    return look.masks.rows(
-        look.table, (IN_TREE, provider), lambda: lambda row: provider in row.providers
+        return mask_of_slots(context.high, (slot,))
+    return context.masks.rows(
+        context.table, (IN_TREE, provider), lambda: lambda row: provider in row.providers
     )
 
 
-def _room(look: Look, resource_class: str, amount: int, exact: bool = True) -> BoolArray:
+def _room(context: DecisionContext, resource_class: str, amount: int, exact: bool = True) -> BoolArray:
     """``exact``: the root's units count as well; without, its amount alone, as a screen."""
-    rooms, high = look.columns.rooms.get(resource_class), look.high
+    rooms, high = context.columns.rooms.get(resource_class), context.high
     if rooms is None:
         return mask_of_slots(high, ())
     passes: BoolArray = rooms.room.array[:high] >= amount
     if exact and rooms.odd_rows:
         passes &= rooms.min_unit.array[:high] <= amount
         passes &= amount % rooms.step_size.array[:high] == 0
-    if rooms.elsewhere_rows:
-        passes |= rooms.elsewhere.array[:high] & (rooms.elsewhere_room.array[:high] >= amount)
+    if rooms.other_provider_rows:
+        passes |= rooms.other_providers.array[:high] & (rooms.other_provider_room.array[:high] >= amount)
     return passes
 
 
@@ -217,11 +216,11 @@ class PlacementStage:
         self._form = form
         self._mask = mask
 
-    def mask(self, look: Look) -> BoolArray | None:
+    def mask(self, context: DecisionContext) -> BoolArray | None:
         """Computed with the others of its form."""
         return self._mask
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         """The numbers or names that were compared."""
         return form_detail(self._form, self.code, view)
 
@@ -231,34 +230,34 @@ class AnyFormStage:
 
     code = ANY_FORM
 
-    def mask(self, look: Look) -> BoolArray | None:
+    def mask(self, context: DecisionContext) -> BoolArray | None:
         """The forms' masks, joined by or."""
-        joined: BoolArray = np.zeros(look.high, dtype=np.bool_)
-        for form in look.request.forms:
-            passes: BoolArray = np.ones(look.high, dtype=np.bool_)
-            for _, mask in form_masks(look, form):
+        joined: BoolArray = np.zeros(context.high, dtype=np.bool_)
+        for form in context.request.forms:
+            passes: BoolArray = np.ones(context.high, dtype=np.bool_)
+            for _, mask in form_masks(context, form):
                 if mask is not None:
                     passes &= mask
             joined |= passes
         return joined
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         """For each form the first step that the host fails."""
         found: list[Leaf] = []
-        for form in look.request.forms:
-            for code, mask in form_masks(look, form):
+        for form in context.request.forms:
+            for code, mask in form_masks(context, form):
                 if mask is not None and not mask[view.slot]:
                     found.append({"code": code, **form_detail(form, code, view)})
                     break
         return {"forms": found}
 
 
-def placement_stages(look: Look) -> list[PlacementStage | AnyFormStage]:
+def placement_stages(context: DecisionContext) -> list[PlacementStage | AnyFormStage]:
     """The stages that the request's forms need: none without forms."""
-    forms = look.request.forms
+    forms = context.request.forms
     if len(forms) > 1:
         return [AnyFormStage()]
-    return [PlacementStage(code, form, mask) for form in forms for code, mask in form_masks(look, form)]
+    return [PlacementStage(code, form, mask) for form in forms for code, mask in form_masks(context, form)]
 
 
 def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Leaf]:

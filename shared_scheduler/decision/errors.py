@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with settings or a request, said so that somebody can do something about it."""
+"""Errors of settings and requests.  Each message names what is wrong and what to do about it."""
 
 from __future__ import annotations
 

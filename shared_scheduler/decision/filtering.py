@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Narrows survivors down, stage by stage, and counts who fell to what."""
+"""Applies filters to the survivors, stage by stage, and counts the hosts that each one rejects."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from shared_scheduler.decision.context import DecisionContext, ForeignFilter, Stage
 from shared_scheduler.decision.filters.base import NativeFilter
-from shared_scheduler.decision.look import ForeignFilter, Look, Stage
 from shared_scheduler.decision.masks import mask_of_slots
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_table import HostTable
 
-#: what a host fell to that a filter dropped for the first instance of the request
+#: the reason of a host that a filter rejected for the first instance of the request
 FIRST_INSTANCE = "first_instance"
 
 
-class Narrowing:
+class OncePerRequestFilters:
     """What must be remembered between the instances of one request.
 
     Nova runs some filters (``run_filter_once_per_request``) for the first instance only: what they
@@ -42,18 +42,18 @@ class FilterRun:
 
     def __init__(
         self,
-        look: Look,
+        context: DecisionContext,
         mask: BoolArray,
         left: int,
         reasons: dict[str, int],
-        narrowing: Narrowing | None,
+        narrowing: OncePerRequestFilters | None,
     ) -> None:
-        self._look = look
+        self._context = context
         self._mask = mask
         self.left = left
         self._reasons = reasons
         self._narrowing = narrowing
-        self._first = narrowing is None or narrowing.begins(look.table)
+        self._first = narrowing is None or narrowing.begins(context.table)
         self._dropped: BoolArray | None = None
         if not self._first and narrowing is not None:
             self.left = _narrow(mask, ~narrowing.dropped, left, reasons, FIRST_INSTANCE)
@@ -70,8 +70,8 @@ class FilterRun:
             self._dropped = before if self._dropped is None else self._dropped | before
 
     def ask(self, one: ForeignFilter) -> BoolArray:
-        """Whom it would let pass of those that are left; nobody is dropped."""
-        return _foreign(self._look, one, self._mask, None)
+        """Which of the remaining hosts it would pass; no host is dropped."""
+        return _foreign(self._context, one, self._mask, None)
 
     def drop(self, passes: BoolArray, code: str) -> None:
         """Drop all others."""
@@ -82,10 +82,10 @@ class FilterRun:
         if one.once and not self._first and self._narrowing is not None:
             known = self._narrowing.passed
         if not isinstance(one, NativeFilter):
-            return _foreign(self._look, one, self._mask, known)
-        if self._look.request.is_rebuild and not one.on_rebuild:
+            return _foreign(self._context, one, self._mask, known)
+        if self._context.request.is_rebuild and not one.on_rebuild:
             return None
-        passes = one.mask(self._look)
+        passes = one.mask(self._context)
         return passes if passes is None or known is None else passes | known
 
     def finish(self) -> None:
@@ -93,24 +93,24 @@ class FilterRun:
         narrowing = self._narrowing
         if narrowing is None or not self._first:
             return
-        narrowing.generation = self._look.table.membership_generation
+        narrowing.generation = self._context.table.membership_generation
         narrowing.passed = self._mask.copy()
-        nobody: BoolArray = np.zeros(self._look.high, dtype=np.bool_)
-        narrowing.dropped = nobody if self._dropped is None else self._dropped
+        none: BoolArray = np.zeros(self._context.high, dtype=np.bool_)
+        narrowing.dropped = none if self._dropped is None else self._dropped
 
 
 def run_stages(
-    look: Look,
+    context: DecisionContext,
     stages: Iterable[Stage],
     mask: BoolArray,
     left: int,
     reasons: dict[str, int],
 ) -> int:
-    """Narrow ``mask`` down by stages until nobody is left; returns how many are."""
+    """Apply stages to ``mask`` until no host is left; returns how many are left."""
     for stage in stages:
         if not left:
             break
-        passes = stage.mask(look)
+        passes = stage.mask(context)
         if passes is not None:
             left = _narrow(mask, passes, left, reasons, stage.code)
     return left
@@ -127,11 +127,11 @@ def _narrow(
 
 
 def _foreign(
-    look: Look, one: ForeignFilter, mask: BoolArray, known: BoolArray | None
+    context: DecisionContext, one: ForeignFilter, mask: BoolArray, known: BoolArray | None
 ) -> BoolArray:
     """Run it on views of the survivors, but those of ``known`` pass unasked."""
     asked = mask if known is None else mask & ~known
-    views = [look.view(slot) for slot in np.flatnonzero(asked).tolist()]
-    passing = one.passing(look.request, look.index, views) if views else ()
-    passes = mask_of_slots(look.high, (view.slot for view in passing or ()))
+    views = [context.view(slot) for slot in np.flatnonzero(asked).tolist()]
+    passing = one.passing(context.request, context.index, views) if views else ()
+    passes = mask_of_slots(context.high, (view.slot for view in passing or ()))
     return passes if known is None else passes | known

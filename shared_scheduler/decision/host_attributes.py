@@ -3,7 +3,7 @@
 
 Names and types are Nova's (nova/scheduler/host_manager.py), because ``capabilities:free_ram_mb`` and
 ``$free_ram_mb`` are written against them.  Attributes that hold objects of Nova are ``OPAQUE``: a host
-is not refused here because of one, Nova's own filter looks at it when the host is tried.
+is not refused here because of one, Nova's own filter checks it when the host is tried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shared_scheduler.state.view import HostView
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.numbers import MIB_PER_GIB
 
 
 class _Opaque:
@@ -27,21 +29,23 @@ def _leaf(name: str, empty: Any = None) -> Callable[[HostView], Any]:
 
 
 def _number(name: str) -> Callable[[HostView], Any]:
+    """A number of HostState; 0 while nova-compute has never reported usage, as in Nova."""
     return lambda view: 0 if view.numbers is None else getattr(view.numbers, name)
+
+
+def _ratio(name: str) -> Callable[[HostView], Any]:
+    return lambda view: view.leaves.get(f"cn.{name}_allocation_ratio") or getattr(view.ratios, name)
 
 
 def _opaque(view: HostView) -> Any:
     return OPAQUE
 
 
-_KNOWN: Mapping[str, Callable[[HostView], Any]] = {
-    "host": lambda view: view.host,
-    "nodename": lambda view: view.nodename,
-    "uuid": lambda view: view.node,
-    "cell_uuid": lambda view: view.cell,
-    "total_usable_ram_mb": _leaf("cn.memory_mb", 0),
-    "total_usable_disk_gb": _leaf("cn.local_gb", 0),
-    "disk_mb_used": lambda view: int(view.leaves.get("cn.local_gb_used") or 0) * 1024,  # type: ignore[arg-type]
+#: attributes of HostState that are plain values -> the value in a view (``nova/host_state.py`` uses them too)
+PLAIN: Mapping[str, Callable[[HostView], Any]] = {
+    "total_usable_ram_mb": lambda view: view.leaves.get("cn.memory_mb") or 0,
+    "total_usable_disk_gb": lambda view: view.leaves.get("cn.local_gb") or 0,
+    "disk_mb_used": lambda view: int(view.leaves.get("cn.local_gb_used") or 0) * MIB_PER_GIB,  # type: ignore[arg-type]
     "free_ram_mb": _number("free_ram_mb"),
     "free_disk_mb": _number("free_disk_mb"),
     "vcpus_total": _number("vcpus_total"),
@@ -49,20 +53,24 @@ _KNOWN: Mapping[str, Callable[[HostView], Any]] = {
     "num_instances": _number("num_instances"),
     "num_io_ops": _number("num_io_ops"),
     "failed_builds": _number("failed_builds"),
-    "cpu_allocation_ratio": _number("cpu_allocation_ratio"),
-    "ram_allocation_ratio": lambda view: (
-        view.leaves.get("cn.ram_allocation_ratio") or view.ratios.ram
-    ),
-    "disk_allocation_ratio": lambda view: (
-        view.leaves.get("cn.disk_allocation_ratio") or view.ratios.disk
-    ),
+    "cpu_allocation_ratio": _ratio("cpu"),
+    "ram_allocation_ratio": _ratio("ram"),
+    "disk_allocation_ratio": _ratio("disk"),
     "host_ip": _leaf("cn.host_ip"),
     "hypervisor_type": _leaf("cn.hypervisor_type"),
     "hypervisor_version": _leaf("cn.hypervisor_version"),
     "hypervisor_hostname": _leaf("cn.hypervisor_hostname"),
     "cpu_info": _leaf("cn.cpu_info"),
-    "supported_instances": _leaf("cn.supported_hv_specs", []),
+    "supported_instances": lambda view: list(view.leaves.get("cn.supported_hv_specs") or []),  # type: ignore[arg-type]
     "stats": lambda view: stats(view),
+}
+
+_KNOWN: Mapping[str, Callable[[HostView], Any]] = {
+    **PLAIN,
+    "host": lambda view: view.host,
+    "nodename": lambda view: view.nodename,
+    "uuid": lambda view: view.node,
+    "cell_uuid": lambda view: view.cell,
     "limits": lambda view: {},
     "pci_stats": _opaque,
     "numa_topology": _opaque,
@@ -98,7 +106,7 @@ def attribute(view: HostView, name: str) -> Any:
 def capability(view: HostView, path: tuple[str, ...]) -> Any:
     """What ``capabilities:a:b`` names: an attribute or else a statistic, then JSON or dict keys.
 
-    None where there is nothing, ``OPAQUE`` where only Nova's own objects could tell.
+    None where there is nothing, ``OPAQUE`` where only Nova's own objects have the value.
     """
     found = attribute(view, path[0])
     if found is None:
@@ -142,3 +150,33 @@ def lookup(view: HostView, path: tuple[str, ...]) -> Any:
             return OPAQUE
         found = found.get(key)
     return found
+
+
+#: Nova writes these as parts of 1 and reads them as whole percents
+#: (nova/objects/monitor_metric.py)
+PERCENTS = frozenset(
+    {
+        "cpu.user.percent",
+        "cpu.kernel.percent",
+        "cpu.idle.percent",
+        "cpu.iowait.percent",
+        "cpu.percent",
+    }
+)
+
+
+def metrics_of(leaves: Mapping[str, Leaf]) -> dict[str, int]:
+    """Whole numbers by name; values that do not parse are left out."""
+    text: Any = leaves.get("cn.metrics")
+    if not text:
+        return {}
+    try:
+        return {one["name"]: _whole(one) for one in json.loads(text) if "value" in one}
+    except (KeyError, OverflowError, TypeError, ValueError):
+        return {}
+
+
+def _whole(one: Mapping[str, Any]) -> int:
+    number = int(one["value"] * 100 if one["name"] in PERCENTS else one["value"])
+    float(number)  # what cannot be weighed fails here
+    return number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outcome of one look at the table: survivors with their weights, and what the others fell to."""
+"""The outcome of one decision: survivors with their weights, and the reasons that rejected the others."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from random import Random
 import numpy as np
 
 from shared_scheduler.decision.candidates import forms_on, is_placements_word
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters import NATIVE_FILTERS
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.pick import order
 from shared_scheduler.decision.record import DecisionCounts, Weighed
 from shared_scheduler.decision.request import PlacementForm
-from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
-from shared_scheduler.state.row import Closed
+from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
+from shared_scheduler.table.row import Exclusion
 
 #: hosts that a decision's counts name
 BEST_MAX = 5
 
 
 class Decision:
-    """The outcome of one look.  Hosts come lazily, best first.
+    """The outcome of one decision.  Hosts are ranked on demand, best first.
 
     ``hosts`` = ``survivors`` + the sum of ``reasons``.
     """
 
     def __init__(
         self,
-        look: Look,
+        context: DecisionContext,
         hosts: int,
         reasons: Mapping[str, int],
         slots: IntArray,
@@ -37,7 +37,7 @@ class Decision:
         own: BoolArray | None,
         rng: Random | None,
     ) -> None:
-        self._look = look
+        self._context = context
         self._slots = slots
         self._weights = weights
         self._own = own
@@ -48,17 +48,17 @@ class Decision:
 
     def nodes(self) -> Iterator[str]:
         """Nodes, best first.  Take what is needed before the table changes."""
-        table = self._look.table
-        for position in order(self._weights, self._look.settings, self._own, self._rng):
+        table = self._context.table
+        for position in order(self._weights, self._context.settings, self._own, self._rng):
             row = table.row(int(self._slots[position]))
             if row is not None:
                 yield row.node
 
     def best(self, count: int = BEST_MAX) -> tuple[Weighed, ...]:
         """The heaviest survivors as they are weighed, whatever the order in which they are tried."""
-        table = self._look.table
+        table = self._context.table
         found: list[Weighed] = []
-        for position in order(self._weights, self._look.settings, None, None):
+        for position in order(self._weights, self._context.settings, None, None):
             if len(found) >= count:
                 break
             row = table.row(int(self._slots[position]))
@@ -69,12 +69,12 @@ class Decision:
 
     def weight(self, node: str) -> float | None:
         """The weight of one survivor; None if it did not survive."""
-        found = np.flatnonzero(self._slots == self._look.table.slot_of(node))
+        found = np.flatnonzero(self._slots == self._context.table.slot_of(node))
         return float(self._weights[found[0]]) if len(found) else None
 
     def weights(self) -> dict[str, float]:
         """The weight of every survivor, by node."""
-        table = self._look.table
+        table = self._context.table
         return {
             table.node_at(slot): weight
             for slot, weight in zip(self._slots.tolist(), self._weights.tolist(), strict=True)
@@ -85,8 +85,8 @@ class Decision:
 
         None: other providers may have a part in it, so Placement must name the candidates.
         """
-        slot = self._look.table.slot_of(node)
-        return () if slot is None else forms_on(self._look, slot)
+        slot = self._context.table.slot_of(node)
+        return () if slot is None else forms_on(self._context, slot)
 
     def form(self, node: str) -> PlacementForm | None:
         """The first of ``forms``; None where there is none or Placement must be asked."""
@@ -98,21 +98,21 @@ class Decision:
 
     @property
     def stale_mirror(self) -> bool:
-        """Whether a host fell to what Placement may correct, or to a row that its agent is about to tell
+        """Whether a host was rejected by what Placement may correct, or to a row that its agent is about to tell
         anew; no host at all is one that we miss."""
         codes = self.reasons
-        return not self.hosts or Closed.STALE in codes or any(map(is_placements_word, codes))
+        return not self.hosts or Exclusion.STALE in codes or any(map(is_placements_word, codes))
 
     @property
     def filtered(self) -> bool:
-        """Whether a host fell to a counterpart of one of Nova's filters."""
+        """Whether a counterpart of one of Nova's filters rejected a host."""
         return not NATIVE_FILTERS.keys().isdisjoint(self.reasons)
 
     def counts(self) -> DecisionCounts:
         """For the record."""
-        look = self._look
+        context = self._context
         return DecisionCounts(
-            look.index, self.hosts, self.survivors, dict(self.reasons), self.best()
+            context.index, self.hosts, self.survivors, dict(self.reasons), self.best()
         )
 
     def text(self) -> str:

@@ -18,16 +18,16 @@ from random import Random
 
 import numpy as np
 
-from shared_scheduler.decision.settings import DecisionSettings
-from shared_scheduler.state.columns import BoolArray, FloatArray, IntArray
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
+from shared_scheduler.table.host_table import HostTable
 
 #: with at most so many, taking the greatest again and again is cheaper than sorting
 ARGMAX_UP_TO = 32
 
 
 class Slices:
-    """Whose host is whose, by cell."""
+    """Which hosts belong to this scheduler's slice, by cell."""
 
     def __init__(self) -> None:
         self._live: dict[str, tuple[tuple[str, ...], str]] = {}
@@ -42,7 +42,7 @@ class Slices:
 
     @property
     def active(self) -> bool:
-        """Whether anybody else lives."""
+        """Whether another scheduler is alive."""
         return any(len(names) > 1 for names, _ in self._live.values())
 
     def own(self, table: HostTable) -> BoolArray:

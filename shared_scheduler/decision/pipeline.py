@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decision: which hosts pass, how they weigh, in which order they are tried.
 
-A *look* is one decision for one instance.  Its stages run in Nova's order: hosts that are considered
-at all; what Placement would say (``candidates.py``); what the request names (``targets.py``); the
-enabled filters; then the weighers.  Each stage is a mask over columns; how many hosts fell to it is
-the difference of two counts, so reasons cost nothing.
+The stages of a decision for one instance run in Nova's order: hosts that are considered at all; what Placement
+would answer (``candidates.py``); hosts that the request names (``targets.py``); the enabled filters; then the
+weighers.  Each stage is a mask over columns.  The number of hosts that it rejects is the difference of two counts,
+so reasons cost nothing.
 
-Filters and weighers that we do not know are handed in as ``ForeignFilter`` and ``ForeignWeigher`` and
+Filters and weighers of a site are passed in as ``ForeignFilter`` and ``ForeignWeigher`` and
 run on views of the survivors; one with the name of a native one takes its place (that is how a site
 asks for Nova's own NUMA fit on all survivors).  Filters that ``screen`` may let a host pass that Nova
 refuses: the caller verifies each host that it tries with Nova's own objects.
@@ -20,24 +20,23 @@ from random import Random
 import numpy as np
 
 from shared_scheduler.decision.candidates import placement_stages
+from shared_scheduler.decision.context import DecisionContext, ForeignFilter, ForeignWeigher, Stage
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.errors import UnknownFilterError, UnknownWeigherError
 from shared_scheduler.decision.filtering import FilterRun, run_stages
-from shared_scheduler.decision.filtering import Narrowing as Narrowing
+from shared_scheduler.decision.filtering import OncePerRequestFilters as OncePerRequestFilters
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.filters.base import NativeFilter
-from shared_scheduler.decision.look import ForeignFilter, ForeignWeigher, Look, Stage
 from shared_scheduler.decision.masks import MaskCache
 from shared_scheduler.decision.outcome import Decision as Decision
 from shared_scheduler.decision.pick import Slices
 from shared_scheduler.decision.request import Request
-from shared_scheduler.decision.settings import DecisionSettings
 from shared_scheduler.decision.targets import OpenStage, skips_filters, target_stages
-from shared_scheduler.decision.totals import Totals
-from shared_scheduler.decision.weigh import Weigher
+from shared_scheduler.decision.weigh import Weigher, WeightCache
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
-from shared_scheduler.state.columns import BoolArray, IntArray
-from shared_scheduler.state.row import CLOSED_CODES
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.columns import BoolArray, IntArray
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import CLOSED_CODES
 
 NOVA_DEFAULTS = DecisionSettings()
 
@@ -67,16 +66,19 @@ class Decider:
         foreign_weighers: Mapping[str, ForeignWeigher] | None = None,
         exact: ForeignFilter | None = None,
     ) -> None:
-        """Other settings from now on.  Raises before anything is changed.
+        """Use other settings from now on.
 
         ``exact`` stands for all of Nova's filters together (``DecisionSettings.exact_hosts_max``).
+
+        :raises UnknownFilterError: when a filter is not known; nothing is changed then
+        :raises UnknownWeigherError: when a weigher is not known; nothing is changed then
         """
         filters = filters_of(settings.enabled_filters, foreign_filters or {})
         weighers = weighers_of(settings.weighers, foreign_weighers or {})
         self._settings, self._filters, self._weighers = settings, filters, weighers
         self._exact = exact
         self._masks = MaskCache()
-        self._totals = Totals(weighers)
+        self._totals = WeightCache(weighers)
 
     def set_schedulers(self, cell: str, names: tuple[str, ...], own: str) -> None:
         """The live schedulers of a cell, ``own`` among them: slices are drawn anew."""
@@ -87,67 +89,68 @@ class Decider:
         request: Request,
         index: int = 0,
         excluded: Iterable[str] = (),
-        narrowing: Narrowing | None = None,
+        narrowing: OncePerRequestFilters | None = None,
         natives: bool = True,
     ) -> Decision:
         """Rank the hosts for instance ``index``.  ``excluded`` are nodes that were tried.
 
-        Without ``natives``, what Nova's filters ask is left to the caller's judge.
-        Raises ``DecisionError`` where the request cannot be decided on any host.
+        Without ``natives``, the caller's judge applies Nova's filters.
+
+        :raises DecisionError: when the request cannot be decided on any host
         """
-        look = self.look(request, index)
-        mask, left, reasons = self._open(look)
-        early = [*placement_stages(look), *target_stages(look, excluded)]
-        left = run_stages(look, early, mask, left, reasons)
+        context = self.context(request, index)
+        mask, left, reasons = self._open(context)
+        early = [*placement_stages(context), *target_stages(context, excluded)]
+        left = run_stages(context, early, mask, left, reasons)
         if left and not skips_filters(request):
             filters = [f for f in self._filters if natives or not isinstance(f, NativeFilter)]
-            run = FilterRun(look, mask, left, reasons, narrowing)
+            run = FilterRun(context, mask, left, reasons, narrowing)
             left = _filter(run, filters, self._exact if natives else None, self._exact_max(request))
-        slots = None if left == look.high else np.flatnonzero(mask)
-        weights = self._totals.weigh(look, slots, left)
+        slots = None if left == context.high else np.flatnonzero(mask)
+        weights = self._totals.weigh(context, slots, left)
         if slots is None:
-            slots = self._every(look.high)
+            slots = self._every(context.high)
         own = self._own(slots) if left > 1 else None
-        return Decision(look, len(self._table), reasons, slots, weights, own, self._rng)
+        return Decision(context, len(self._table), reasons, slots, weights, own, self._rng)
 
     def _exact_max(self, request: Request) -> int:
-        """Without its candidates a request that is not flat cannot be shown to Nova's filters."""
-        return self._settings.exact_hosts_max if request.flat else 0
+        """Without its candidates a request that is not root-only cannot be shown to Nova's filters."""
+        return self._settings.exact_hosts_max if request.root_only else 0
 
     def _every(self, high: int) -> IntArray:
         if len(self._all) != high:
             self._all = np.arange(high)
         return self._all
 
-    def look(self, request: Request, index: int = 0) -> Look:
+    def context(self, request: Request, index: int = 0) -> DecisionContext:
         """What stages and weighers work with."""
-        return Look(self._table, request, index, self._settings, self._masks)
+        return DecisionContext(self._table, request, index, self._settings, self._masks)
 
     @property
     def weighers(self) -> Sequence[Weigher]:
         """In the order in which they are added up."""
         return self._weighers
 
-    def stages(self, look: Look, excluded: Iterable[str] = ()) -> list[Stage]:
-        """Every native stage of a look, in order."""
-        early: list[Stage] = [*placement_stages(look), *target_stages(look, excluded)]
-        if skips_filters(look.request):
+    def stages(self, context: DecisionContext, excluded: Iterable[str] = ()) -> list[Stage]:
+        """Every native stage of a decision, in order."""
+        early: list[Stage] = [*placement_stages(context), *target_stages(context, excluded)]
+        if skips_filters(context.request):
             return early
         natives = [f for f in self._filters if isinstance(f, NativeFilter)]
-        return [*early, *(f for f in natives if f.on_rebuild or not look.request.is_rebuild)]
+        return [*early, *(f for f in natives if f.on_rebuild or not context.request.is_rebuild)]
 
     def _own(self, slots: IntArray) -> BoolArray | None:
         if self._settings.near_tie is None or not self._slices.active:
             return None
         return self._slices.own(self._table).take(slots)
 
-    def _open(self, look: Look) -> tuple[BoolArray, int, dict[str, int]]:
+    def _open(self, context: DecisionContext) -> tuple[BoolArray, int, dict[str, int]]:
         """Hosts that are considered at all, and why others are not."""
-        mask = OpenStage(look.request).mask(look)
+        mask = OpenStage(context.request).mask(context)
         hosts, left = len(self._table), int(np.count_nonzero(mask))
         reasons: dict[str, int] = {}
         if left < hosts:
-            counts = look.columns.closed_counts
+            counts = context.columns.closed_counts
             reasons = {
                 closed.value: counts[code]
                 for code, closed in enumerate(CLOSED_CODES)

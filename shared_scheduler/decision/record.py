@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision as data: what was asked, who fell to what, who was best, what became of the attempts.
+"""A decision as data: the request, the hosts rejected by each reason, the best hosts, and the attempts.
 
 Logs, ``why``, the records database and replay are views of these.  ``as_dict`` gives plain values that
 JSON can carry.
@@ -54,6 +54,8 @@ class Attempt:
     sequence: int = 0
     verdict_ms: float | None = None
     write_ms: float | None = None
+    #: joins this attempt with the messages of the claim and with what its node's agent logs; empty: no claim
+    claim_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

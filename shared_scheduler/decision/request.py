@@ -63,7 +63,7 @@ class PlacementForm:
     """What Placement would judge of a request: its unnumbered group, and of the others what screens hosts.
 
     ``required``/``forbidden`` apply to the providers that give the resources, ``root_*`` to the root
-    provider; ``member_of`` is an AND of ORs of aggregate uuids (reference/placement.md 1.2).
+    provider; ``member_of`` is an AND of ORs of aggregate uuids.
     """
 
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Request:
     """One select_destinations call.
 
     ``forms`` are alternatives in order of preference for one host: the second one is Nova's VCPU
-    fallback of a pinned request.  ``flat`` tells that a candidate is the root provider with all
+    fallback of a pinned request.  ``root_only``: a candidate is the root provider with all
     resources, so that no candidate has to be asked of Placement; otherwise ``queries`` are the
     query strings (one a form, without ``in_tree``) to ask with.  An empty ``forms`` (rebuild, legacy
     callers) means that Placement is not concerned at all and nothing is claimed.
@@ -108,11 +108,11 @@ class Request:
     usage: Usage
     #: one uuid an instance, in the order of the answer; empty strings where the caller gave none
     instance_uuids: tuple[str, ...]
-    flat: bool = True
+    root_only: bool = True
     queries: tuple[str, ...] = ()
     num_alternates: int = 0
     is_rebuild: bool = False
-    #: nobody told which consumer: choose and consume only (legacy callers)
+    #: False: the caller named no consumer; choose and consume only (legacy callers)
     claim: bool = True
     #: an evacuation's consumer holds allocations on these hosts already, merge with them
     merge_with_existing: bool = False

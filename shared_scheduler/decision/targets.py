@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.row import CODE_OF_CLOSED, Closed
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
 
 def skips_filters(request: Request) -> bool:
@@ -41,51 +41,51 @@ class TargetStage:
         self._mask = mask
         self._asked = asked
 
-    def mask(self, look: Look) -> BoolArray | None:
+    def mask(self, context: DecisionContext) -> BoolArray | None:
         """Which slots pass."""
         return self._mask
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         """What was asked for."""
         return {"asked": self._asked, "host": view.host, "node": view.nodename}
 
 
-def target_stages(look: Look, tried: Iterable[str]) -> list[TargetStage]:
+def target_stages(context: DecisionContext, tried: Iterable[str]) -> list[TargetStage]:
     """The restrictions of the request, in Nova's order."""
-    request = look.request
+    request = context.request
     stages = []
     if request.destination is not None:
-        stages += _destination(look)
+        stages += _destination(context)
     if request.ignore_hosts:
-        slots = _slots_of_hosts(look, request.ignore_hosts)
+        slots = _slots_of_hosts(context, request.ignore_hosts)
         names: list[Leaf] = list(sorted(request.ignore_hosts))
-        stages.append(TargetStage("ignore_hosts", ~mask_of_slots(look.high, slots), names))
+        stages.append(TargetStage("ignore_hosts", ~mask_of_slots(context.high, slots), names))
     if request.force_hosts:
-        slots = _slots_of_hosts(look, request.force_hosts)
+        slots = _slots_of_hosts(context, request.force_hosts)
         names = list(request.force_hosts)
-        stages.append(TargetStage("force_hosts", mask_of_slots(look.high, slots), names))
+        stages.append(TargetStage("force_hosts", mask_of_slots(context.high, slots), names))
     if request.force_nodes:
-        stages.append(_forced_nodes(look))
+        stages.append(_forced_nodes(context))
     if tried:
-        slots = [slot for node in tried if (slot := look.table.slot_of(node)) is not None]
-        stages.append(TargetStage("tried", ~mask_of_slots(look.high, slots), list(sorted(tried))))
+        slots = [slot for node in tried if (slot := context.table.slot_of(node)) is not None]
+        stages.append(TargetStage("tried", ~mask_of_slots(context.high, slots), list(sorted(tried))))
     return stages
 
 
-def _destination(look: Look) -> list[TargetStage]:
-    destination, table = look.request.destination, look.table
+def _destination(context: DecisionContext) -> list[TargetStage]:
+    destination, table = context.request.destination, context.table
     assert destination is not None
     stages = []
-    cell = wanted_cell(look.request)
+    cell = wanted_cell(context.request)
     if cell is not None:
-        code = look.columns.cell_code(cell)
-        in_cell: BoolArray = look.columns.cell.array[: look.high] == code
+        code = context.columns.cell_code(cell)
+        in_cell: BoolArray = context.columns.cell.array[: context.high] == code
         stages.append(TargetStage("cell", in_cell, cell))
     if destination.host is not None:
         slots = table.slots_of_host(destination.host)
         if destination.node:
-            slots = tuple(s for s in slots if look.view(s).nodename == destination.node)
-        mask = mask_of_slots(look.high, slots)
+            slots = tuple(s for s in slots if context.view(s).nodename == destination.node)
+        mask = mask_of_slots(context.high, slots)
         asked: list[Leaf] = [destination.host, destination.node]
         stages.append(TargetStage("requested_destination", mask, asked))
     return stages
@@ -99,17 +99,17 @@ def wanted_cell(request: Request) -> str | None:
     return destination.cell
 
 
-def _forced_nodes(look: Look) -> TargetStage:
-    nodes = frozenset(look.request.force_nodes)
-    mask = look.masks.rows(
-        look.table, ("force_nodes", nodes), lambda: lambda row: row.nodename in nodes
+def _forced_nodes(context: DecisionContext) -> TargetStage:
+    nodes = frozenset(context.request.force_nodes)
+    mask = context.masks.rows(
+        context.table, ("force_nodes", nodes), lambda: lambda row: row.nodename in nodes
     )
     return TargetStage("force_nodes", mask, list(sorted(nodes)))
 
 
-def _slots_of_hosts(look: Look, hosts: Iterable[str]) -> list[int]:
+def _slots_of_hosts(context: DecisionContext, hosts: Iterable[str]) -> list[int]:
     """Slots of hosts whatever the case of their names."""
-    index = look.masks.index(look.table, "hosts", lambda row: row.host.lower())
+    index = context.masks.index(context.table, "hosts", lambda row: row.host.lower())
     return [slot for host in hosts for slot in index.get(host.lower(), ())]
 
 
@@ -119,10 +119,10 @@ class OpenStage:
     def __init__(self, request: Request) -> None:
         self._cell = wanted_cell(request)
 
-    def mask(self, look: Look) -> BoolArray:
+    def mask(self, context: DecisionContext) -> BoolArray:
         """Always a new array: the caller narrows it down."""
-        closed = look.columns.closed.array[: look.high]
+        closed = context.columns.closed.array[: context.high]
         mask: BoolArray = closed == 0
         if self._cell is not None:
-            mask |= closed == CODE_OF_CLOSED[Closed.CELL_DISABLED]
+            mask |= closed == CODE_OF_CLOSED[Exclusion.CELL_DISABLED]
         return mask

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared_scheduler.state.topology_leaves import unwrap
+from shared_scheduler.model.topology import unwrap
 
 PINNED = frozenset({"dedicated", "mixed"})
 KIB_PER_MIB = 1024

@@ -15,18 +15,17 @@ from typing import Any
 
 import nova.conf
 
-from compute_agent.service.keys import configured_keys
 from shared_scheduler.protocol.signing import Keyring, Signer, Signing
-from shared_scheduler.service.channel import Channel
-from shared_scheduler.service.databases import CELL0, Cell
+from shared_scheduler.service.cell_channel import CellChannel
+from shared_scheduler.sync.databases import CELL0, Cell
 from shared_scheduler.transport.bus import CHANNEL_NAME, Bus, Endpoint
+from shared_scheduler.transport.channel import Channel
+from shared_scheduler.transport.keys import configured_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
-from shared_scheduler.transport.urls import TlsOptions, TransportUrlError, parse_transport_url
+from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
-
-RABBIT = ("rabbit", "kombu", "amqp", "amqps")
 
 
 class Channels:
@@ -38,18 +37,18 @@ class Channels:
         handle: Callable[[Any], None],
         cell_of: Callable[[str], str | None] | None = None,
     ) -> None:
-        """``name`` tells people which scheduler it is; ``cell_of``: see ``Channel``."""
+        """``name`` tells people which scheduler it is; ``cell_of``: see ``CellChannel``."""
         self._name = name
         self._handle = handle
         self._cell_of = cell_of
-        self._by_queue: dict[str, Channel] = {}
+        self._by_queue: dict[str, CellChannel] = {}
         self._urls: dict[str, str] = {}  # of cells that have a channel
-        self.by_cell: dict[str, Channel] = {}
+        self.by_cell: dict[str, CellChannel] = {}
         #: address of this scheduler in each cell, read by the core
         self.addresses: dict[str, str] = {}
         self.signer = Signer()
 
-    def open(self, cells: Iterable[Cell]) -> list[Channel]:
+    def open(self, cells: Iterable[Cell]) -> list[CellChannel]:
         """Channels (not started) that are new; ``by_cell`` has those of all cells.
 
         Cells that moved to another message queue leave the channel that they had.
@@ -68,7 +67,7 @@ class Channels:
             if channel is not None:
                 self.by_cell[cell.uuid] = channel
                 self._urls[cell.uuid] = cell.transport_url
-                self.addresses[cell.uuid] = channel.address
+                self.addresses[cell.uuid] = channel.channel.address
                 if shared is None:
                     opened.append(channel)
         return opened
@@ -84,27 +83,28 @@ class Channels:
         channel = self.by_cell.pop(cell, None)
         self.addresses.pop(cell, None)
         self._urls.pop(cell, None)
-        if channel is not None and channel.leave(cell):
+        if channel is not None and channel.remove_cell(cell):
             self._by_queue = {queue: one for queue, one in self._by_queue.items() if one is not channel}
-            channel.close()
+            channel.channel.close()
 
-    def _shared(self, cell: Cell, channel: Channel) -> Channel:
+    def _shared(self, cell: Cell, channel: CellChannel) -> CellChannel:
         LOG.info("Cell %s shares the message queue of cell %s", cell.name or cell.uuid, channel.cell)
-        channel.share(cell.uuid)
+        channel.add_cell(cell.uuid)
         return channel
 
-    def _new(self, cell: Cell) -> Channel | None:
+    def _new(self, cell: Cell) -> CellChannel | None:
         endpoint = self._endpoint(cell)
         if endpoint is None:
             return None
-        channel = Channel(cell.uuid, endpoint, self._handle, self.signer, cell_of=self._cell_of)
+        name = f"State channel of cell {cell.name or cell.uuid}"
+        channel = CellChannel(cell.uuid, Channel(endpoint, self.signer, name), self._handle, self._cell_of)
         self._by_queue[queue_of(cell.transport_url)] = channel
         return channel
 
     def load_keys(self) -> None:
         """Take over ``signing`` and ``signing_keys_file``.
 
-        :raises KeyringError: the keys cannot be used
+        :raises KeyringError: when the keys cannot be used
         """
         self.signer.replace(*self.read_keys())
 
@@ -112,7 +112,7 @@ class Channels:
     def read_keys() -> tuple[Signing, Keyring | None]:
         """What the signer is to use, from ``signing`` and ``signing_keys_file``.
 
-        :raises KeyringError: the keys cannot be used
+        :raises KeyringError: when the keys cannot be used
         """
         return configured_keys(CONF.shared_scheduler, "shared_scheduler")
 
@@ -140,18 +140,8 @@ def queue_of(url: str | None) -> str:
 def open_bus(url: str) -> Bus | None:
     """The state channel of a message queue; None where there can be none.
 
-    :raises TransportUrlError: RabbitMQ is named, but not in a way that can be used
+    :raises TransportUrlError: when the URL names RabbitMQ and cannot be used
     """
-    if url.split(":", 1)[0] not in RABBIT:
+    if not names_rabbit(url):
         return None
-    return KombuBus(parse_transport_url(url, tls_options()), CHANNEL_NAME)
-
-
-def tls_options() -> TlsOptions | None:
-    """``[oslo_messaging_rabbit]``: what Nova's own connections use."""
-    if "oslo_messaging_rabbit" not in CONF or not CONF.oslo_messaging_rabbit.ssl:
-        return None
-    rabbit = CONF.oslo_messaging_rabbit
-    return TlsOptions(
-        ca_file=rabbit.ssl_ca_file, cert_file=rabbit.ssl_cert_file, key_file=rabbit.ssl_key_file
-    )
+    return KombuBus(parse_transport_url(url, rabbit_options(CONF)), CHANNEL_NAME)

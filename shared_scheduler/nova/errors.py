@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request that failed becomes an exception that the conductor knows.
 
-Only classes of ``nova.exception`` cross the wire as what they are; everything else would arrive as
-RemoteError and take other branches there (contract 1.6).  The texts are Nova's; the details of the
-decision are in its record and in the log, not in front of the user.
+The RPC layer restores only classes of ``nova.exception``.  Anything else would arrive as RemoteError, which
+the conductor handles differently (contract 1.6).  The texts are Nova's.  The details of the decision are in
+its record and in the log, where users do not see them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shared_scheduler.core.effects import Fail, FailureCode
 
 
 def not_enough_hosts() -> BaseException:
-    """Nova's words when no host is left."""
+    """Nova's error when no host is left."""
     error: BaseException = exception.NoValidHost(reason=_("There are not enough hosts available."))
     return error
 

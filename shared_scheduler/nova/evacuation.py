@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is it an evacuation that asks?  ``select_destinations`` is not told, and the consumer's rule differs.
+"""Whether a request is an evacuation.  ``select_destinations`` is not told, and the consumer's rule differs.
 
-The conductor names hosts to avoid in moves only.  Of the moves, an evacuation alone leaves the source's
-allocations with the instance; a migration has put them under its own uuid before it asks
-(nova/conductor/tasks/migrate.py, ``replace_allocation_with_migration``), and allocations that the
-instance holds then are a conflict.  Nova's record of the move tells the two apart.
+The conductor names hosts to avoid only in moves.  Evacuation is the only move that leaves the source's
+allocations with the instance.  A migration moves them to its own uuid before it asks for a host
+(nova/conductor/tasks/migrate.py, ``replace_allocation_with_migration``), so allocations of the instance
+are a conflict then.  Nova's migration record distinguishes the two.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from oslo_db import exception as db_exception
 
 LOG = logging.getLogger(__name__)
 
-#: The status of an evacuation's record from the API until nova-compute begins with it.
+#: The status of an evacuation's record from the API call until nova-compute starts the evacuation.
 SCHEDULED = "accepted"
 
 
 def is_evacuation(context: Any, spec: Any, instance_uuids: Sequence[str] | None) -> bool:
-    """Whether the one instance is evacuated from a host that the spec avoids.
+    """Whether the instance is evacuated from a host that the spec avoids.
 
-    Yes also where the record cannot be read: as Nova, which never asks and always merges.
+    True also if the record cannot be read, because Nova never checks and always merges.
     """
     avoided = (spec.ignore_hosts if "ignore_hosts" in spec else None) or ()
     if not avoided or instance_uuids is None or len(instance_uuids) != 1:
@@ -38,13 +38,13 @@ def is_evacuation(context: Any, spec: Any, instance_uuids: Sequence[str] | None)
     try:
         records = _evacuations(context, cell, instance_uuids[0])
     except (db_exception.DBError, exception.NovaException) as error:
-        LOG.warning("Cannot learn whether %s is evacuated: %s", instance_uuids[0], error)
+        LOG.warning("Cannot read whether %s is being evacuated; assuming that it is: %s", instance_uuids[0], error)
         return True
     return any(one.source_compute in avoided for one in records)
 
 
 def _cell(spec: Any) -> Any:
-    """The conductor keeps every move to a cell, or names the cell to prefer."""
+    """The cell of a move: the one that it is restricted to, or the preferred one."""
     wanted = spec.requested_destination if "requested_destination" in spec else None
     return wanted.cell if wanted is not None and "cell" in wanted else None
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's code, plug-ins and tests look for at ``manager.host_manager``.
+"""What Nova's code, plug-ins and tests expect at ``manager.host_manager``.
 
-It is Nova's own HostManager with its memory taken out: filters and weighers are loaded by Nova's
-loaders from Nova's options, and compute nodes are found by name in the databases as Nova does.
-Instance lists, host states and aggregates are not kept here: ``shared_scheduler`` keeps them better.
+It is Nova's own HostManager without its state.  Nova's loaders load filters and weighers from Nova's options,
+and compute nodes are found by name in the databases, as in Nova.  It keeps no instance lists and no host
+states, because the host table has them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CONF = nova.conf.CONF
 
 
 class PluginError(Exception):
-    """A filter or weigher class cannot be loaded; says which option names it and why."""
+    """A filter or weigher class cannot be loaded; the text names the option and the reason."""
 
 
 class HostManager(host_manager.HostManager):
-    """Filters, weighers and cells.  Nothing is asked of a database before it is needed."""
+    """Filters, weighers and cells.  It queries no database before the result is needed."""
 
     def __init__(self, aggregates: AggregateCache) -> None:
         self._aggregates = aggregates
@@ -40,10 +40,10 @@ class HostManager(host_manager.HostManager):
         self.load_plugins()
 
     def load_plugins(self) -> None:
-        """(Re)load filters and weighers; the ones loaded before stay when this raises.
+        """Load filters and weighers, also again; if this raises, the loaded ones stay.
 
-        :raises SchedulerHostFilterNotFound: ``enabled_filters`` names one that does not exist
-        :raises PluginError: a class of ``available_filters`` or ``weight_classes`` cannot be loaded
+        :raises SchedulerHostFilterNotFound: when ``enabled_filters`` names one that does not exist
+        :raises PluginError: when a class of ``available_filters`` or ``weight_classes`` cannot be loaded
         """
         options = CONF.filter_scheduler
         classes = _loaded(self.filter_handler, "available_filters", options.available_filters)
@@ -62,7 +62,7 @@ class HostManager(host_manager.HostManager):
 
     @property
     def cells(self) -> dict[str, Any]:
-        """Cell mappings by uuid, cell0 left out."""
+        """Cell mappings by uuid, without cell0."""
         self._read_cells_once()
         return self._cells
 
@@ -72,7 +72,7 @@ class HostManager(host_manager.HostManager):
 
     @property
     def enabled_cells(self) -> list[Any]:
-        """Cell mappings that hosts may be chosen from."""
+        """Cell mappings whose hosts may be selected."""
         self._read_cells_once()
         return self._enabled_cells
 
@@ -83,7 +83,7 @@ class HostManager(host_manager.HostManager):
     def refresh_cells_caches(self) -> None:
         """Read the cells again, as Nova does at SIGHUP."""
         with self._cells_lock:
-            self._cells_read = True  # what is called here reads the attributes it has just set
+            self._cells_read = True  # because the method reads the attributes that it has just set
             try:
                 super().refresh_cells_caches()
             except Exception:
@@ -112,7 +112,7 @@ class HostManager(host_manager.HostManager):
         return found
 
     def update_aggregates(self, aggregates: Any) -> None:
-        """Take over changed aggregates."""
+        """Cache changed aggregates."""
         self._aggregates.update(as_list(aggregates))
 
     def delete_aggregate(self, aggregate: Any) -> None:

@@ -18,10 +18,10 @@ from nova import objects
 from nova.scheduler import host_manager
 from oslo_utils import timeutils
 
-from compute_agent.sources import topology
+from shared_scheduler.decision.host_attributes import PLAIN, stats
 from shared_scheduler.nova.aggregates import AggregateCache
-from shared_scheduler.state.numbers import MIB_PER_GIB, DefaultRatios
-from shared_scheduler.state.view import HostView
+from shared_scheduler.novalib import topology
+from shared_scheduler.table.host_view import HostView
 
 #: Rows whose costly parts are kept; the one that was not used for longest goes.
 KEPT_MAX = 4_096
@@ -61,7 +61,7 @@ class RowParts:
     def __init__(self, view: HostView) -> None:
         self.generation = view.generation
         self.leaves = view.leaves
-        self._stats = view.stats
+        self.stats = stats(view)
 
     @cached_property
     def numa_topology(self) -> Any:
@@ -72,13 +72,6 @@ class RowParts:
     def pci_stats(self) -> Any:
         """Nova's ``PciDeviceStats``."""
         return topology.pci_stats(self.leaves)
-
-    @cached_property
-    def stats(self) -> dict[str, str | None]:
-        """``ComputeNode.stats``: the object's field turns every value into text."""
-        return {
-            key: None if value is None else str(value) for key, value in self._stats.items()
-        }
 
     @cached_property
     def metrics(self) -> Any:
@@ -94,12 +87,11 @@ class RowHostState(host_manager.HostState):
         view: HostView,
         parts: RowParts,
         aggregates: AggregateCache,
-        ratios: DefaultRatios,
         cell_context: Callable[[str], Any],
     ) -> None:
         # HostState.__init__ would set what is worked out on demand here
         self._view, self._parts = view, parts
-        self._aggregates, self._ratios, self._cell_context = aggregates, ratios, cell_context
+        self._aggregates, self._cell_context = aggregates, cell_context
         self.host = view.host
         self.nodename = view.nodename
         self.cell_uuid = view.cell
@@ -116,28 +108,9 @@ class RowHostState(host_manager.HostState):
         self.__dict__[name] = value
         return value
 
-    def _field(self, name: str) -> Any:
-        """A ComputeNode field."""
-        return self._parts.leaves.get(f"cn.{name}")
 
-    def _number(self, name: str) -> Any:
-        """A number of HostState; 0 while nova-compute has never reported usage, as in Nova."""
-        numbers = self._view.numbers
-        return 0 if numbers is None else getattr(numbers, name)
-
-
-def _ratio(name: str) -> Callable[[RowHostState], Any]:
-    return lambda state: (
-        state._field(f"{name}_allocation_ratio") or getattr(state._ratios, name)
-    )
-
-
-def _field(name: str) -> Callable[[RowHostState], Any]:
-    return lambda state: state._field(name)
-
-
-def _number(name: str) -> Callable[[RowHostState], Any]:
-    return lambda state: state._number(name)
+def _plain(name: str) -> Callable[[RowHostState], Any]:
+    return lambda state: PLAIN[name](state._view)
 
 
 def _part(name: str) -> Callable[[RowHostState], Any]:
@@ -167,25 +140,7 @@ def _instances(state: RowHostState) -> Instances:
 #: attribute -> how it is worked out; with those of ``__init__`` all that HostState has
 DERIVED: Mapping[str, Callable[[RowHostState], Any]] = {
     "uuid": lambda state: None if state._view.numbers is None else state._view.node,
-    "total_usable_ram_mb": lambda state: state._field("memory_mb") or 0,
-    "total_usable_disk_gb": lambda state: state._field("local_gb") or 0,
-    "disk_mb_used": lambda state: (state._field("local_gb_used") or 0) * MIB_PER_GIB,
-    "free_ram_mb": _number("free_ram_mb"),
-    "free_disk_mb": _number("free_disk_mb"),
-    "vcpus_total": _number("vcpus_total"),
-    "vcpus_used": _number("vcpus_used"),
-    "num_instances": _number("num_instances"),
-    "num_io_ops": _number("num_io_ops"),
-    "failed_builds": _number("failed_builds"),
-    "cpu_allocation_ratio": _ratio("cpu"),
-    "ram_allocation_ratio": _ratio("ram"),
-    "disk_allocation_ratio": _ratio("disk"),
-    "host_ip": _field("host_ip"),
-    "hypervisor_type": _field("hypervisor_type"),
-    "hypervisor_version": _field("hypervisor_version"),
-    "hypervisor_hostname": _field("hypervisor_hostname"),
-    "cpu_info": _field("cpu_info"),
-    "supported_instances": lambda state: list(state._field("supported_hv_specs") or []),
+    **{name: _plain(name) for name in PLAIN},
     "stats": _part("stats"),
     "metrics": _part("metrics"),
     "numa_topology": _part("numa_topology"),
@@ -202,19 +157,17 @@ class HostStates:
     def __init__(
         self,
         aggregates: AggregateCache,
-        ratios: DefaultRatios,
         cell_context: Callable[[str], Any] = lambda _cell: nova_context.get_admin_context(),
     ) -> None:
         """``cell_context`` makes a context for the database of a cell (by uuid)."""
         self._aggregates = aggregates
-        self._ratios = ratios
         self._cell_context = cell_context
         self._kept: OrderedDict[str, RowParts] = OrderedDict()
 
     def make(self, view: HostView) -> RowHostState:
         """A fresh host state of what the view shows."""
         return RowHostState(
-            view, self._parts(view), self._aggregates, self._ratios, self._cell_context
+            view, self._parts(view), self._aggregates, self._cell_context
         )
 
     def _parts(self, view: HostView) -> RowParts:

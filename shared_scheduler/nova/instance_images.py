@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Image properties of the instances of nodes, from a cell's database.
 
-Nodes with an agent are told of (``compute_agent/sources/image_properties.py``); for the others, a cell's
-database is asked along with the nodes, where a weigher wants to know.
+Agents report them for their nodes (``shared_scheduler/novalib/image_properties.py``).  For nodes without an
+agent, the cell's database is queried together with the nodes, if a weigher needs them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 from nova import objects, utils
 
-from compute_agent.sources.image_properties import pairs_of
-from shared_scheduler.state.compute_node import IMAGE_COUNTS
-from shared_scheduler.state.image_properties import Pair, counted
+from shared_scheduler.model.compute_node import IMAGE_COUNTS
+from shared_scheduler.model.image_properties import Pair, counted
+from shared_scheduler.novalib.image_properties import pairs_of
 
 #: names of hosts in one query
 HOSTS_MAX = 500
@@ -31,7 +31,7 @@ NodeName = tuple[str, str]
 
 
 def queries(hosts: Iterable[str]) -> Iterator[Any]:
-    """What images the instances of these service hosts have."""
+    """Queries for the image properties of the instances of these service hosts."""
     instance, metadata, names = _INSTANCES.c, _METADATA.c, sorted(hosts)
     for start in range(0, len(names), HOSTS_MAX):
         yield sa.select(
@@ -48,7 +48,7 @@ def queries(hosts: Iterable[str]) -> Iterator[Any]:
 def with_images(
     nodes: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Records of nodes with the counts of what ``queries`` found."""
+    """Records of nodes, each with the counts from the rows of ``queries``."""
     metadata: dict[NodeName, dict[str, dict[str, str]]] = {}
     for row in found:
         of_node = metadata.setdefault((row["host"], row["node"]), {})
@@ -65,6 +65,6 @@ def with_images(
 
 
 def _pairs(metadata: frozenset[tuple[str, str]]) -> frozenset[Pair]:
-    """As Nova's objects have them."""
+    """The pairs as Nova's objects have them."""
     image = utils.get_image_from_system_metadata(dict(metadata))
     return pairs_of(lambda: objects.ImageMeta.from_dict(image))

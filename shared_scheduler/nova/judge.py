@@ -13,17 +13,18 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from compute_agent.sources import topology
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.judge import Approval
 from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.targets import skips_filters
+from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates, RowHostState
 from shared_scheduler.nova.request_spec import topology_text
 from shared_scheduler.nova.selection import allocation_request
+from shared_scheduler.novalib import topology
 from shared_scheduler.protocol.messages import Reason
-from shared_scheduler.state.topology import TopologyTake
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.host_view import HostView
 
 LOG = logging.getLogger(__name__)
 
@@ -85,11 +86,6 @@ class NovaJudge:
         return Approval(chosen, text, limits, take_of(state, text))
 
 
-def skips_filters(request: Request) -> bool:
-    """Forced hosts and nodes are not filtered, unless the caller asks for a check (contract 2)."""
-    return bool(request.force_hosts or request.force_nodes) and not request.check_type
-
-
 def point_at(spec: Any, request: Request, index: int) -> None:
     """Let the spec speak of one instance, with the others of its request in the group already."""
     uuid = request.instance_uuids[index]
@@ -106,10 +102,10 @@ def point_at(spec: Any, request: Request, index: int) -> None:
         found.obj_reset_changes(["hosts", "members", "policies"])
 
 
-def take_of(state: RowHostState, text: str) -> TopologyTake | None:
+def take_of(state: RowHostState, text: str) -> TopologyUsage | None:
     """What the claim takes of NUMA cells and PCI pools, so that the next decision sees it taken."""
     if not text:
         return None
     leaves = state._parts.leaves
     changed = topology.consume(leaves, text)
-    return None if isinstance(changed, Reason) else TopologyTake.between(leaves, changed)
+    return None if isinstance(changed, Reason) else TopologyUsage.between(leaves, changed)

@@ -31,7 +31,7 @@ from shared_scheduler.nova.request_filters import RequestFilters
 from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.nova.running import RunningScheduler
 from shared_scheduler.nova.versions import MinimumComputeVersion
-from shared_scheduler.service.loop import EngineBrokenError
+from shared_scheduler.service.engine import EngineBrokenError
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class SharedSchedulerManager(manager.Manager):
         self._scheduler()
 
     def post_start_hook(self) -> None:
-        """The consumer of casts exists now: read what was cast before it did."""
+        """Read the aggregates again: casts that were sent before our consumer existed are lost."""
         facts = self._aggregates.read(nova_context.get_admin_context())
         self._scheduler().aggregates_changed(facts)
 
@@ -86,15 +86,15 @@ class SharedSchedulerManager(manager.Manager):
             self._running.reload()
 
     def stop_within(self, timeout_s: float) -> None:
-        """The service was told to stop: requests still end, in this time."""
+        """The service is stopping: requests under way may use this much time."""
         if self._running is not None:
             self._running.stop_within(timeout_s)
 
     def graceful_shutdown(self, timeout: float) -> None:
-        """Let requests in flight end, then end everything else.
+        """Wait for requests in flight, then stop everything else.
 
-        Bounded by ``drain_timeout_s``, not by what Nova's Service gives: it gives nothing at all where
-        ``graceful_shutdown_timeout`` is small, and does not wait for longer than that anyway.
+        The wait is bounded by ``drain_timeout_s`` and not by the argument, because Nova's Service passes 0
+        when ``graceful_shutdown_timeout`` is small, and never waits longer than that option.
         """
         drain_s = CONF.shared_scheduler.drain_timeout_s
         running = self._running
@@ -103,7 +103,7 @@ class SharedSchedulerManager(manager.Manager):
         self.cleanup_host()
 
     def cleanup_host(self) -> None:
-        """End every thread; returns when that is done, whoever began it.  Idempotent."""
+        """Stop every thread, and return when all have stopped.  Idempotent."""
         with self._starting:
             self._stopped = True
             if self._running is not None:
@@ -141,10 +141,10 @@ class SharedSchedulerManager(manager.Manager):
         return_alternates: bool = False,
         num_alternates: int | None = None,
     ) -> Any:
-        """Hosts for the instances: one list each, the claimed host first, then alternates.
+        """Hosts for the instances: one list for each, the claimed host first, then alternates.
 
-        Arguments and answer are those of Nova's 4.5; ``num_alternates`` is ours, for callers that want
-        another number of them than ``[scheduler] max_attempts`` leaves.
+        Arguments and answer are those of version 4.5 of Nova's RPC API.  ``num_alternates`` is an addition:
+        it overrides the number that follows from ``[scheduler] max_attempts``.
         """
         if spec_obj is _NOT_GIVEN:
             spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
@@ -162,18 +162,18 @@ class SharedSchedulerManager(manager.Manager):
         return answer
 
     def _answer(self, running: RunningScheduler, outcome: Answer, return_objects: bool) -> Any:
-        """What crosses the wire.  Allocations stand already: without it they are taken back."""
+        """What is sent to the conductor.  If it cannot be made, the allocations are deleted again."""
         try:
             found = selection.selections(outcome.choices, self._aggregates)
             return found if return_objects else selection.legacy(found)
         except Exception as error:
-            LOG.exception("Request %s: no answer can be made of what was chosen",
+            LOG.exception("Request %s: the answer cannot be built from the chosen hosts",
                           outcome.request.request_id)
             running.take_back(outcome)
-            raise exception.NoValidHost(reason=f"no answer can be made: {error}") from error
+            raise exception.NoValidHost(reason=f"the answer cannot be built: {error}") from error
 
     def _tell_end(self, context: Any, spec: Any, request_id: str) -> None:
-        """Hosts are found and claimed: nobody who listens can change that by failing."""
+        """Send the end notification.  Its failure is logged only, because the hosts are claimed already."""
         try:
             self._notifications.end(context, spec)
         except Exception:
@@ -194,29 +194,29 @@ class SharedSchedulerManager(manager.Manager):
             self._running.aggregates_changed(facts)
 
     def delete_aggregate(self, ctxt: Any, aggregate: Any) -> None:
-        """An aggregate is no more."""
+        """An aggregate was deleted."""
         self._aggregates.delete(aggregate.id)
         if self._running is not None:
             self._running.aggregate_deleted(aggregate.id)
 
     def update_instance_info(self, context: Any, host_name: str, instance_info: Any) -> None:
-        """A host has these instances (more); see ``_look_at``."""
-        self._look_at(host_name)
+        """A host has these instances in addition; see ``_revalidate``."""
+        self._revalidate(host_name)
 
     def delete_instance_info(self, context: Any, host_name: str, instance_uuid: str) -> None:
-        """A host has lost an instance; see ``_look_at``."""
-        self._look_at(host_name)
+        """A host has one instance less; see ``_revalidate``."""
+        self._revalidate(host_name)
 
     def sync_instance_info(
         self, context: Any, host_name: str, instance_uuids: Sequence[str]
     ) -> None:
-        """A host has exactly these instances; see ``_look_at``."""
-        self._look_at(host_name, frozenset(instance_uuids))
+        """A host has exactly these instances; see ``_revalidate``."""
+        self._revalidate(host_name, frozenset(instance_uuids))
 
-    def _look_at(self, host: str, instances: frozenset[str] | None = None) -> None:
-        """Casts of nova-compute are a hint: read a host that no agent speaks for again.
+    def _revalidate(self, host: str, instances: frozenset[str] | None = None) -> None:
+        """Read a host without an agent again, because nova-compute cast something about it.
 
-        They are late and some are wrong (contract 1.5), so what they carry is not taken over.
+        The content of such casts is not used: they are late, and some are wrong (contract 1.5).
         """
         if self._running is not None:
             self._running.hint(host, instances)
@@ -227,12 +227,14 @@ class SharedSchedulerManager(manager.Manager):
         spacing=CONF.scheduler.discover_hosts_in_cells_interval, run_immediately=True
     )
     def _discover_hosts_in_cells(self, context: Any) -> None:
-        self._discovery.look(context)
+        self._discovery.discover(context)
 
     def periodic_tasks(self, context: Any, raise_on_error: bool = False) -> Any:
-        """Run what is due; returns the seconds until the next time.  Nova's own returns nothing once the
-        service is shutting down, which the loop that calls it takes for an error (a traceback at
-        each stop); this lets it sleep until it is ended."""
+        """Run what is due, and return the seconds until the next run.
+
+        Nova's own method returns None while the service shuts down, and the loop that calls it logs a
+        traceback then.  This one lets the loop sleep until it is stopped.
+        """
         idle_s = super().periodic_tasks(context, raise_on_error=raise_on_error)
         return SHUTDOWN_IDLE_S if idle_s is None else idle_s
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``scheduler.select_destinations.start`` and ``.end``, in Nova's two formats.
 
-Nova makes both payloads at each request, even where nobody listens; here they are made only when a
-notification driver is configured.
+Nova builds both payloads for each request, even if no driver is configured.  Here they are built only when
+a notification driver is configured.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ CONF = nova.conf.CONF
 
 
 class Notifications:
-    """Tells of one request's start and end."""
+    """Notifies of the start and the end of requests."""
 
     def __init__(self, legacy_notifier: Any) -> None:
         self._legacy = legacy_notifier
 
     def start(self, context: Any, spec: Any) -> None:
-        """The search begins."""
-        self._tell(context, spec, fields.NotificationPhase.START)
+        """The request is being scheduled."""
+        self._notify(context, spec, fields.NotificationPhase.START)
 
     def end(self, context: Any, spec: Any) -> None:
-        """Hosts were found."""
-        self._tell(context, spec, fields.NotificationPhase.END)
+        """Hosts were selected and claimed."""
+        self._notify(context, spec, fields.NotificationPhase.END)
 
-    def _tell(self, context: Any, spec: Any, phase: str) -> None:
+    def _notify(self, context: Any, spec: Any, phase: str) -> None:
         if not CONF.oslo_messaging_notifications.driver:
-            return  # oslo.messaging calls a notifier without any driver, Nova's default, enabled
+            return  # without a driver, Nova's default, is_enabled() is still true
         if rpc.LEGACY_NOTIFIER.is_enabled():
             self._legacy.info(
                 context,

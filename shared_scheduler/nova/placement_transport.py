@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement through Nova's own report client: its options, its credentials, its user agent.
+"""Calls Placement with Nova's own report client: its options, credentials and user agent.
 
-The client of ``placement.client`` asks for a timeout at each call, which Nova's methods do not take; it
-is handed to the adapter underneath by the thread that calls.
+``placement.client`` passes a timeout with each call.  Nova's methods do not accept one, so the calling
+thread passes it to the adapter below them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from nova import utils
 from nova.scheduler.client import report
 from openstack import exceptions as sdk_exceptions
 
-from shared_scheduler.placement.connection import MICROVERSION, reply_of
-from shared_scheduler.placement.reply import Reply
+from shared_scheduler.placement.connection import MICROVERSION, Reply, reply_of
 
 CONF = nova.conf.CONF
 
-#: Seconds for what the libraries ask on their own, a token of Keystone and the versions of Placement,
-#: where ``[placement] timeout`` is not set: they would wait for ever.
+#: Seconds for requests that the libraries send on their own (a token from Keystone, the versions of
+#: Placement) if ``[placement] timeout`` is not set, because they would wait without limit.
 FIRST_TIMEOUT_S = 10
 
 
@@ -56,8 +55,8 @@ class _TimedAdapter:
 class ReportClientTransport:
     """The ``placement.connection.Transport`` of the service.
 
-    Nothing is asked of Keystone or Placement before the first call, and an outage of theirs at that
-    time is an answer like any other.
+    It sends nothing to Keystone or Placement before the first call.  An outage at that time is returned as a
+    reply, like any other failure.
     """
 
     def __init__(self) -> None:
@@ -87,7 +86,7 @@ class ReportClientTransport:
 
     def _connected(self, timeout_s: float) -> Any:
         if not self._lock.acquire(timeout=timeout_s):
-            raise sdk_exceptions.SDKException("another thread still waits for the first answer")
+            raise sdk_exceptions.SDKException("another thread is still waiting for the first reply")
         try:
             if self._client is None:
                 CONF.set_default("timeout", FIRST_TIMEOUT_S, group="placement")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers of a site, which the columns know nothing of: run on host states.
+"""Filters and weighers of a site, which have no column counterpart and run on host states.
 
-They see what they would see in nova-scheduler, HostState objects and the RequestSpec, for all hosts
-that passed the filters before them.  Slower than columns, never wrong.  One that breaks fails the
-request with its name: without its word there is no answer that the site would want.
+They receive the same objects as in nova-scheduler, HostState objects and the RequestSpec, for all hosts that
+passed the filters before them.  This is slower than columns and always correct.  If one of them raises, the
+request fails with its name, because a decision without it is not what the site configured.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import point_at
 from shared_scheduler.nova.selection import allocation_request
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.host_view import HostView
 
-#: Modules of the classes that the columns have counterparts of.
+#: Modules of the classes that have column counterparts.
 NATIVE_FILTERS = "nova.scheduler.filters."
 NATIVE_WEIGHERS = "nova.scheduler.weights."
 
@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 
 
 class PluginFailedError(DecisionError):
-    """A site's plug-in raised, or answered what no plug-in may; the text names it."""
+    """A plug-in of a site raised an exception or returned an invalid value; the text names the plug-in."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def _named(kind: str, name: str) -> Iterator[None]:
 
 
 class SiteFilter:
-    """A ``decision.look.ForeignFilter`` around one of Nova's filter objects."""
+    """A ``decision.context.ForeignFilter`` around one of Nova's filter objects."""
 
     def __init__(self, plugin: Any, states: HostStates) -> None:
         self._plugin = plugin
@@ -57,7 +57,7 @@ class SiteFilter:
     def passing(
         self, request: Request, index: int, views: Sequence[HostView]
     ) -> Sequence[HostView] | None:
-        """Those that pass; None when the filter says stop."""
+        """The hosts that pass; None if the filter ends the filtering."""
         point_at(request.spec, request, index)
         of_state = {id(state): (state, view) for state, view in _states(self._states, views)}
         with _named("filter", self.name):
@@ -66,9 +66,9 @@ class SiteFilter:
 
 
 class NovaFilters:
-    """A ``decision.look.ForeignFilter``: what nova-scheduler does with all hosts, for the few that are left.
+    """A ``decision.context.ForeignFilter`` that runs Nova's own filters on the few hosts that are left.
 
-    Weighers then see hosts only that Nova's own filters let pass, NUMA and PCI fit included.
+    Weighers then receive only hosts that pass Nova's own filters, the NUMA and PCI fit included.
     """
 
     name = "NovaFilters"
@@ -81,7 +81,7 @@ class NovaFilters:
     def passing(
         self, request: Request, index: int, views: Sequence[HostView]
     ) -> Sequence[HostView]:
-        """All of them where a filter breaks: the judge then looks at each that is tried."""
+        """The hosts that pass; all of them if a filter raises, because the judge checks each host that is tried."""
         point_at(request.spec, request, index)
         pairs = _states(self._states, views)
         for state, view in pairs:
@@ -96,14 +96,14 @@ class NovaFilters:
 
 
 def _candidates(request: Request, node: str) -> list[dict[str, Any]]:
-    """Of a flat request, from the root; whether each form has room is for others to say."""
+    """The candidates of a root-only request.  Whether each form fits is not checked here."""
     return [
         allocation_request(Candidate({node: form.resources}, {"": (node,)})) for form in request.forms
     ]
 
 
 class SiteWeigher:
-    """A ``decision.look.ForeignWeigher`` around one of Nova's weigher objects."""
+    """A ``decision.context.ForeignWeigher`` around one of Nova's weigher objects."""
 
     def __init__(self, plugin: Any, states: HostStates) -> None:
         self._plugin = plugin
@@ -113,7 +113,7 @@ class SiteWeigher:
         self.maxval: float | None = plugin.maxval
 
     def weigh(self, request: Request, views: Sequence[HostView]) -> Sequence[float]:
-        """Raw weights, as the plug-in gives them for all hosts together."""
+        """Raw weights, computed by the plug-in for all hosts in one call."""
         hosts = [weights.WeighedObject(state, 0.0) for state, _ in _states(self._states, views)]
         with _named("weigher", self.name):
             found = [float(each) for each in self._plugin.weigh_objects(hosts, request.spec)]
@@ -121,7 +121,7 @@ class SiteWeigher:
                 raise ValueError(f"{len(found)} weights for {len(hosts)} hosts")
         if weight_lines.is_wanted(len(views)):
             multipliers = self.multipliers(views)
-            weight_lines.tell(self.name, views, found, multipliers, self.minval, self.maxval)
+            weight_lines.log_weights(self.name, views, found, multipliers, self.minval, self.maxval)
         return found
 
     def multipliers(self, views: Sequence[HostView]) -> Sequence[float]:
@@ -150,8 +150,8 @@ def site_weighers(host_manager: HostManager, states: HostStates) -> dict[str, Si
 
 
 def weigher_names(host_manager: HostManager) -> tuple[str, ...]:
-    """Nova's own weighers by class name, those of a site with their module: Nova counts both where they
-    are called alike."""
+    """Nova's own weighers by class name, those of a site with their module, because Nova uses both if their
+    class names are equal."""
     return tuple(_name_of(each) for each in host_manager.weighers)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the command line to a running service: nova/cmd/scheduler.py, with a runner of our own.
+"""Starts the service from the command line, as nova/cmd/scheduler.py does, with our own runner.
 
 The order matters and is Nova's: configuration, logging, objects, reports, then the service.  The
 manager module is imported only after the configuration is there, because periodic tasks read their
@@ -25,39 +25,41 @@ from oslo_reports import opts as gmr_opts
 from oslo_service import opts as service_opts
 
 from shared_scheduler.conf import opts
-from shared_scheduler.nova import settings
+from shared_scheduler.nova import configuration
 from shared_scheduler.nova.host_manager import PluginError
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import preflight
-from shared_scheduler.service.databases import DatabaseError
 from shared_scheduler.service.runner import (
     REFUSED_TO_START,
     WORKER_NUMBER,
     Runner,
     Supervisor,
 )
+from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: Nova's configuration files and log names are found under this name.
 PROGRAM = "nova-scheduler"
-#: of the time to drain, what requests may take; the rest is for giving back what they hold
+#: part of the drain time that requests may use; the rest is for deleting what they hold
 REQUESTS_PART = 0.8
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
-#: What an operator can mend; said in one line, without a traceback.
-MENDABLE = (
+#: Errors that an operator can correct; they are reported in one line, without a traceback.
+CORRECTABLE = (
     cfg.Error,
     preflight.UnreachableError,
     DatabaseError,
     KeyringError,
     PluginError,
     RecordsError,
+    TransportUrlError,
     db_exception.DBError,
-    MessagingException,  # a broker that went after it was looked for
+    MessagingException,  # a broker that went away after the preflight check
     exception.SchedulerHostFilterNotFound,
     exception.ClassNotFound,
     exception.TooOldComputeService,
@@ -66,32 +68,37 @@ MENDABLE = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit status: 0 after a signal, 78 when it could not start."""
+    """Run the service.  Exit status: 0 after a signal, 78 if it could not start."""
     try:
         prepare(argv)
         if CONF.shared_scheduler.workers > 1 and not _is_worker():
             return _supervise(argv)
         check_dependencies()
         return _run()
-    except MENDABLE as error:
+    except CORRECTABLE as error:
         why = error
-    return refuse(why)  # outside: oslo.log adds the error under way to the line
+    return refuse(why)  # outside the handler, because oslo.log would add the error to the line
 
 
 def prepare(argv: Sequence[str]) -> None:
-    """Configuration and logging."""
+    """Set up configuration, logging and Nova's messaging.
+
+    :raises TransportUrlError: when ``transport_url`` cannot be used
+    """
     opts.register(CONF)
     service_opts.register_service_opts(CONF)
-    settings.make_reloadable()
-    config.parse_args(list(argv), prog=PROGRAM)
+    configuration.make_reloadable()
+    config.parse_args(list(argv), prog=PROGRAM, init_rpc=False)
     logging.setup(CONF, "nova")
+    _broker()  # before Nova parses the URL, because its error shows part of a password that is not escaped
+    rpc.init(CONF)
     gmr_opts.set_defaults(CONF)
 
 
 def check_dependencies() -> None:
     """Wait for databases, broker and Placement, each for a bounded time.
 
-    :raises UnreachableError: one of them does not answer
+    :raises UnreachableError: when one of them does not answer
     """
     wanted = [
         preflight.database("the API database", "[api_database] connection",
@@ -106,13 +113,13 @@ def check_dependencies() -> None:
 
 
 def placement_problem() -> str:
-    """Why Placement cannot be used, empty when it can: a cheap question that needs credentials."""
+    """Why Placement cannot be used; empty if it can.  The request is cheap and needs credentials."""
     reply = ReportClientTransport().call("GET", "/traits?name=in:OWNER_NOVA", timeout_s=10.0)
     return "" if reply.status == 200 else reply.describe()
 
 
 def refuse(error: BaseException) -> int:
-    """Say in the log and on the terminal why there is no service."""
+    """Report in the log and on the terminal why the service cannot start."""
     text = " ".join(str(error).split())
     line = f"shared-scheduler cannot start: {text or type(error).__name__}"
     LOG.error(line)
@@ -134,12 +141,12 @@ def _run() -> int:
 
 
 class LosslessStop:
-    """Nova's Service, stopped in another order.
+    """Stops Nova's Service without losing requests.
 
-    Nova lets the manager shut down while requests that were taken from the queue may still wait for
-    a thread; they have been acknowledged, so nobody else would serve them.  Here the RPC server ends
-    first, with every request that it has taken, and the manager after it.  Requests get
-    ``requests_s`` for it, less than the process has.
+    Nova shuts the manager down while requests that were taken from the queue may still wait for a thread.
+    They are acknowledged, so no other scheduler would serve them.  Here the RPC server stops first, after
+    every request that it has taken, and then the manager.  Requests may use ``requests_s``, which is less
+    than the time of the whole process.
     """
 
     def __init__(self, server: Any, requests_s: float) -> None:
@@ -154,7 +161,7 @@ class LosslessStop:
         """See ``service.runner.Service``."""
         self._server.manager.set_shutdown_in_progress()
         self._server.manager.stop_within(self._requests_s)
-        if self._server.rpcserver is not None:  # None: told to stop while it started
+        if self._server.rpcserver is not None:  # None: stopped while it was starting
             self._server.rpcserver.stop()
             self._server.rpcserver.wait()
         self._server.stop()
@@ -162,23 +169,23 @@ class LosslessStop:
 
 
 def reload(server: Any) -> None:
-    """SIGHUP: options, cells, filters, weighers, aggregates and keys anew; the table stays."""
+    """SIGHUP: read options, cells, filters, weighers, aggregates and keys again; keep the table."""
     LOG.info("Reloading")
-    problem = _take_over(server)
+    problem = _apply(server)
     if problem:
-        LOG.error("Not reloaded, what was there before stays: %s", problem)
+        LOG.error("Reload failed; the previous configuration stays in use: %s", problem)
     else:
         LOG.info("Reloaded")
 
 
-def _take_over(server: Any) -> str:
-    """Why nothing could be; empty when all was."""
+def _apply(server: Any) -> str:
+    """Apply the configuration.  Why it could not be applied; empty if it was."""
     try:
-        settings.check_files()
+        configuration.check_files()
         CONF.mutate_config_files()
         context.CELLS = []
         server.reset()
-    except MENDABLE as error:
+    except CORRECTABLE as error:
         return " ".join(str(error).split()) or type(error).__name__
     return ""
 
@@ -194,8 +201,10 @@ def _is_worker() -> bool:
 
 
 def _broker() -> preflight.Dependency | None:
-    url = rpc.get_transport_url()
-    if url.transport not in ("rabbit", "kombu"):
+    """:raises TransportUrlError: when the URL cannot be used"""
+    options = rabbit_options(CONF)
+    if not names_rabbit(CONF.transport_url):
         return None
-    addresses = tuple((host.hostname, host.port or 5672) for host in url.hosts)
+    hosts = parse_transport_url(CONF.transport_url, options).hosts
+    addresses = tuple((host.name, host.port) for host in hosts)
     return preflight.Dependency("the message queue", "[DEFAULT] transport_url", addresses)

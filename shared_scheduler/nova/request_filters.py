@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's request filters, run as Nova runs them, but without a query to the databases.
+"""Nova's request filters without their queries to the databases.
 
-``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` is walked in order.  The four of it that ask a
-database at each request are replaced by the same rule over the aggregates and versions that we keep;
-all others, those of Neutron among them, are Nova's own functions with the caller's own context.
+The filters of ``nova.scheduler.request_filter.ALL_REQUEST_FILTERS`` run in order.  The four that query a
+database for each request are replaced by the same rule over cached aggregates and versions.  All others,
+among them those of Neutron, are Nova's own functions, called with the caller's own context.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RequestFilters:
         versions: MinimumComputeVersion,
         learned: Callable[[list[Any]], None],
     ) -> None:
-        """``learned`` hears of aggregates that a look into the database brought to light."""
+        """``learned`` is called with aggregates that were read from the database and not cached."""
         self._aggregates = aggregates
         self._versions = versions
         self._learned = learned
@@ -54,7 +54,7 @@ class RequestFilters:
     def __call__(self, context: Any, spec: Any) -> None:
         """Apply all of them.
 
-        :raises NoValidHost: one of them says that no host can serve this request
+        :raises NoValidHost: when one of them says that no host can serve this request
         """
         try:
             for each in request_filter.ALL_REQUEST_FILTERS:
@@ -69,7 +69,7 @@ class RequestFilters:
         found = self._aggregates.with_value_under_prefix(prefix, project)
         required = CONF.scheduler.placement_aggregate_required_for_tenants
         if not found and required:
-            self._look_up(context, key=None, value=project)
+            self._read_missing(context, key=None, value=project)
             found = self._aggregates.with_value_under_prefix(prefix, project)
         if found:
             _destination(spec).require_aggregates([each.uuid for each in found])
@@ -83,9 +83,9 @@ class RequestFilters:
             return
         found = self._aggregates.with_metadata(AZ_KEY, zone)
         if not found and zone != CONF.default_availability_zone:
-            self._look_up(context, key=AZ_KEY, value=zone)
+            self._read_missing(context, key=AZ_KEY, value=zone)
             found = self._aggregates.with_metadata(AZ_KEY, zone)
-        if found:  # a zone that no aggregate names restricts nothing, as in Nova
+        if found:  # a zone without an aggregate does not restrict the hosts, as in Nova
             _destination(spec).require_aggregates([each.uuid for each in found])
 
     def _isolate_aggregates(self, _context: Any, spec: Any) -> None:
@@ -102,7 +102,7 @@ class RequestFilters:
             return
         needed = request_filter.MIN_COMPUTE_VERSION_OWNER_TRAIT
         if not self._versions.reached(context, needed):
-            LOG.warning("OWNER_NOVA is not asked for: a nova-compute is older than %d", needed)
+            LOG.warning("The trait OWNER_NOVA is not required, because a nova-compute is older than version %d", needed)
             return
         spec.root_required.add(os_traits.OWNER_NOVA)
         pci_ids = _pci_request_ids(spec)
@@ -110,14 +110,14 @@ class RequestFilters:
             if (group.requester_id or "").rsplit("-", 1)[0] in pci_ids:
                 group.required_traits.add(os_traits.OWNER_NOVA)
 
-    def _look_up(self, context: Any, key: str | None, value: str) -> None:
-        """Ask the database for what the cache does not have, and learn."""
+    def _read_missing(self, context: Any, key: str | None, value: str) -> None:
+        """Read aggregates from the database that the cache does not have, and cache them."""
         thin = objects.AggregateList.get_by_metadata(context, key=key, value=value)
         if not thin:
             return
         # what that query returns carries the matching metadata only; read these in full
         full = [objects.Aggregate.get_by_id(context, each.id) for each in thin]
-        LOG.info("Learned of aggregates %s by asking", [each.name for each in full])
+        LOG.info("Read aggregates %s, which were not cached", [each.name for each in full])
         self._aggregates.update(full)
         self._learned(full)
 

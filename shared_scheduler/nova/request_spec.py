@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's RequestSpec becomes a plain ``Request`` (decision/request.py).
+"""Converts Nova's RequestSpec to a plain ``Request`` (decision/request.py).
 
-What is asked of Placement is worked out by Nova's own ``resources_from_request_spec``, once with
-pinned CPUs translated to PCPU and, where pinning is asked, once more with VCPU: the two *forms* of
-the request.  A request is *flat* when one provider, the root, can answer it all (only the unnumbered
-group, only classes that root providers carry, no subtree constraint), and when Placement looks at all of
-it once more as it writes: it does so at amounts, and neither at traits nor at aggregates.
+Nova's own ``resources_from_request_spec`` computes the query to Placement: once with pinned CPUs as PCPU
+and, if pinning is requested, once more with VCPU.  These are the two *forms* of the request.  A request is
+*root-only* if the root provider alone can satisfy it (only the unnumbered group, only classes of root
+providers, no subtree constraint), and if Placement checks all of it again when the allocation is written.
+Placement then checks amounts, but neither traits nor aggregates.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from shared_scheduler.protocol.messages import Usage
 
 CONF = nova.conf.CONF
 
-#: Classes that nova-compute reports on the root provider and nowhere else (DISK_GB may come from a
-#: sharing provider: then the row does not carry it, and the table knows).
+#: Classes that nova-compute reports on the root provider only (DISK_GB may come from a sharing provider; then
+#: the row does not have it, and the table knows).
 ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
 
-#: Traits that Nova asks about at every request.  The services table tells the first, the other stays.
+#: Traits of every request.  The services table has the first one, and the second one never changes.
 OF_EVERY_ROOT = frozenset({os_traits.COMPUTE_STATUS_DISABLED, os_traits.OWNER_NOVA})
 
-#: Of a query these are given by whoever asks: one tree, or a bound on the answer.
-ASKER_CHOOSES = frozenset({"in_tree", "limit"})
+#: The parts of a query that the caller adds: one tree, or a limit of the result.
+CALLER_CHOOSES = frozenset({"in_tree", "limit"})
 
 CHECK_TYPE_HINT = "_nova_check_type"
 
@@ -61,7 +61,7 @@ def make_request(
     ``spec`` has been through the request filters.  ``host_manager`` finds compute nodes by name
     (``get_compute_nodes_by_host_or_node``, as Nova's).
 
-    :raises NoValidHost: a target host or node that does not exist is asked for
+    :raises NoValidHost: when a target host or node that does not exist is asked for
     """
     is_rebuild = utils.request_is_rebuild(spec)
     requests = [] if is_rebuild else resource_requests(context, spec, host_manager)
@@ -74,7 +74,7 @@ def make_request(
         forms=tuple(_form(each) for each in requests),
         usage=_usage(spec.flavor),
         instance_uuids=_uuids(spec, instance_uuids),
-        flat=all(is_flat(each) for each in requests),
+        root_only=all(is_root_only(each) for each in requests),
         queries=tuple(query(each) for each in requests),
         num_alternates=num_alternates,
         is_rebuild=is_rebuild,
@@ -114,22 +114,22 @@ def resource_requests(context: Any, spec: Any, host_manager: Any) -> list[Any]:
 
 
 def query(resource_request: Any) -> str:
-    """The query string of ``GET /allocation_candidates``, without the parts its asker chooses."""
+    """The query string of ``GET /allocation_candidates``, without the parts that the caller adds."""
     parts = parse_qsl(resource_request.to_querystring(), keep_blank_values=True)
-    return urlencode([(key, value) for key, value in parts if key not in ASKER_CHOOSES])
+    return urlencode([(key, value) for key, value in parts if key not in CALLER_CHOOSES])
 
 
-def is_flat(resource_request: Any) -> bool:
-    """Whether the root provider alone can answer it, and a write to it checks it all."""
+def is_root_only(resource_request: Any) -> bool:
+    """Whether the root provider alone can satisfy it, and Placement checks all of it at the write."""
     if resource_request.get_num_of_suffixed_groups() or resource_request._same_subtree:
         return False
-    if _asks_what_no_write_checks(resource_request):
+    if _has_unchecked_parts(resource_request):
         return False
     return ROOT_CLASSES.issuperset(resource_request.merged_resources())
 
 
-def _asks_what_no_write_checks(resource_request: Any) -> bool:
-    """Traits and aggregates are changed by anybody, at any time: asked of the host that is chosen."""
+def _has_unchecked_parts(resource_request: Any) -> bool:
+    """Whether it names traits or aggregates, which may change at any time and which no write checks."""
     of_root = resource_request._root_required | resource_request._root_forbidden
     asked = [of_root - OF_EVERY_ROOT]
     unnumbered = resource_request._rg_by_id.get(None)
@@ -142,7 +142,7 @@ def _asks_what_no_write_checks(resource_request: Any) -> bool:
 def topology_text(
     spec: Any, mappings: dict[str, Any] | None = None, limits: Any = None
 ) -> str:
-    """What NUMA and PCI are asked for, as the JSON text of a Claim; empty where nothing is.
+    """The NUMA and PCI part of a Claim as JSON text; empty if the request has none.
 
     ``{"numa": InstanceNUMATopology primitive or null, "pci": [InstancePCIRequest primitives],
     "limits": NUMATopologyLimits primitive or null, "mappings": {suffix: [provider uuid]}}``
@@ -176,7 +176,7 @@ def group_of(spec: Any) -> Group | None:
 
 
 def _policy(group: Any) -> str:
-    """Old specs carry a list of one policy."""
+    """The policy; old specs have a list with one policy."""
     if "policy" in group and group.policy:
         return str(group.policy)
     policies = (group.policies if "policies" in group else None) or [""]
@@ -211,7 +211,7 @@ def _form(resource_request: Any) -> PlacementForm:
 
 
 def _usage(flavor: Any) -> Usage:
-    """What HostState.consume_from_request takes: neither swap nor boot-from-volume count there."""
+    """What HostState.consume_from_request consumes.  It counts neither swap nor boot-from-volume."""
     return Usage(
         vcpus=flavor.vcpus,
         memory_mb=flavor.memory_mb,
@@ -258,7 +258,7 @@ def _destination(spec: Any) -> Destination | None:
 
 
 def _preferred_cell(spec: Any) -> str | None:
-    """The cell that CrossCellWeigher prefers, where a move may leave it."""
+    """The cell that CrossCellWeigher prefers, if the move may leave it."""
     wanted = _destination(spec)
     return wanted.cell if wanted is not None and wanted.allow_cross_cell_move else None
 
@@ -288,8 +288,11 @@ def _image_properties(spec: Any) -> dict[str, Any]:
 
 
 def set_fields(thing: Any) -> dict[str, Any]:
-    """Fields of a Nova object that are set.  Asking it about each of a hundred fields costs more than
-    all else of reading a request, so this looks where oslo.versionedobjects keeps them."""
+    """The fields of a Nova object that are set.
+
+    It reads the attributes of oslo.versionedobjects directly, because a check of each of a hundred fields
+    would cost more than the rest of the conversion.
+    """
     start = len(ATTRIBUTE_PREFIX)
     return {
         name[start:]: value

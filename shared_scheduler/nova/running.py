@@ -24,9 +24,9 @@ from nova import context as nova_context
 from shared_scheduler.core.effects import Answer, Fail, FailureCode, RefreshNode
 from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.core.settings import Identity
+from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.decision.request import Request
-from shared_scheduler.nova import settings
+from shared_scheduler.nova import configuration
 from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
@@ -35,7 +35,7 @@ from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import NovaJudge
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighers, weigher_names
-from shared_scheduler.nova.weight_lines import TellingDecider
+from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -46,19 +46,18 @@ from shared_scheduler.records.database import DecisionTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder, Sink
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
-from shared_scheduler.service.catch_up import CatchUp
-from shared_scheduler.service.databases import Cell, CellDatabase
-from shared_scheduler.service.given_up import EVERY_S, GivenUp
+from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.service.inspection import questions
-from shared_scheduler.service.loop import Engine, Sinks
-from shared_scheduler.service.notices import LOOK_EVERY_S, Notices
-from shared_scheduler.service.reading import Reading
+from shared_scheduler.service.notices import Notices
 from shared_scheduler.service.recent import Recent
-from shared_scheduler.service.rounds import Round
 from shared_scheduler.service.runner import WORKER_NUMBER
-from shared_scheduler.service.whereabouts import Locator
 from shared_scheduler.service.why import Why
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.sync import cost
+from shared_scheduler.sync.databases import Cell
+from shared_scheduler.sync.orphan_sweeper import OrphanSweeper
+from shared_scheduler.sync.server_location import Locator
+from shared_scheduler.sync.state_sync import StateSync
+from shared_scheduler.table.host_table import HostTable
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -73,64 +72,59 @@ class RunningScheduler:
         self._name = name
         self._host_manager = host_manager
         self._aggregates = aggregates
-        ratios = settings.default_ratios()
-        self.states = HostStates(aggregates, ratios, self._cell_context)
+        ratios = configuration.default_ratios()
+        self.states = HostStates(aggregates, self._cell_context)
         self.channels = Channels(
             name, lambda event: self.engine.handle(event), lambda node: self._cell_of(node)
         )
         self.channels.load_keys()
         table = HostTable(ratios)
         rng = random.Random()
-        self.decider = TellingDecider(table, rng=rng)
+        self.decider = LoggingDecider(table, rng=rng)
         identity = Identity(name, _epoch(), self.channels.addresses, _salt())
         self.core = SchedulerCore(
-            identity, settings.core_settings(), table, self.decider,
+            identity, configuration.core_settings(), table, self.decider,
             NovaJudge(host_manager, self.states), rng,
         )  # fmt: skip
         self.engine = Engine(self.core)
         self.recorder = Recorder(_sinks())
         self._recent = Recent()
         self._admin = self._admin_server()
-        client = PlacementClient(ReportClientTransport())
-        self._reading = self._make_reading(client)
-        self._catch_up = CatchUp(
-            PlacementMirror(client), self._reading.polls, self.engine.handle, self._leaves_of,
-            self.core.nodes.agent_speaks_for, time.monotonic,
-            CONF.shared_scheduler.catch_up_nodes_max,
-        )  # fmt: skip
+        self._sync = self._connect(PlacementClient(ReportClientTransport(), count=cost.count))
         self._apply_decision_settings()
 
-    def _make_reading(self, client: PlacementClient) -> Reading:
+    def _connect(self, client: PlacementClient) -> StateSync:
+        """Make what reads databases and Placement, and the engine's sinks."""
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
         locate = Locator(api, NovaCellDatabase).locate
-        given_up = GivenUp(api, self._cell_databases, client, handle, time.monotonic)
-        reading = Reading(
+        sweeper = OrphanSweeper(api, lambda: sync.databases(), client, time.monotonic)
+        sync = StateSync(
             api, NovaCellDatabase, PlacementMirror(client), handle,
-            self.core.nodes.agent_speaks_for, settings.intervals(),
-            also=[
-                Round("servers given up", EVERY_S, given_up.look),
-                Round("what the core counts", LOOK_EVERY_S, Notices(self.engine, ours.nodes_max).look),
-            ],
+            self.core.nodes.agent_speaks_for, self._leaves_of,
+            sources=configuration.sources(),
+            nodes_max=ours.catch_up_nodes_max,
+            sweep=sweeper.sweep,
+            log_new=Notices(self.engine, ours.nodes_max).log_new,
         )  # fmt: skip
         self._sinks = Sinks(
             GroupCommit(client, handle, locate, workers=ours.placement_writers),
             Questions(client, handle, workers=ours.placement_readers),
-            reading,
+            sync,
         )
-        return reading
+        return sync
 
     # -- life
 
     def start(self) -> None:
         """Load everything and begin to serve.
 
-        :raises DatabaseError: the databases cannot be read
+        :raises DatabaseError: when the databases cannot be read
         """
         begun_s = time.monotonic()
         self.recorder.start()
         self.engine.start(self._sinks)
-        cells = self._reading.load()
+        cells = self._sync.load()
         self._use_cells(cells)
         if self._admin is not None:
             _start_admin(self._admin)
@@ -146,13 +140,13 @@ class RunningScheduler:
         All that can fail is read before anything is applied.
         """
         keys = self.channels.read_keys()
-        cells = self._reading.cells()
+        cells = self._sync.cells()
         self._host_manager.refresh_cells_caches()
         facts = self._aggregates.read(nova_context.get_admin_context())
         self._host_manager.load_plugins()
         self.channels.signer.replace(*keys)
         self._apply_decision_settings()
-        self._reading.use(cells)
+        self._sync.use(cells)
         self._use_cells(cells)
         self.engine.handle(AggregatesRead(facts, complete=True))
 
@@ -176,9 +170,9 @@ class RunningScheduler:
     def decide(self, request: Request) -> Answer | Fail:
         """Blocks until there is an answer.
 
-        :raises EngineBrokenError: there will be none
+        :raises EngineBrokenError: when there will be no answer
         """
-        outcome = self._catch_up.deciding(
+        outcome = self._sync.revalidation.deciding(
             partial(self.engine.decide, request), _is_no, CONF.shared_scheduler.request_timeout_s
         )
         self._record(outcome)
@@ -197,7 +191,7 @@ class RunningScheduler:
 
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that never reaches its caller."""
-        self.engine.handle(AnswerUnheard(answer.claim_ids))
+        self.engine.handle(AnswerUnheard(answer.claim_ids, cause=answer.cause))
 
     def aggregates_changed(self, facts: tuple[AggregateFacts, ...]) -> None:
         """These are new or changed."""
@@ -212,9 +206,10 @@ class RunningScheduler:
 
         Nodes that an agent speaks for are known better; the others are read again.
         """
-        for cell, node, members in self.engine.look(lambda core: _nodes_of(core, host)):
+        for cell, node, members in self.engine.inspect(lambda core: _nodes_of(core, host)):
             if instances is None or instances != members:
-                self._reading.submit(RefreshNode(cell, node, "nova-compute reported a change"))
+                cause = f"nova-compute of {host}"
+                self._sync.submit(RefreshNode(cell, node, "nova-compute reported a change", cause=cause))
 
     # -- inside
 
@@ -226,33 +221,33 @@ class RunningScheduler:
         known_as = self._name if worker is None else f"{self._name}.worker{worker}"
         why = Why(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
-        return AdminServer(path, questions(self.engine, known_as, why.answer))
+        return AdminServer(path, questions(self.engine, known_as, why.answer, lambda: self._sync.revalidator.report()))
 
     def _apply_decision_settings(self) -> None:
         manager = self._host_manager
-        wanted = settings.decision_settings(
+        wanted = configuration.decision_settings(
             (type(each).__name__ for each in manager.enabled_filters),
             weigher_names(manager),
         )
         filters, weighers = site_filters(manager, self.states), site_weighers(manager, self.states)
         exact = NovaFilters(manager, self.states)
-        self.engine.look(lambda _: self.decider.configure(wanted, filters, weighers, exact))
+        self.engine.inspect(lambda _: self.decider.configure(wanted, filters, weighers, exact))
 
     def _use_cells(self, cells: tuple[Cell, ...]) -> None:
         disabled = frozenset(cell.uuid for cell in cells if cell.disabled)
-        self.engine.look(lambda core: core.table.set_disabled_cells(disabled))
+        self.engine.inspect(lambda core: core.table.set_disabled_cells(disabled))
         self._leave_cells({cell.uuid for cell in cells})
         opened = self.channels.open(cells)
         for uuid, channel in self.channels.by_cell.items():
             if self.engine.channels.get(uuid) is not channel:  # new, or moved to another queue
                 self.engine.channels[uuid] = channel
-                channel.announce(uuid)
+                channel.announce_cell(uuid)
         for channel in opened:
             self.engine.add_channel(channel)
 
     def _leave_cells(self, there: set[str]) -> None:
         """Cells that were deleted: their channels end, and then their nodes are no more."""
-        nodes = self.engine.look(lambda core: [(known.cell, known.node) for known in core.nodes])
+        nodes = self.engine.inspect(lambda core: [(known.cell, known.node) for known in core.nodes])
         gone = ({cell for cell, _ in nodes} | self.channels.by_cell.keys()) - there
         for cell in sorted(gone):
             self.engine.channels.pop(cell, None)
@@ -261,16 +256,13 @@ class RunningScheduler:
             self.engine.handle(NodesGone(cell, own))
             LOG.info("Cell %s is gone, and %d compute nodes with it", cell, len(own))
 
-    def _cell_databases(self) -> list[CellDatabase]:
-        return [poll.database for poll in self._reading.polls().values()]
-
     def _leaves_of(self, node: str) -> Mapping[str, Leaf]:
         def leaves(core: SchedulerCore) -> Mapping[str, Leaf]:
             slot = core.table.slot_of(node)
             row = None if slot is None else core.table.row(slot)
             return {} if row is None else dict(row.leaves)
 
-        return self.engine.look(leaves)
+        return self.engine.inspect(leaves)
 
     def _cell_of(self, node: str) -> str | None:
         known = self.core.nodes.get(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choices become what the conductor understands: Selections, or dicts for conductors before Queens."""
+"""Converts choices to what the conductor expects: Selections, or dicts for conductors before Queens."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from shared_scheduler.nova.aggregates import AggregateCache
 
 CONF = nova.conf.CONF
 
-#: Of the form of our candidates; the conductor claims alternates with it (contract 1.3, trap 20).
+#: The version of our candidates' form.  The conductor claims alternates with it (contract 1.3, trap 20).
 ALLOCATION_REQUEST_VERSION = report.SAME_SUBTREE_VERSION
 
 
 def allocation_request(candidate: Candidate) -> dict[str, Any]:
-    """The body of Placement's candidate, which ``PUT /allocations`` takes as it is."""
+    """An allocation request as Placement returns it, which ``PUT /allocations`` accepts unchanged."""
     return {
         "allocations": {
             provider: {"resources": dict(resources)}
@@ -37,21 +37,21 @@ def allocation_request(candidate: Candidate) -> dict[str, Any]:
 
 
 class ReadySelection(Selection):
-    """A Selection that is quick to write: as it is made, nothing of it needs a look or a change.
+    """A Selection that serialises fast, because none of its fields is changed after it is made.
 
-    Texts are their own primitives, and limits are nearly always empty.
+    Strings are their own primitives, and limits are nearly always empty.
     """
 
     @classmethod
     def obj_name(cls) -> str:
-        """On the wire it is Nova's."""
+        """Nova's name, because the receiver knows no other."""
         name: str = Selection.obj_name()
         return name
 
     def obj_to_primitive(
         self, target_version: str | None = None, version_manifest: Any = None
     ) -> dict[str, Any]:
-        """What Nova's own makes of it."""
+        """The same primitive as Nova's class makes."""
         if target_version not in (None, self.VERSION) or version_manifest:
             older: dict[str, Any] = super().obj_to_primitive(target_version, version_manifest)
             return older
@@ -70,13 +70,13 @@ class ReadySelection(Selection):
 
 @cache
 def _no_limits() -> dict[str, Any]:
-    """Shared by all that have none: whoever serialises it copies it."""
+    """Shared by all Selections without limits; serialisers copy it."""
     primitive: dict[str, Any] = SchedulerLimits.from_dict({}).obj_to_primitive()
     return primitive
 
 
 def selection(choice: Choice, zone_of: Callable[[str], str | None]) -> Any:
-    """One ``objects.Selection``.  What was not claimed carries the JSON text ``null``, as Nova's."""
+    """One ``objects.Selection``.  Without a candidate the allocation request is the JSON text ``null``, as in Nova."""
     candidate = choice.candidate
     return ReadySelection(
         compute_node_uuid=choice.node,
@@ -93,7 +93,7 @@ def selection(choice: Choice, zone_of: Callable[[str], str | None]) -> Any:
 def selections(
     choices: Sequence[Sequence[Choice]], aggregates: AggregateCache
 ) -> list[list[Any]]:
-    """One list an instance, in order: the host that is claimed, then alternates."""
+    """One list for each instance, in order: the claimed host, then alternates."""
     def zone_of(host: str) -> str | None:
         return zone(aggregates, host)
 
@@ -101,12 +101,12 @@ def selections(
 
 
 def legacy(found: Sequence[Sequence[Any]]) -> Any:
-    """The form without objects: one dict an instance with host, nodename and limits."""
+    """The form without objects: for each instance a dict with host, nodename and limits."""
     return jsonutils.to_primitive([one[0].to_dict() for one in found])
 
 
 def zone(aggregates: AggregateCache, host: str) -> str | None:
-    """The availability zone of a service host: that of its aggregates, else the default one."""
+    """The availability zone of a service host: that of its aggregates, or the default."""
     named = {
         part.strip()
         for each in aggregates.of_host(host)

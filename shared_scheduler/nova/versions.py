@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lowest nova-compute version over all cells, without a query per cell and request.
+"""The lowest nova-compute version of all cells, without a query for each cell and request.
 
 Nova's ``owner_nova_filter`` demands the trait OWNER_NOVA only once every compute is new enough to
-report it.  A "yes" is kept for some seconds; a "no", or an answer that a cell was missing from, is
-never kept.  An old compute that registers meanwhile is passed over for these seconds at most, which
-is harmless; it could not be chosen wrongly because of it.
+report it.  A positive answer is cached for some seconds.  A negative answer, or one without all cells, is
+not cached.  An older compute that registers in between is not selected for these seconds at most, which is
+harmless.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from nova.objects import service
 
 LOG = logging.getLogger(__name__)
 
-#: How long "all computes are new enough" is believed.
+#: How long a positive answer is cached.
 YES_KEPT_S = 10.0
 
 
 class MinimumComputeVersion:
-    """Answers "is every nova-compute at least at version v?"."""
+    """Whether every nova-compute has at least a given version."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -34,16 +34,16 @@ class MinimumComputeVersion:
         self._until_s = float("-inf")
 
     def reached(self, context: Any, version: int) -> bool:
-        """One query per cell when what is known is too old or too low."""
+        """Whether all have ``version``.  Runs one query for each cell if the cached answer is too old or too low."""
         if self._known >= version and self._clock() < self._until_s:
             return True
-        with self._lock:  # one query at a time; who waited takes the answer
+        with self._lock:  # one query at a time; the waiting threads use its answer
             if self._known >= version and self._clock() < self._until_s:
                 return True
             return self._ask(context) >= version
 
     def forget(self) -> None:
-        """Ask again next time (cells may have changed)."""
+        """Drop the cached answer, because cells may have changed."""
         self._until_s = float("-inf")
 
     def _ask(self, context: Any) -> int:
@@ -53,7 +53,7 @@ class MinimumComputeVersion:
             self._until_s = asked_at_s + YES_KEPT_S
             return self._known
         except exception.CellTimeout:
-            LOG.warning("A cell did not tell its compute versions; going by the others, once")
+            LOG.warning("A cell did not report its compute versions; using those of the other cells once")
             return int(_minimum(context, require_all=False))
 
 

@@ -8,17 +8,16 @@ said no.  Nothing of requests or keystoneauth1 comes out of here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.placement.connection import Transport
-from shared_scheduler.placement.policy import Standing
-from shared_scheduler.placement.reply import Meaning, Reply
+from shared_scheduler.model.resources import Inventory
+from shared_scheduler.placement.connection import Meaning, Reply, Transport
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
-from shared_scheduler.state.resources import Inventory
 
 #: One small call.
 TIMEOUT_S = 10.0
@@ -115,8 +114,11 @@ class PlacementClient:
         transport: Transport,
         timeout_s: float = TIMEOUT_S,
         sweep_timeout_s: float = SWEEP_TIMEOUT_S,
+        count: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """``count`` is told of each call: how many things its answer lists."""
         self._transport = transport
+        self._count = count
         self.timeout_s = timeout_s
         self._sweep_timeout_s = sweep_timeout_s
 
@@ -139,13 +141,13 @@ class PlacementClient:
         body = {write.consumer: write.body() for write in writes}
         return self._call("POST", "/allocations", body, request_id, timeout_s)
 
-    def consumer(self, uuid: str, timeout_s: float | None = None) -> Standing:
+    def consumer(self, uuid: str, timeout_s: float | None = None) -> ConsumerAllocations:
         """What a consumer holds; empty if it holds nothing or does not exist."""
         body = self._get(f"/allocations/{uuid}", timeout_s)
         allocations = {
             provider: dict(part["resources"]) for provider, part in body["allocations"].items()
         }
-        return Standing(
+        return ConsumerAllocations(
             allocations, body.get("consumer_generation"),
             body.get("project_id", ""), body.get("user_id", ""),
         )  # fmt: skip
@@ -228,7 +230,9 @@ class PlacementClient:
         timeout_s: float | None = None,
     ) -> Reply:
         wait_s = self.timeout_s if timeout_s is None else timeout_s
-        return self._transport.call(method, path, body, request_id, wait_s)
+        reply = self._transport.call(method, path, body, request_id, wait_s)
+        self._count(_length(reply.body))
+        return reply
 
 
 def narrowed(query: str, node: str, limit: int | None) -> str:
@@ -246,6 +250,12 @@ def narrowed(query: str, node: str, limit: int | None) -> str:
         whole = ["resources"] if "resources" in names else names
         asked += [("in_tree" + name.removeprefix("resources"), node) for name in whole]
     return urlencode(asked, safe=":,!")
+
+
+def _length(body: Any) -> int:
+    """Of the longest list or object in an answer."""
+    parts = body.values() if isinstance(body, dict) else ()
+    return max((len(part) for part in parts if isinstance(part, (list, dict))), default=0)
 
 
 def _data(reply: Reply) -> Any:

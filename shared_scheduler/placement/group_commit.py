@@ -3,8 +3,8 @@
 
 ``submit`` never blocks.  Some worker threads take what ``batches`` lets go; what queued up while they
 were busy goes out together as one ``POST /allocations``.  A refused batch is split until the guilty
-consumer is alone; ``settle`` brings single consumers to their end.  A clerk thread ends what waited
-beyond its deadline, and a sweeper looks at doubtful consumers, so that neither waits for a busy
+consumer is alone; ``allocation_writer`` brings single consumers to their end.  A clerk thread ends what waited
+beyond its deadline, and a sweeper checks consumers in doubt, so that neither waits for a busy
 worker.
 
 Every effect is answered exactly once, through ``answer``, from one of these threads.
@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.placement.allocation_writer import AllocationWriter, first_write
 from shared_scheduler.placement.batches import MAX_BATCH, MAX_WAITING, Batches, Job, halves
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.reply import Meaning, Reply
-from shared_scheduler.placement.second_look import Locate
-from shared_scheduler.placement.settle import Settler, first_write
+from shared_scheduler.placement.connection import Meaning, Reply
+from shared_scheduler.placement.reconciler import Locate
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ Answer = Callable[[AllocationWritten | AllocationDeleted], None]
 
 #: Writes in flight: a Placement with a few cores has no use for more.
 WORKERS = 4
-#: How often the clerk looks for work that waited too long.
+#: How often the clerk searches for work that waited too long.
 CLERK_INTERVAL_S = 0.25
 #: How long ``stop`` lets queued writes go out.
 DRAIN_S = 10.0
@@ -60,7 +60,7 @@ class GroupCommit:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        """``locate``: what Nova knows of a server; ``second_look.without_nova`` where there is none."""
+        """``locate``: what Nova knows of a server; ``reconciler.without_nova`` where there is none."""
         self._client = client
         self._answer = answer
         self._clock = clock
@@ -73,7 +73,7 @@ class GroupCommit:
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
-        self._settler = Settler(
+        self._writer = AllocationWriter(
             client, clock, self._stopped.wait, rng or random.Random(), locate
         )
         names = [f"placement-writer-{number}" for number in range(workers)]
@@ -117,7 +117,7 @@ class GroupCommit:
 
     def in_doubt(self) -> int:
         """Consumers whose allocations are not known for sure."""
-        return self._settler.in_doubt()
+        return self._writer.in_doubt()
 
     def _idle(self) -> bool:
         return not (self._batches.waiting or self._batches.in_flight)
@@ -148,9 +148,9 @@ class GroupCommit:
             return
         work = batch[0].work
         if isinstance(work, DeleteAllocation):
-            self._done(batch[0], self._settler.delete(work))
+            self._done(batch[0], self._writer.delete(work))
         else:
-            self._done(batch[0], self._settler.write(work))
+            self._done(batch[0], self._writer.write(work))
 
     def _post(self, batch: Batch) -> None:
         """Write several in one go; split where Placement says no to the whole."""
@@ -177,13 +177,13 @@ class GroupCommit:
     def _all_written(self, batch: Batch) -> None:
         for job in batch:
             if isinstance(job.work, WriteAllocation):
-                self._done(job, self._settler.written(job.work))
+                self._done(job, self._writer.written(job.work))
 
     def _compare_each(self, batch: Batch) -> None:
         """Nobody knows whether the batch was written: each consumer tells."""
         for job in batch:
             if isinstance(job.work, WriteAllocation):
-                self._done(job, self._settler.write(job.work, unsure=True))
+                self._done(job, self._writer.write(job.work, unsure=True))
 
     def _give_up(self, jobs: Sequence[Job[Work]], why: str) -> None:
         for job in jobs:
@@ -217,10 +217,10 @@ class GroupCommit:
     def _sweep(self) -> None:
         while not self._stopped.wait(SWEEP_INTERVAL_S):
             try:
-                self._settler.sweep(self._busy)
+                self._writer.sweep(self._busy)
             except Exception:
-                LOG.exception("looking at doubtful allocations failed in an unforeseen way")
-        self._settler.sweep(self._busy, everything=True)
+                LOG.exception("checking allocations in doubt failed in an unforeseen way")
+        self._writer.sweep(self._busy, everything=True)
 
     def _clerk_wanted(self) -> bool:
         return bool(self._turned_away) or self._stopped.is_set()
@@ -255,5 +255,5 @@ def _job(work: Work) -> Job[Work]:
 
 def _not_done(work: Work, why: str) -> AllocationWritten | AllocationDeleted:
     if isinstance(work, DeleteAllocation):
-        return AllocationDeleted(work.claim_id, False, why)
-    return AllocationWritten(work.claim_id, WriteCode.UNREACHABLE, why)
+        return AllocationDeleted(work.claim_id, False, why, cause=work.cause)
+    return AllocationWritten(work.claim_id, WriteCode.UNREACHABLE, why, cause=work.cause)

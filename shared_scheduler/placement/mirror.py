@@ -2,7 +2,7 @@
 """Provider trees of nodes without an agent, in the shape that an agent would publish.
 
 A provider's generation tells that its inventory, traits or aggregates changed, or that something was
-allocated; it does *not* tell that something was released (placement.md 3.4).  So what is remembered of
+allocated; it does *not* tell that something was released.  So what is remembered of
 a provider is good while its generation and its usages are the same: one small read for a quiet one
 instead of five.
 """
@@ -13,11 +13,11 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from shared_scheduler.model.leaves import PROVIDER
+from shared_scheduler.model.providers import SHARING_TRAIT, Provider
+from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.client import ListedProvider, PlacementClient, Summary
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.leaves import PROVIDER
-from shared_scheduler.state.providers import SHARING_TRAIT, Provider
-from shared_scheduler.state.resources import Inventory
 
 #: Providers remembered; beyond that everything is forgotten, which costs reads and nothing else.
 MAX_PROVIDERS = 50_000
@@ -84,7 +84,7 @@ class PlacementMirror:
         return frozenset(root for root, seen in watched.items() if before.get(root) != seen)
 
     def tree_of(self, root: str) -> frozenset[str]:
-        """The providers of a tree at the last sweep; looks at all that were swept."""
+        """The providers of a tree at the last sweep; iterates over all that were swept."""
         with self._lock:
             swept = self._swept
         return frozenset(uuid for uuid, (_, _, own) in swept.items() if own == root)
@@ -158,7 +158,7 @@ def _is_current(provider: Provider, listed: ListedProvider) -> bool:
 
 
 def _sharing(known: _Known) -> Provider:
-    """Its generation moves with each allocation, and the table looks at all rows when this changes."""
+    """Its generation moves with each allocation, and the table updates all rows when this changes."""
     used = known.used()
     rows = {rc: _left_of(row, used.get(rc, 0)) for rc, row in known.provider.inventories.items()}
     inventories = {rc: row for rc, row in rows.items() if row.max_unit > 0}

@@ -113,11 +113,11 @@ class Questions:
     def _ask(self, question: Question) -> Answered:
         try:
             if isinstance(question, AskCandidates):
-                return CandidatesAnswered(question.ask_id, self._candidates(question))
+                return CandidatesAnswered(question.ask_id, self._candidates(question), cause=question.cause)
             if isinstance(question, AskFitting):
-                return FittingAnswered(question.ask_id, self._fitting(question))
+                return FittingAnswered(question.ask_id, self._fitting(question), cause=question.cause)
             standing = self._client.consumer(question.consumer)
-            return ConsumerAnswered(question.consumer, standing.allocations)
+            return ConsumerAnswered(question.consumer, standing.allocations, cause=question.cause)
         except PlacementError as error:
             return _no_answer(question, str(error))
         except Exception as error:
@@ -157,7 +157,7 @@ class Questions:
 
 def _no_answer(question: Question, error: str) -> Answered:
     if isinstance(question, AskCandidates):
-        return CandidatesAnswered(question.ask_id, (), error)
+        return CandidatesAnswered(question.ask_id, (), error, cause=question.cause)
     if isinstance(question, AskFitting):
-        return FittingAnswered(question.ask_id, frozenset(), error)
-    return ConsumerAnswered(question.consumer, {}, error)
+        return FittingAnswered(question.ask_id, frozenset(), error, cause=question.cause)
+    return ConsumerAnswered(question.consumer, {}, error, cause=question.cause)

@@ -22,8 +22,8 @@ from itertools import islice, product
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.state.fits import fits
-from shared_scheduler.state.providers import Provider
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.resources import fits
 
 #: Divisions of one question: each costs a call.
 MAX_DIVISIONS = 16

@@ -13,17 +13,24 @@ know with an error of its own (``UnknownMessageType``).
 
 ``decode`` raises nothing but ``RemoteProtocolError``, whatever the bytes are; ``encode`` nothing but
 ``UnsendableMessage``.  Both run the same checks: what we send, others accept.
+
+One value is converted by a *reader*, which takes what msgpack decoded, checks type, range and size, and returns
+the value of the dataclass field, and by a *writer*, which does the reverse.  Both raise ``FieldError`` only; the
+codec adds which message and field it was.  Types are compared exactly (``type(x) is int``): True is no integer
+here, and neither is a number of another library, because both sides must compute the same digest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
 from typing import Any, cast
 
 import msgpack
 
-from shared_scheduler.protocol import fields, limits
+from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import (
     MalformedMessage,
     MessageTooLarge,
@@ -31,18 +38,23 @@ from shared_scheduler.protocol.errors import (
     UnknownVersion,
     UnsendableMessage,
 )
-from shared_scheduler.protocol.fields import Convert, FieldError
+from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import (
-    Beat,
+    Allocations,
     Claim,
-    Goodbye,
+    Consumer,
+    Heartbeat,
     Hello,
     Increment,
+    Leaf,
+    Leave,
     Message,
+    Reason,
     Release,
     Resync,
     Role,
     Snapshot,
+    Usage,
     Verdict,
     Want,
 )
@@ -50,6 +62,229 @@ from shared_scheduler.protocol.messages import (
 VERSION = 1
 #: version and type, in front of the fields
 HEADER_FIELDS = 2
+
+# --- values --------------------------------------------------------------------------------------
+
+Convert = Callable[[Any], Any]
+
+
+class FieldError(ValueError):
+    """What is wrong with one value."""
+
+
+def kind_of(value: object) -> str:
+    """How an error names the type of a value."""
+    return "nothing" if value is None else type(value).__name__
+
+
+def text(chars_max: int, chars_min: int = 1) -> Convert:
+    """A printable text within these bounds."""
+
+    def check(value: Any) -> str:
+        if type(value) is not str and not isinstance(value, StrEnum):
+            raise FieldError(f"a text was expected, not {kind_of(value)}")
+        if not chars_min <= len(value) <= chars_max:
+            raise FieldError(f"{len(value)} characters, allowed are {chars_min} to {chars_max}")
+        if not value.isprintable():
+            raise FieldError("a control character")
+        return value
+
+    return check
+
+
+def integer(least: int, most: int) -> Convert:
+    """An integer within these bounds, both included."""
+
+    def check(value: Any) -> int:
+        if type(value) is not int:
+            raise FieldError(f"an integer was expected, not {kind_of(value)}")
+        if not least <= value <= most:
+            raise FieldError(f"{value} is not in {least}..{most}")
+        return value
+
+    return check
+
+
+def flag(value: Any) -> bool:
+    """True or False, nothing that merely looks like it."""
+    if value is not True and value is not False:
+        raise FieldError(f"true or false was expected, not {kind_of(value)}")
+    return bool(value)
+
+
+def one_of(choices: type[StrEnum]) -> Convert:
+    """A member of an enumeration by its value."""
+    members = {member.value: member for member in choices}
+
+    def check(value: Any) -> StrEnum:
+        try:
+            return members[value]
+        except (KeyError, TypeError):
+            raise FieldError(f"one of {', '.join(members)} was expected") from None
+
+    return check
+
+
+def repeated(check: Convert) -> Convert:
+    """As ``check``, for texts that come again in every message: equal texts are one object, which is checked once.
+
+    A dictionary lookup by such a text is faster, because its hash is computed and it is identical to the key.
+    """
+    known: Memo[Any, Any] = Memo(limits.REPEATED_TEXTS_MAX)
+
+    def same(value: Any) -> Any:
+        found = known.get(value) if type(value) is str else None
+        if found is None:
+            found = check(value)
+            known.learn(found, found)
+        return found
+
+    return same
+
+
+identifier = text(limits.ID_MAX_CHARS)
+leaf_name = repeated(text(limits.LEAF_NAME_MAX_CHARS))
+resource_class = repeated(text(limits.RESOURCE_CLASS_MAX_CHARS))
+amount = integer(0, limits.AMOUNT_MAX)
+
+
+def mapping(value: Any, length_max: int = limits.CONTAINER_LENGTH_MAX) -> Mapping[Any, Any]:
+    """A map of bounded length; its entries are for the caller to check."""
+    if type(value) is not dict and not isinstance(value, Mapping):
+        raise FieldError(f"a map was expected, not {kind_of(value)}")
+    if len(value) > length_max:
+        raise FieldError(f"{len(value)} entries, allowed are {length_max}")
+    return value
+
+
+def list_of(value: Any, length: int) -> list[Any]:
+    """A list with at least so many entries; more come from newer releases."""
+    if type(value) is not list or not length <= len(value) <= length + limits.EXTRA_FIELDS_MAX:
+        raise FieldError(f"a list of {length} entries was expected")
+    return value
+
+
+# --- leaves ------------------------------------------------------------------------------------
+
+
+def leaf(value: Any, depth: int = 1) -> Leaf:
+    """One leaf's value, containers copied so that no other code can change them."""
+    kind = type(value)
+    if kind is int:
+        if not limits.INTEGER_MIN <= value <= limits.INTEGER_MAX:
+            raise FieldError(f"{value} does not fit 64 bits")
+    elif kind is str:
+        _leaf_text(value)
+    elif kind is float:
+        if not isfinite(value):
+            raise FieldError("not a finite number")
+    elif kind is list or kind is tuple or kind is dict:
+        return _leaf_container(value, depth)
+    elif kind is not bool and value is not None:
+        raise FieldError(f"a leaf cannot hold {kind_of(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def _leaf_text(value: str) -> None:
+    if len(value) > limits.LEAF_TEXT_MAX_CHARS:
+        raise FieldError(
+            f"a text of {len(value)} characters, allowed are {limits.LEAF_TEXT_MAX_CHARS}"
+        )
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise FieldError("a text that is not Unicode") from None
+
+
+def _leaf_container(value: Any, depth: int) -> Leaf:
+    if depth >= limits.LEAF_DEPTH_MAX:
+        raise FieldError(f"nested deeper than {limits.LEAF_DEPTH_MAX}")
+    if len(value) > limits.CONTAINER_LENGTH_MAX:
+        raise FieldError(f"{len(value)} entries, allowed are {limits.CONTAINER_LENGTH_MAX}")
+    if type(value) is dict:
+        return {leaf_name(key): leaf(item, depth + 1) for key, item in value.items()}
+    return [leaf(item, depth + 1) for item in value]
+
+
+def leaves(value: Any) -> dict[str, Leaf]:
+    """leaf name -> value, None where the leaf is gone."""
+    found = mapping(value, limits.LEAVES_PER_NODE_MAX)
+    return {leaf_name(name): leaf(item) for name, item in found.items()}
+
+
+# --- consumers and claims --------------------------------------------------------------------
+
+
+def allocations(value: Any) -> Allocations:
+    """provider uuid -> resource class -> amount."""
+    return {
+        identifier(provider): {
+            resource_class(name): amount(used) for name, used in mapping(amounts).items()
+        }
+        for provider, amounts in mapping(value).items()
+    }
+
+
+def read_consumer(value: Any) -> Consumer:
+    """``[allocations, member]``."""
+    fields = list_of(value, 2)
+    return Consumer(allocations(fields[0]), flag(fields[1]))
+
+
+def write_consumer(value: Any) -> list[Any]:
+    """The reverse of ``read_consumer``."""
+    if type(value) is not Consumer:
+        raise FieldError(f"a consumer was expected, not {kind_of(value)}")
+    return [allocations(value.allocations), flag(value.member)]
+
+
+def map_of(convert: Convert, length_max: int, none_allowed: bool) -> Convert:
+    """id -> something, None where it is gone (in increments)."""
+
+    def check(value: Any) -> dict[str, Any]:
+        return {
+            identifier(key): None if none_allowed and item is None else convert(item)
+            for key, item in mapping(value, length_max).items()
+        }
+
+    return check
+
+
+# --- small structures --------------------------------------------------------------------------
+
+
+def read_usage(value: Any) -> Usage:
+    """``[vcpus, memory_mb, disk_gb, instances, io_ops]``."""
+    return Usage(*(amount(item) for item in list_of(value, 5)[:5]))
+
+
+def write_usage(value: Any) -> list[int]:
+    """The reverse of ``read_usage``."""
+    if type(value) is not Usage:
+        raise FieldError(f"a usage was expected, not {kind_of(value)}")
+    numbers = (value.vcpus, value.memory_mb, value.disk_gb, value.instances, value.io_ops)
+    return [amount(number) for number in numbers]
+
+
+def read_reason(value: Any) -> Reason | None:
+    """None, or ``[code, detail]``."""
+    if value is None:
+        return None
+    code, detail = list_of(value, 2)[:2]
+    return Reason(identifier(code), leaves(detail))
+
+
+def write_reason(value: Any) -> list[Any] | None:
+    """The reverse of ``read_reason``."""
+    if value is None:
+        return None
+    if type(value) is not Reason:
+        raise FieldError(f"a reason was expected, not {kind_of(value)}")
+    return [str(identifier(value.code)), leaves(value.detail)]
+
+
+# --- messages ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +314,30 @@ def _same(name: str, check: Convert) -> Field:
 
 
 def _text(name: str, chars_max: int = limits.ADDRESS_MAX_CHARS, chars_min: int = 1) -> Field:
-    return _same(name, fields.text(chars_max, chars_min))
+    return _same(name, text(chars_max, chars_min))
 
 
 def _count(name: str, most: int = limits.COUNT_MAX, least: int = 0) -> Field:
-    return _same(name, fields.integer(least, most))
+    return _same(name, integer(least, most))
 
 
 def _id(name: str) -> Field:
-    return _same(name, fields.identifier)
+    return _same(name, identifier)
 
 
 def _consumers(none_allowed: bool) -> Field:
     most = limits.CONSUMERS_PER_NODE_MAX
     return Field(
         "consumers",
-        fields.map_of(fields.read_consumer, most, none_allowed),
-        fields.map_of(fields.write_consumer, most, none_allowed),
+        map_of(read_consumer, most, none_allowed),
+        map_of(write_consumer, most, none_allowed),
     )
 
 
 def _claims(none_allowed: bool) -> Field:
     # twice the bound: as many may have ended as may be pending, in one flush
     return _same(
-        "claims", fields.map_of(fields.identifier, 2 * limits.CLAIMS_PER_NODE_MAX, none_allowed)
+        "claims", map_of(identifier, 2 * limits.CLAIMS_PER_NODE_MAX, none_allowed)
     )
 
 
@@ -113,7 +348,7 @@ _INCREMENT = (
     _id("node"),
     _EPOCH,
     _count("sequence", least=1),
-    _same("leaves", fields.leaves),
+    _same("leaves", leaves),
     _consumers(none_allowed=True),
     _claims(none_allowed=True),
 )
@@ -122,7 +357,7 @@ _INCREMENT = (
 def _read_news(value: Any) -> tuple[Increment, ...]:
     if type(value) is not list or len(value) > limits.VERDICT_NEWS_MAX_MESSAGES:
         raise FieldError(f"a list of at most {limits.VERDICT_NEWS_MAX_MESSAGES} was expected")
-    rows = (fields.row(item, len(_INCREMENT)) for item in value)
+    rows = (list_of(item, len(_INCREMENT)) for item in value)
     return tuple(
         Increment(*(f.read(v) for f, v in zip(_INCREMENT, row, strict=False))) for row in rows
     )
@@ -154,12 +389,12 @@ LAYOUTS: Mapping[int, Layout] = {
     1: _layout(
         Hello,
         limits.SMALL_BODY_MAX_BYTES,
-        Field("role", fields.one_of(Role), fields.one_of(Role)),
+        Field("role", one_of(Role), one_of(Role)),
         _text("sender"),
         _count("epoch"),
         _text("node", limits.ID_MAX_CHARS, chars_min=0),
         _text("host", chars_min=0),
-        Field("want", fields.one_of(Want), fields.one_of(Want)),
+        Field("want", one_of(Want), one_of(Want)),
         _count("spread_ms"),
     ),
     2: _layout(Increment, limits.INCREMENT_BODY_MAX_BYTES, *_INCREMENT),
@@ -170,13 +405,13 @@ LAYOUTS: Mapping[int, Layout] = {
         _EPOCH,
         _count("sequence"),
         _text("host"),
-        _same("leaves", fields.leaves),
+        _same("leaves", leaves),
         _consumers(none_allowed=False),
         _claims(none_allowed=False),
         _count("digest", limits.DIGEST_MAX),
     ),
     4: _layout(
-        Beat,
+        Heartbeat,
         limits.SMALL_BODY_MAX_BYTES,
         _id("node"),
         _EPOCH,
@@ -184,7 +419,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _text("host"),
         _count("digest", limits.DIGEST_MAX),
     ),
-    5: _layout(Goodbye, limits.SMALL_BODY_MAX_BYTES, _id("node"), _EPOCH, _count("sequence")),
+    5: _layout(Leave, limits.SMALL_BODY_MAX_BYTES, _id("node"), _EPOCH, _count("sequence")),
     6: _layout(
         Claim,
         limits.CLAIM_BODY_MAX_BYTES,
@@ -192,8 +427,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("node"),
         _text("scheduler"),
         _id("consumer"),
-        _same("allocations", fields.allocations),
-        Field("usage", fields.read_usage, fields.write_usage),
+        _same("allocations", allocations),
+        Field("usage", read_usage, write_usage),
         _text("topology", limits.LEAF_TEXT_MAX_CHARS, chars_min=0),
         _count("seen_epoch"),
         _count("seen_sequence"),
@@ -213,8 +448,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("claim_id"),
         _id("node"),
         _EPOCH,
-        _same("accepted", fields.flag),
-        Field("reason", fields.read_reason, fields.write_reason),
+        _same("accepted", flag),
+        Field("reason", read_reason, write_reason),
         _count("reflected_sequence"),
         Field("news", _read_news, _write_news),
         consistent=_news_are_of_its_node,
@@ -226,7 +461,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _text("scheduler"),
         _count("epoch"),
         _count("after_sequence"),
-        _same("doubted", fields.flag),
+        _same("doubted", flag),
     ),
 }
 
@@ -234,10 +469,13 @@ _TYPE_OF: Mapping[type, int] = {layout.message: number for number, layout in LAY
 
 
 def encode(message: Message) -> bytes:
-    """The body of one message.  Raises ``UnsendableMessage``."""
+    """The body of one message.
+
+    :raises UnsendableMessage: when the message exceeds a limit of the protocol
+    """
     number = _TYPE_OF.get(type(message))
     if number is None:
-        raise UnsendableMessage(f"{fields.kind_of(message)} is no message")
+        raise UnsendableMessage(f"{kind_of(message)} is no message")
     layout = LAYOUTS[number]
     body = cast(bytes, msgpack.packb(_row(number, layout, message)))
     if len(body) > layout.body_max_bytes:
@@ -261,7 +499,10 @@ def _row(number: int, layout: Layout, message: Message) -> list[Any]:
 
 
 def decode(body: bytes) -> Message:
-    """The message in a body.  Raises ``RemoteProtocolError`` and nothing else."""
+    """The message in a body.
+
+    :raises RemoteProtocolError: when the body is not valid; no other exception is raised
+    """
     layout = _layout_of(body)
     row = _unpack(body, layout)
     values: list[Any] = []

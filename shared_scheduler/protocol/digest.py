@@ -3,7 +3,7 @@
 
 The digest is the XOR of a 64-bit hash of each entry (leaf, consumer, pending claim), so its order
 does not matter, and a sender keeps it up to date at the price of the entries that changed: XOR the
-old entry's hash out and the new one's in.  A receiver computes it from what it holds, when a beat
+old entry's hash out and the new one's in.  A receiver computes it from what it holds, when a heartbeat
 of the very sequence it holds comes along.
 
 An entry's hash is BLAKE2b-64 over canonical msgpack of (kind, key, value): maps sorted by key.  It
@@ -25,7 +25,7 @@ LEAF = "l"
 CONSUMER = "c"
 CLAIM = "p"
 
-#: hashes of plain entries that are remembered: one life's leaves hardly change from beat to beat
+#: hashes of plain entries that are remembered: one life's leaves hardly change from heartbeat to heartbeat
 REMEMBERED_MAX = 65_536
 #: what may be looked up by equality; floats may not, for 0.0 equals -0.0 and is packed otherwise
 _PLAIN = frozenset({str, int, bool})

@@ -28,7 +28,7 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """We are about to break the protocol ourselves."""
+    """This program was about to break the protocol."""
 
 
 class UnsendableMessage(LocalProtocolError):
@@ -50,7 +50,7 @@ class KeyringError(LocalProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """Somebody else broke the protocol; nothing of the message has been used."""
+    """The sender broke the protocol; nothing of the message has been used."""
 
     remedy = "dropped; look at the sender's version, or for a stranger on the message queue"
 

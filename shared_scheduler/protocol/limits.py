@@ -7,11 +7,13 @@ arrives (``RemoteProtocolError``); a buffer that is full says in its docstring w
 
 from __future__ import annotations
 
+from shared_scheduler.protocol.backoff import Backoff
+
 KIB = 1024
 
 # --- what one message may be -------------------------------------------------------------------
 
-#: Beat, Goodbye, Hello, Release and Resync hold a few names and numbers.
+#: Heartbeat, Leave, Hello, Release and Resync hold a few names and numbers.
 SMALL_BODY_MAX_BYTES = 4 * KIB
 #: One leaf may be a text of 16 KiB (``cn.cpu_info``) or the static topology of a machine with 1,024
 #: CPUs (about 20 KiB), so an increment must hold more than that.  The pipe splits what is larger.
@@ -22,7 +24,7 @@ CLAIM_BODY_MAX_BYTES = 32 * KIB
 VERDICT_BODY_MAX_BYTES = 96 * KIB
 #: 4,096 consumers of about 180 bytes, and the leaves.
 SNAPSHOT_BODY_MAX_BYTES = 1024 * KIB
-#: No body of any kind is larger; checked before a single byte is looked at.
+#: No body of any kind is larger; checked before any byte is read.
 BODY_MAX_BYTES = SNAPSHOT_BODY_MAX_BYTES
 
 #: Containers inside containers, the leaf's own value counted as one.
@@ -45,7 +47,7 @@ INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 #: How many fields that we do not know may follow the ones that we do (a newer minor version).
 EXTRA_FIELDS_MAX = 16
 
-#: Names of leaves and of resource classes that a process remembers, each; it starts afresh beyond.  A node
+#: Names of leaves and of resource classes, each, that a process remembers (``memo.py``).  A node
 #: has some dozens, most of them those of every other node.
 REPEATED_TEXTS_MAX = 16_384
 
@@ -65,29 +67,28 @@ REPLAY_RING_MAX_MESSAGES = 256
 REPLAY_RING_MAX_BYTES = 1024 * KIB
 VERDICT_NEWS_MAX_MESSAGES = 64
 VERDICT_NEWS_MAX_BYTES = 64 * KIB
-BEAT_INTERVAL_S = 15.0
-#: Beats come within this part of the interval before or after it.
-BEAT_JITTER = 0.2
+HEARTBEAT_INTERVAL_S = 15.0
+#: Heartbeats come within this part of the interval before or after it.
+HEARTBEAT_JITTER = 0.2
 
 # --- window ----------------------------------------------------------------------------------
 
 #: Early messages held, for one node.
 HELD_MAX_MESSAGES = 64
 HELD_MAX_BYTES = 256 * KIB
-#: How long a missing message may be merely late before somebody asks for it.
+#: How long a missing message may be late before a resync is requested.
 HOLD_S = 0.1
-#: How long early messages are held while nobody answers; then only a snapshot helps.
+#: How long early messages are held while no answer comes; after that a snapshot is needed.
 GAP_MAX_S = 10.0
 #: An ask for a resync that is unanswered for so long may be repeated.
 RESYNC_TIMEOUT_S = 1.0
-#: Full jitter: uniform in 0 .. min(BACKOFF_MAX_S, BACKOFF_BASE_S * 2 ** attempts).
-BACKOFF_BASE_S = 0.1
-BACKOFF_MAX_S = 60.0
+#: Waits before a resync is requested again.
+RESYNC_BACKOFF = Backoff(0.1, 60.0)
 #: A copy whose digest was equal is compared again after so long, although no message came since:
 #: memory rots too, and code has bugs.
 VERIFY_AGAIN_S = 300.0
-#: Three beats missed.
-SILENT_AFTER_S = 3 * BEAT_INTERVAL_S * (1 + BEAT_JITTER)
+#: Three heartbeats missed.
+SILENT_AFTER_S = 3 * HEARTBEAT_INTERVAL_S * (1 + HEARTBEAT_JITTER)
 
 # --- storms ----------------------------------------------------------------------------------
 

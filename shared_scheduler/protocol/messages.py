@@ -2,8 +2,9 @@
 """What schedulers and agents say to each other.
 
 Identity is ``(node, epoch, sequence)``.  A *node* is a compute node uuid, which is also the uuid of
-its root resource provider.  An *epoch* is one life of an agent and only grows.  The agent numbers
-each message that it broadcasts with a *sequence*, one counter a node, starting at 1 in each epoch.
+its root resource provider.  An *epoch* only grows: an agent begins one when it starts, and when a
+scheduler asks it to exceed one.  The agent numbers each increment with a *sequence*, one counter a
+node, starting at 1 in each epoch; snapshots and heartbeats name the newest one.
 
 Values are absolute per leaf, never ``+n``: applying one twice is harmless, and two increments merge
 by "the last value of a leaf wins".  Consumers travel as a set keyed by consumer uuid for the same
@@ -11,7 +12,7 @@ reason.  A leaf or consumer that is gone travels as ``None``.
 
 The leaves that an agent publishes are *effective*: what nova-compute's resource tracker holds plus
 every claim that the agent has accepted and that the tracker has not taken over yet.  Leaf names are
-described in ``shared_scheduler/state/leaves.py``.
+described in ``shared_scheduler/model/leaves.py``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Allocations = Mapping[str, Mapping[str, int]]
 
 
 class Role(StrEnum):
-    """Who says Hello."""
+    """The program that sends a Hello."""
 
     AGENT = "agent"
     SCHEDULER = "scheduler"
@@ -38,7 +39,7 @@ class Want(StrEnum):
     """What a scheduler's Hello asks of each agent."""
 
     NOTHING = "nothing"  # presence only, schedulers hear it from one another
-    BEAT = "beat"  # "I knew you before: tell me your sequence and digest"
+    HEARTBEAT = "heartbeat"  # "I knew you before: tell me your sequence and digest"
     SNAPSHOT = "snapshot"  # "I am new, I know nothing"
 
 
@@ -58,8 +59,8 @@ class Consumer:
     """One consumer of a node.
 
     ``allocations`` is its part in this node's provider tree, empty where Placement holds none.
-    ``member`` tells that nova-compute's resource tracker counts it (an instance on the node, or one
-    that moves in or out), which is what server groups look at.  The consumer of an accepted claim is
+    ``member`` is true if nova-compute's resource tracker counts it (an instance on the node, or one
+    that moves in or out), which server groups depend on.  The consumer of an accepted claim is
     a member at once: it is as good as on the node, and its group's next member must see it there.
     """
 
@@ -138,7 +139,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """"I live, and this is my newest sequence": reveals a lost last message and silent corruption."""
 
     node: str
@@ -149,7 +150,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Goodbye:
+class Leave:
     """A clean shutdown: what follows is the next epoch's."""
 
     node: str
@@ -161,7 +162,7 @@ class Goodbye:
 class Claim:
     """A scheduler asks a node's agent to take a consumer.
 
-    ``seen_epoch`` and ``seen_sequence`` tell what the scheduler decided on, so that the verdict can
+    ``seen_epoch`` and ``seen_sequence`` are the state that the scheduler decided on, so that the verdict can
     bring it up to date.  ``topology`` is opaque here: a JSON text that the topology fit on the
     node understands (NUMA, PCI), empty where nothing of the kind is asked.  ``deadline_ms`` is how
     long after sending the answer is still of use.
@@ -215,7 +216,7 @@ class Resync:
     """A scheduler missed something: replay after ``after_sequence``, or send a snapshot.
 
     ``epoch`` is the one that it follows; another one, or 0, always asks for a snapshot.  One above
-    the agent's own tells the agent that it came back with an epoch of the past (a clock set back,
+    the agent's own shows the agent that it came back with an old epoch (a clock set back,
     its memory lost): it begins a new one above that.
 
     ``doubted``: the scheduler missed nothing, but Placement contradicts what the agent says of it; the
@@ -230,7 +231,7 @@ class Resync:
 
 
 Message = (
-    Hello | Increment | Snapshot | Beat | Goodbye | Claim | Release | Verdict | Resync
+    Hello | Increment | Snapshot | Heartbeat | Leave | Claim | Release | Verdict | Resync
 )
 
 
@@ -240,3 +241,8 @@ def is_for_agents(message: Message) -> bool:
     A Hello that wants nothing comes every few seconds, and there may be 10,000 agents.
     """
     return not isinstance(message, Hello) or message.want is not Want.NOTHING
+
+
+def agent_address(host: str) -> str:
+    """Where casts to the agent of nova-compute service ``host`` go: the same in each of its lives."""
+    return f"ssched.agent.{host}"

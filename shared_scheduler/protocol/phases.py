@@ -6,13 +6,13 @@ it cannot happen.
 
 States
 ======
-NEW         nothing was ever heard of the node
-IN_ORDER    everything that is known to exist has been applied
-UNVERIFIED  our copy may have missed something: the channel was away, or the node was silent
+NEW         no message of the node was received yet
+IN_ORDER    every message that is known to exist has been applied
+UNVERIFIED  the copy may have missed a message: the channel was reconnected, or the node was silent
 GAP         a message is missing; later ones are held
-DIFFERS     the digest of our copy is not the agent's: a snapshot is needed, our copy may be used
-LOST        no copy that may be used (a new epoch, or a gap that nobody filled): a snapshot is needed
-SILENT      the agent said goodbye, or nothing for too long
+DIFFERS     the digest of the copy is not the agent's: a snapshot is needed, the copy may be used
+LOST        no copy that may be used (a new epoch, or a gap that was not filled): a snapshot is needed
+SILENT      the agent left, or nothing for too long
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class Freshness(StrEnum):
 class Cause(StrEnum):
     """What moves a window from one phase to another."""
 
-    APPLIED_ALL = "applied the next, nothing is missing"
-    APPLIED_SOME = "applied the next, more is missing"
-    AHEAD = "heard of a later sequence"
-    SNAPSHOT_ALL = "snapshot, nothing is missing after it"
+    APPLIED_ALL = "next sequence, nothing missing after it"
+    APPLIED_SOME = "next sequence, a gap after it"
+    AHEAD = "a later sequence"
+    SNAPSHOT_ALL = "snapshot, nothing missing after it"
     SNAPSHOT_SOME = "snapshot, a gap after it"
-    NO_STATE = "heard of an epoch without its snapshot"
-    VERIFIED = "digest equal"
-    MISMATCH = "digest differs"
-    HEARD = "heard something old"
-    EXPIRED = "gap not filled in time"
-    SILENCE = "nothing heard for too long"
-    GOODBYE = "goodbye"
-    RECONNECTED = "channel was away"
-    FORGOTTEN = "caller dropped its copy"
+    NO_STATE = "a new epoch without its snapshot"
+    VERIFIED = "equal digest"
+    MISMATCH = "different digest"
+    HEARD = "an old message"
+    EXPIRED = "the gap was not filled in time"
+    SILENCE = "no message for too long"
+    LEAVE = "leave"
+    RECONNECTED = "the channel was reconnected"
+    FORGOTTEN = "the copy was dropped"
 
 
 def _transitions() -> dict[tuple[Phase, Cause], Phase]:
@@ -110,7 +110,7 @@ def _transitions() -> dict[tuple[Phase, Cause], Phase]:
     for phase in Phase:  # these do not ask where we come from
         table[phase, c.SNAPSHOT_ALL] = p.IN_ORDER
         table[phase, c.NO_STATE] = p.LOST
-        table[phase, c.GOODBYE] = p.SILENT
+        table[phase, c.LEAVE] = p.SILENT
         if phase not in (p.NEW, p.SILENT):
             table[phase, c.SILENCE] = p.SILENT
         if phase not in (p.NEW, p.IN_ORDER, p.DIFFERS):  # in those nothing is known to be missing

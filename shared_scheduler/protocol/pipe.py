@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MessagePipe: how an agent tells the schedulers what changes on its node.
+"""MessagePipe: how an agent reports the changes of its node to the schedulers.
 
 Theory of operation
 ===================
@@ -18,8 +18,8 @@ when to poll again.
 
 ================  ===========================================================================
 a change          is compared with what was published; a claim that came and went within one
-                  flush is still told as ended, because its scheduler waits for that
-poll              increments if changes are due, a beat if it is due
+                  flush is still reported as ended, because its scheduler waits for that
+poll              increments if changes are due, a heartbeat if it is due
 take_snapshot     flushes, then a picture of everything
 since, news       what a resync or a verdict replays, None where the ring no longer holds all
 ================  ===========================================================================
@@ -27,25 +27,32 @@ since, news       what a resync or a verdict replays, None where the ring no lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from shared_scheduler.protocol import fields, limits
+import msgpack
+
+from shared_scheduler.protocol import codec, limits
+from shared_scheduler.protocol.backoff import jittered_s
+from shared_scheduler.protocol.codec import FieldError
 from shared_scheduler.protocol.digest import claim_hash, consumer_hash, leaf_hash
 from shared_scheduler.protocol.errors import UnsendableMessage
-from shared_scheduler.protocol.fields import FieldError
 from shared_scheduler.protocol.messages import (
-    Beat,
     Consumer,
-    Goodbye,
+    Heartbeat,
     Increment,
     Leaf,
+    Leave,
     Snapshot,
 )
-from shared_scheduler.protocol.ring import ReplayRing
-from shared_scheduler.protocol.split import ENVELOPE_MAX_BYTES, Changes, entry_size, split
 
+#: The envelope of an increment: header, node, epoch, sequence and three map headers.
+ENVELOPE_MAX_BYTES = 128
+#: Both maps of ids in an increment are bounded by the codec; leaves have the most room.
+ENTRIES_MAX = limits.CLAIMS_PER_NODE_MAX
 #: What one node may have of each kind.
 ENTRIES_OF_NODE_MAX: Final[Mapping[str, int]] = {
     "leaf": limits.LEAVES_PER_NODE_MAX,
@@ -54,11 +61,67 @@ ENTRIES_OF_NODE_MAX: Final[Mapping[str, int]] = {
 }
 
 
+@dataclass(slots=True)
+class Changes:
+    """What is to be published: the last value of each entry, None where it is gone."""
+
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    consumers: dict[str, Consumer | None] = field(default_factory=dict)
+    claims: dict[str, str | None] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.leaves) + len(self.consumers) + len(self.claims)
+
+
+class ReplayRing:
+    """Consecutive increments up to the newest, bounded in number and bytes; drops the oldest."""
+
+    __slots__ = ("_entries", "_size_bytes")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Increment, int]] = deque()
+        self._size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def append(self, increment: Increment, size_bytes: int) -> None:
+        """Remember the newest increment; ``size_bytes`` as encoded."""
+        assert not self._entries or increment.sequence == self._entries[-1][0].sequence + 1
+        self._entries.append((increment, size_bytes))
+        self._size_bytes += size_bytes
+        while self._is_too_large():
+            self._size_bytes -= self._entries.popleft()[1]
+
+    def _is_too_large(self) -> bool:
+        return (
+            len(self._entries) > limits.REPLAY_RING_MAX_MESSAGES
+            or self._size_bytes > limits.REPLAY_RING_MAX_BYTES
+        )
+
+    def since(self, sequence: int, newest: int) -> tuple[Increment, ...] | None:
+        """All after ``sequence`` up to ``newest``, None if some are not here any more."""
+        missing = newest - sequence
+        if missing > len(self._entries):
+            return None
+        return tuple(self._entries[i][0] for i in range(-missing, 0))
+
+    def size_since(self, sequence: int) -> int:
+        """Bytes of those after ``sequence``."""
+        return sum(size for increment, size in self._entries if increment.sequence > sequence)
+
+    def validate(self, newest: int) -> None:
+        """Raise AssertionError where an invariant is broken."""
+        assert len(self._entries) <= limits.REPLAY_RING_MAX_MESSAGES
+        assert self._size_bytes == sum(size for _, size in self._entries)
+        assert not self._entries or self._entries[-1][0].sequence == newest
+
+
 class MessagePipe:
     """The pipe of one node in one epoch.
 
-    ``now`` is in seconds of a monotonic clock.  Values are checked and copied as they come in:
-    ``UnsendableMessage`` names the leaf, and nothing of it is kept.
+    ``now`` is in seconds of a monotonic clock.  Values are checked as they come in: ``UnsendableMessage``
+    names the leaf, and nothing of it is kept.  Leaves are copied, consumers must not be changed afterwards.
     """
 
     def __init__(
@@ -69,7 +132,7 @@ class MessagePipe:
         rng: Random,
         *,
         flush_interval_s: float = limits.FLUSH_INTERVAL_S,
-        beat_interval_s: float = limits.BEAT_INTERVAL_S,
+        heartbeat_interval_s: float = limits.HEARTBEAT_INTERVAL_S,
         body_max_bytes: int = limits.INCREMENT_BODY_MAX_BYTES,
     ) -> None:
         if epoch < 1:
@@ -83,7 +146,7 @@ class MessagePipe:
         self.digest = 0
         self._rng = rng
         self._flush_interval_s = flush_interval_s
-        self._beat_interval_s = beat_interval_s
+        self._heartbeat_interval_s = heartbeat_interval_s
         self._body_max_bytes = body_max_bytes
         self._leaves: dict[str, Leaf] = {}
         self._consumers: dict[str, Consumer] = {}
@@ -91,7 +154,7 @@ class MessagePipe:
         self._changes = Changes()
         self._ring = ReplayRing()
         self._flush_at_s = float("-inf")  # not before
-        self._beat_at_s: float | None = None
+        self._heartbeat_at_s: float | None = None
 
     # --- changes -----------------------------------------------------------------------------
 
@@ -99,19 +162,6 @@ class MessagePipe:
         """A leaf's value now; None where it is gone."""
         checked = self._checked("leaf", _checked_leaf, name, value)
         self._note("leaf", self._changes.leaves, self._leaves, name, checked)
-
-    def set_leaves(self, leaves: Mapping[str, Leaf]) -> None:
-        """Several leaves; the others stay as they are."""
-        for name, value in leaves.items():
-            self.set_leaf(name, value)
-
-    def replace_leaves(self, prefix: str, leaves: Mapping[str, Leaf]) -> None:
-        """These are all leaves whose names start with ``prefix``; others of it are gone."""
-        self.set_leaves(leaves)
-        known = [*self._leaves, *self._changes.leaves]
-        for name in known:
-            if name.startswith(prefix) and name not in leaves:
-                self.set_leaf(name, None)
 
     def set_consumer(self, consumer: str, value: Consumer | None) -> None:
         """A consumer's part in this node now; None where it has none any more."""
@@ -122,9 +172,44 @@ class MessagePipe:
         """A pending claim; None once it has ended."""
         checked = self._checked("claim", _checked_claim, claim_id, consumer)
         if checked is None and claim_id in self._changes.claims:
-            self._changes.claims[claim_id] = None  # came and went: told all the same
+            self._changes.claims[claim_id] = None  # came and went within one flush: still reported
         else:
             self._note("claim", self._changes.claims, self._claims, claim_id, checked)
+
+    def replace(
+        self, leaves: Mapping[str, Leaf], consumers: Mapping[str, Consumer], claims: Mapping[str, str]
+    ) -> list[UnsendableMessage]:
+        """Replace the state of the node.  This is the one place where an agent finds changes.
+
+        What cannot be sent is taken for gone, because unknown is better than old, and returned.
+        """
+        return [
+            *self._replace(self.set_leaf, self._changes.leaves, self._leaves, leaves),
+            *self._replace(self.set_consumer, self._changes.consumers, self._consumers, consumers),
+            *self._replace(self.set_claim, self._changes.claims, self._claims, claims),
+        ]
+
+    def _replace(
+        self,
+        put: Callable[[str, Any], None],
+        changes: Mapping[str, Any],
+        published: Mapping[str, Any],
+        now_is: Mapping[str, Any],
+    ) -> Iterator[UnsendableMessage]:
+        known = {**published, **changes} if changes else published
+        if now_is == known:
+            return
+        changed = {key: None for key, value in known.items() if value is not None and key not in now_is}
+        for key, new in now_is.items():
+            old = known.get(key)
+            if old is not new and old != new:  # most are the same object
+                changed[key] = new
+        for key, value in changed.items():
+            try:
+                put(key, value)
+            except UnsendableMessage as error:
+                put(key, None)
+                yield error
 
     def _checked(self, kind: str, check: Any, key: Any, value: Any) -> Any:
         try:
@@ -170,19 +255,19 @@ class MessagePipe:
 
     def next_deadline_s(self) -> float:
         """When ``poll`` has something to send, as far as is known now."""
-        beat_at_s = self._beat_at_s if self._beat_at_s is not None else float("-inf")
-        return min(beat_at_s, self._flush_at_s) if self._changes else beat_at_s
+        heartbeat_at_s = self._heartbeat_at_s if self._heartbeat_at_s is not None else float("-inf")
+        return min(heartbeat_at_s, self._flush_at_s) if self._changes else heartbeat_at_s
 
-    def poll(self, now: float) -> tuple[Increment | Beat, ...]:
+    def poll(self, now: float) -> tuple[Increment | Heartbeat, ...]:
         """What is to be broadcast now, in this order."""
-        out: tuple[Increment | Beat, ...] = ()
+        out: tuple[Increment | Heartbeat, ...] = ()
         if self._changes and now >= self._flush_at_s:
             out = self.flush(now)
-        if self._beat_at_s is None:
-            self._plan_beat(now)
-        elif now >= self._beat_at_s:
-            self._plan_beat(now)
-            out = (*out, self.beat())
+        if self._heartbeat_at_s is None:
+            self._plan_heartbeat(now)
+        elif now >= self._heartbeat_at_s:
+            self._plan_heartbeat(now)
+            out = (*out, self.heartbeat())
         return out
 
     def flush(self, now: float) -> tuple[Increment, ...]:
@@ -215,24 +300,24 @@ class MessagePipe:
         )
         return flushed, picture
 
-    def beat(self) -> Beat:
+    def heartbeat(self) -> Heartbeat:
         """What was published so far, in one number."""
-        return Beat(self.node, self.epoch, self.sequence, self.host, self.digest)
+        return Heartbeat(self.node, self.epoch, self.sequence, self.host, self.digest)
 
-    def beat_within(self, now: float, spread_s: float) -> None:
-        """Somebody asked for a beat: send the next one at a random moment within ``spread_s``."""
+    def heartbeat_within(self, now: float, spread_s: float) -> None:
+        """Send the next heartbeat at a random moment within ``spread_s``, because a scheduler asked for one."""
         wanted_s = now + self._rng.uniform(0.0, spread_s)
-        if self._beat_at_s is None or wanted_s < self._beat_at_s:
-            self._beat_at_s = wanted_s
+        if self._heartbeat_at_s is None or wanted_s < self._heartbeat_at_s:
+            self._heartbeat_at_s = wanted_s
 
-    def say_goodbye(self, now: float) -> tuple[Increment | Goodbye, ...]:
+    def leave(self, now: float) -> tuple[Increment | Leave, ...]:
         """The last changes and the last message of this epoch."""
         flushed = self.flush(now)
-        return (*flushed, Goodbye(self.node, self.epoch, self.sequence))
+        return (*flushed, Leave(self.node, self.epoch, self.sequence))
 
-    def _plan_beat(self, now: float) -> None:
-        spread = 1 + limits.BEAT_JITTER * (2 * self._rng.random() - 1)
-        self._beat_at_s = now + self._beat_interval_s * spread
+    def _plan_heartbeat(self, now: float) -> None:
+        interval_s = jittered_s(self._heartbeat_interval_s, limits.HEARTBEAT_JITTER, self._rng)
+        self._heartbeat_at_s = now + interval_s
 
     def _publish(self, increment: Increment) -> None:
         for name, value in increment.leaves.items():
@@ -283,18 +368,80 @@ def _set_or_drop(published: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _checked_leaf(name: Any, value: Any) -> Leaf:
-    fields.leaf_name(name)
-    return fields.leaf(value)
+    codec.leaf_name(name)
+    return codec.leaf(value)
 
 
 def _checked_consumer(consumer: Any, value: Any) -> Consumer | None:
-    fields.identifier(consumer)
+    codec.identifier(consumer)
     if value is None:
         return None
-    allocations, member = fields.write_consumer(value)
-    return Consumer(allocations, member)
+    codec.write_consumer(value)
+    checked: Consumer = value  # no copy: the same object as before needs no comparison
+    return checked
 
 
 def _checked_claim(claim_id: Any, consumer: Any) -> Any:
-    fields.identifier(claim_id)
-    return None if consumer is None else fields.identifier(consumer)
+    codec.identifier(claim_id)
+    return None if consumer is None else codec.identifier(consumer)
+
+
+def entry_size(key: str, value: Any) -> int:
+    """Bytes that one entry takes in an increment."""
+    wire = [value.allocations, value.member] if isinstance(value, Consumer) else value
+    return len(msgpack.packb(key)) + len(msgpack.packb(wire))
+
+
+def split(
+    changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int
+) -> list[tuple[Increment, int]]:
+    """Consecutive increments from ``sequence`` on, each with its size in bytes.
+
+    Nearly always one.  Where it takes more, claims and consumers go first and large leaves last, so
+    that the first increment holds what schedulers wait for.  No entry alone may be too large; the
+    pipe has refused those.
+    """
+    whole = _whole(changes, node, epoch, sequence, body_max_bytes)
+    if whole is not None:
+        return [whole]
+    pieces = _pieces(changes, body_max_bytes - ENVELOPE_MAX_BYTES)
+    numbered = [
+        Increment(node, epoch, number, piece.leaves, piece.consumers, piece.claims)
+        for number, piece in enumerate(pieces, sequence)
+    ]
+    return [(increment, len(codec.encode(increment))) for increment in numbered]
+
+
+def _whole(
+    changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int
+) -> tuple[Increment, int] | None:
+    """All changes in one increment, if that is not too large."""
+    if len(changes) > ENTRIES_MAX:
+        return None
+    increment = Increment(node, epoch, sequence, changes.leaves, changes.consumers, changes.claims)
+    try:
+        size = len(codec.encode(increment))
+    except UnsendableMessage:
+        return None
+    return (increment, size) if size <= body_max_bytes else None
+
+
+def _entries(changes: Changes) -> Iterator[tuple[str, str, Any, int]]:
+    """(field of Changes, key, value, bytes)."""
+    for kind in ("claims", "consumers", "leaves"):
+        for key, value in getattr(changes, kind).items():
+            yield kind, key, value, entry_size(key, value)
+
+
+def _pieces(changes: Changes, room_bytes: int) -> Iterator[Changes]:
+    piece, used_bytes = Changes(), 0
+    # sorting is stable: kinds in the order of _entries, leaves by size
+    for kind, key, value, size in sorted(
+        _entries(changes), key=lambda entry: entry[3] if entry[0] == "leaves" else 0
+    ):
+        if piece and (used_bytes + size > room_bytes or len(piece) >= ENTRIES_MAX):
+            yield piece
+            piece, used_bytes = Changes(), 0
+        getattr(piece, kind)[key] = value
+        used_bytes += size
+    yield piece

@@ -5,13 +5,13 @@ RabbitMQ's users and permissions are the first fence.  Where computes are truste
 both sides share a keyring: the primary key signs, all keys are accepted, so that keys are changed
 without a flag day (add the new key everywhere, make it primary everywhere, remove the old one).
 
-=======  ==============================  ====================================================
-mode     sends                           takes
-=======  ==============================  ====================================================
-off      plain bodies                    everything, signatures are not looked at
-warn     signed bodies                   everything, what is not well signed is counted
-enforce  signed bodies                   only what is well signed
-=======  ==============================  ====================================================
+=======  =============  ========================================================
+mode     sends          accepts
+=======  =============  ========================================================
+off      plain bodies   everything; signatures are not checked
+warn     signed bodies  everything; bodies without a valid signature are counted
+enforce  signed bodies  only bodies with a valid signature
+=======  =============  ========================================================
 
 A fleet goes from off to enforce by way of warn.  Replay needs no nonce: epoch and sequence are inside
 the signed bytes, and claims have ids.
@@ -64,7 +64,7 @@ class Keyring:
 def parse_keyring(text: str) -> Keyring:
     """Lines of ``key-id:hex-secret``, the primary first; empty lines and # comments are skipped.
 
-    Raises KeyringError, which never holds a secret.
+    :raises KeyringError: when a line is not valid; the text never contains a secret
     """
     secrets: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -107,7 +107,10 @@ class Signer:
         self.refused = 0
 
     def replace(self, mode: Signing, keyring: Keyring | None) -> None:
-        """New keys or a new mode, without losing the counters.  Raises KeyringError."""
+        """New keys or a new mode, without losing the counters.
+
+        :raises KeyringError: when the mode needs keys and there are none
+        """
         if mode is not Signing.OFF and keyring is None:
             raise KeyringError(f"signing is {mode}, but there are no keys")
         self.mode, self._keyring = mode, keyring
@@ -123,7 +126,10 @@ class Signer:
         return prefix + hmac.digest(secret, prefix + body, "sha256") + body
 
     def open(self, data: bytes) -> bytes:
-        """The body of what was received.  Raises BadSignature in mode enforce."""
+        """The body of what was received.
+
+        :raises BadSignature: when the signature is not valid, in mode enforce
+        """
         body, problem = self._judge(data)
         if not problem or self.mode is Signing.OFF:
             return body

@@ -4,15 +4,15 @@
 Theory of operation
 ===================
 An agent numbers what it publishes, so a receiver that has applied sequence n can take n + 1 and
-nothing else.  The window looks at each message that arrives and answers with the snapshots and
+nothing else.  For each message that arrives, the window returns the snapshots and
 increments that are to be applied now, in order, and sometimes with the wish to ask the agent for a
 resync.  It never applies out of order and never steps over a gap.
 
 * A message that is early (n + 2 or later) is held, within bounds of number, bytes and time.  For
   ``hold_s`` the missing one may be merely late; after that the window asks for a replay.
-* A beat names the newest sequence, which reveals a lost *last* message, and the digest, which
+* A heartbeat names the newest sequence, which reveals a lost *last* message, and the digest, which
   reveals that our copy is not what it should be although no message is missing.  The digest of our
-  copy is computed only when a beat of the very sequence that we hold has not been compared before,
+  copy is computed only when a heartbeat of the very sequence that we hold has not been compared before,
   or not for ``verify_again_s``.
 * A newer epoch makes all that we know history, whatever message brings the news; only a snapshot
   helps then.  Until it comes, increments are held, for they may be what follows it.  Messages of an
@@ -23,10 +23,12 @@ resync.  It never applies out of order and never steps over a gap.
   jitter, and only with a token of the bucket that all windows of a scheduler share, and a place among
   the asks in flight that they share too.
 * Silence: an agent of which nothing is heard for ``silent_after_s`` is asked nothing; its next
-  message, beat or not, shows whether our copy still stands.  If what speaks after such a silence is
-  an *older* epoch (a clock set back, its memory lost), the agent is told the epoch to surpass.
+  message, heartbeat or not, shows whether our copy still stands.  If what speaks after such a silence is
+  an *older* epoch (a clock set back, its memory lost), the agent receives the epoch that it has to exceed.
+* An agent whose heartbeats name older sequences than ours for ``BEHIND_S`` is not where we believe: it uses
+  our epoch a second time, or another sender wrote in its name.  It is asked to exceed our epoch.
 
-The window knows sequences, not contents: the caller applies what it is told, in that order.
+The window knows sequences, not contents: the caller applies what the window returns, in that order.
 
 States and transitions are a table in ``protocol/phases.py``; the code has no others.
 """
@@ -38,11 +40,10 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Final
 
-from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import InFlight, TokenBucket, full_jitter_s
-from shared_scheduler.protocol.early import EarlyMessages
+from shared_scheduler.protocol import codec, limits
+from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.errors import MisroutedMessage
-from shared_scheduler.protocol.messages import Beat, Goodbye, Hello, Increment, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Snapshot
 from shared_scheduler.protocol.phases import (
     ANSWERS,
     ASKING,
@@ -52,6 +53,7 @@ from shared_scheduler.protocol.phases import (
     Freshness,
     Phase,
 )
+from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
 
 __all__ = [
     "NOTHING",
@@ -67,8 +69,11 @@ __all__ = [
     "WindowTimes",
 ]
 
+#: Heartbeats that are older than our copy for so long were not just delayed or doubled.
+BEHIND_S = limits.HEARTBEAT_INTERVAL_S / 2
+
 #: What a window takes.
-NodeMessage = Hello | Snapshot | Increment | Beat | Goodbye
+NodeMessage = Hello | Snapshot | Increment | Heartbeat | Leave
 
 #: Computes the digest of the caller's copy of the node; called only when it is needed.
 OwnDigest = Callable[[], int]
@@ -100,8 +105,7 @@ class WindowTimes:
     hold_s: float = limits.HOLD_S
     gap_max_s: float = limits.GAP_MAX_S
     resync_timeout_s: float = limits.RESYNC_TIMEOUT_S
-    backoff_base_s: float = limits.BACKOFF_BASE_S
-    backoff_max_s: float = limits.BACKOFF_MAX_S
+    backoff: Backoff = limits.RESYNC_BACKOFF
     silent_after_s: float = limits.SILENT_AFTER_S
     verify_again_s: float = limits.VERIFY_AGAIN_S
 
@@ -130,6 +134,71 @@ class WindowCounters:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
+class EarlyMessages:
+    """Increments of one epoch that a window holds until the missing ones come, bounded in number and bytes."""
+
+    __slots__ = ("_held", "_sizes", "size_bytes")
+
+    def __init__(self) -> None:
+        self._held: dict[int, Increment] = {}
+        self._sizes: dict[int, int] = {}
+        #: of all held messages, as encoded
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def newest(self) -> int:
+        """The highest sequence held, 0 if none."""
+        return max(self._held, default=0)
+
+    @property
+    def oldest(self) -> int:
+        """The lowest sequence held, 0 if none."""
+        return min(self._held, default=0)
+
+    def hold(self, message: Increment, keep_oldest: bool) -> int:
+        """Hold a message; returns how many were dropped to stay within bounds.
+
+        ``keep_oldest``: drop the ones farthest ahead (a replay brings them again), else the oldest
+        (a snapshot will cover them).
+        """
+        if message.sequence in self._held:
+            return 0
+        size = len(codec.encode(message))
+        self._held[message.sequence] = message
+        self._sizes[message.sequence] = size
+        self.size_bytes += size
+        dropped = 0
+        while len(self._held) > limits.HELD_MAX_MESSAGES or self.size_bytes > limits.HELD_MAX_BYTES:
+            self._remove(self.newest if keep_oldest else self.oldest)
+            dropped += 1
+        return dropped
+
+    def take_after(self, sequence: int) -> list[Increment]:
+        """The unbroken run that follows ``sequence``, in order; what is not newer is dropped."""
+        if not self._held:
+            return []
+        for old in [held for held in self._held if held <= sequence]:
+            self._remove(old)
+        run = []
+        while sequence + 1 in self._held:
+            sequence += 1
+            run.append(self._remove(sequence))
+        return run
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._held.clear()
+        self._sizes.clear()
+        self.size_bytes = 0
+
+    def _remove(self, sequence: int) -> Increment:
+        self.size_bytes -= self._sizes.pop(sequence)
+        return self._held.pop(sequence)
+
+
 class MessageWindow:
     """The window of one node, see the top of this module.
 
@@ -140,6 +209,7 @@ class MessageWindow:
     __slots__ = (
         "_ask_at_s",
         "_asks",
+        "_behind",
         "_bucket",
         "_closed_epoch",
         "_delays",
@@ -172,7 +242,7 @@ class MessageWindow:
         patient_until_s: float = float("-inf"),
         in_flight: InFlight | None = None,
     ) -> None:
-        """``patient_until_s``: ask nothing before, for all agents were asked for a snapshot by a
+        """``patient_until_s``: ask nothing before, because all agents were asked for a snapshot by a
         Hello just now."""
         self.node: Final = node
         self.phase = Phase.NEW
@@ -189,10 +259,12 @@ class MessageWindow:
         self._early = EarlyMessages()
         self._newest = 0  # the highest sequence of this epoch that is known to exist
         self._dropped_at = 0  # the sequence of this epoch that we held when the copy was dropped
-        self._closed_epoch = 0  # said goodbye: nothing of it counts any more
+        self._closed_epoch = 0  # left: nothing of it counts any more
         self._verified: tuple[int, int] | None = None  # (sequence, digest) found equal ...
         self._verify_again_s = 0.0  # ... and believed until then
         self._heard_at_s = float("-inf")
+        #: the sequence that heartbeats stay behind, and since when; None: none is
+        self._behind: tuple[int, float] | None = None
         self._gap_ends_s: float | None = None
         self._ask_at_s: float | None = None
         self._asks = 0  # unanswered so far
@@ -245,10 +317,12 @@ class MessageWindow:
                 applied = self._take_increment(message, now)
             case Snapshot():
                 applied = self._take_snapshot(message, now)
-            case Beat():
-                self._take_beat(message, now, own_digest)
-            case Goodbye():
-                self._take_goodbye(message, now)
+            case Heartbeat():
+                self._take_heartbeat(message, now, own_digest)
+                if self._stays_behind(message, now):
+                    return self._ask_to_surpass(self.epoch + 1, now)
+            case Leave():
+                self._take_leave(message, now)
             case Hello():
                 self._take_hello(message, now)
         return self._outcome(applied, now)
@@ -265,7 +339,7 @@ class MessageWindow:
         return self._outcome((), now)
 
     def be_patient(self, until_s: float) -> None:
-        """Ask nothing before: all agents were asked for a snapshot or a beat by a Hello just now."""
+        """Ask nothing before: all agents were asked for a snapshot or a heartbeat by a Hello just now."""
         self._patient_until_s = until_s
         if self._ask_at_s is not None:
             self._ask_at_s = max(self._ask_at_s, until_s)
@@ -317,7 +391,7 @@ class MessageWindow:
             self.counters.old_snapshots += 1
             self._step(Cause.NO_STATE if self.sequence is None else Cause.HEARD, now)
             return ()
-        # Where nobody could give us what we had heard of, the agent knows best what exists.
+        # If no answer filled the gap, the snapshot decides which sequences exist.
         gave_up = self.phase is Phase.LOST and self.sequence is not None
         heard_of = 0 if gave_up else self._newest
         followers = self._early.take_after(message.sequence)
@@ -340,25 +414,25 @@ class MessageWindow:
         as_new = snapshot.sequence == self.sequence
         return as_new and self.phase not in (Phase.IN_ORDER, Phase.GAP)
 
-    def _take_beat(self, beat: Beat, now: float, own_digest: OwnDigest) -> None:
-        if self._knows_no_state_of(beat.epoch):
-            self._begin_epoch(beat.epoch, beat.sequence)
+    def _take_heartbeat(self, heartbeat: Heartbeat, now: float, own_digest: OwnDigest) -> None:
+        if self._knows_no_state_of(heartbeat.epoch):
+            self._begin_epoch(heartbeat.epoch, heartbeat.sequence)
             self._step(Cause.NO_STATE, now)
             return
         assert self.sequence is not None
-        self._newest = max(self._newest, beat.sequence)
-        if beat.sequence > self.sequence:
+        self._newest = max(self._newest, heartbeat.sequence)
+        if heartbeat.sequence > self.sequence:
             self._step(Cause.AHEAD, now)
-        elif beat.sequence < self.sequence or self.sequence < self._newest:
+        elif heartbeat.sequence < self.sequence or self.sequence < self._newest:
             self._step(Cause.HEARD, now)
         else:
-            self._step(self._compare(beat, now, own_digest), now)
+            self._step(self._compare(heartbeat, now, own_digest), now)
 
-    def _compare(self, beat: Beat, now: float, own_digest: OwnDigest) -> Cause:
-        if self._verified == (beat.sequence, beat.digest) and now < self._verify_again_s:
+    def _compare(self, heartbeat: Heartbeat, now: float, own_digest: OwnDigest) -> Cause:
+        if self._verified == (heartbeat.sequence, heartbeat.digest) and now < self._verify_again_s:
             return Cause.VERIFIED
-        if own_digest() == beat.digest:
-            self._verified = (beat.sequence, beat.digest)
+        if own_digest() == heartbeat.digest:
+            self._verified = (heartbeat.sequence, heartbeat.digest)
             self._verify_again_s = now + self._times.verify_again_s
             self._mismatches = 0
             self.counters.digests_equal += 1
@@ -367,11 +441,11 @@ class MessageWindow:
         self.counters.digests_different += 1
         return Cause.MISMATCH
 
-    def _take_goodbye(self, message: Goodbye, now: float) -> None:
+    def _take_leave(self, message: Leave, now: float) -> None:
         if message.epoch > self.epoch:
             self._begin_epoch(message.epoch, message.sequence)
         self._closed_epoch = message.epoch
-        self._step(Cause.GOODBYE, now)
+        self._step(Cause.LEAVE, now)
 
     def _take_hello(self, message: Hello, now: float) -> None:
         if self._knows_no_state_of(message.epoch):
@@ -384,14 +458,26 @@ class MessageWindow:
         """Nothing, unless it is all that the node has said for a long time."""
         self.counters.old_epochs += 1
         silent_at_s = self._heard_at_s + self._times.silent_after_s
-        speaks_for_itself = isinstance(message, Beat | Hello)
+        speaks_for_itself = isinstance(message, Heartbeat | Hello)
         if self.phase is not Phase.SILENT or now < silent_at_s or not speaks_for_itself:
             return NOTHING
-        if not self._bucket.take(now):
-            return NOTHING  # its next beat comes
-        self.counters.resyncs_asked += 1
         surpass = self.epoch + 1 if self._closed_epoch == self.epoch else self.epoch
-        return Outcome(resync=ResyncWish(surpass, 0))
+        return self._ask_to_surpass(surpass, now)
+
+    def _ask_to_surpass(self, epoch: int, now: float) -> Outcome:
+        if not self._bucket.take(now):
+            return NOTHING  # its next heartbeat comes
+        self.counters.resyncs_asked += 1
+        return Outcome(resync=ResyncWish(epoch, 0))
+
+    def _stays_behind(self, heartbeat: Heartbeat, now: float) -> bool:
+        """Whether nothing but heartbeats of older sequences than ours was heard for ``BEHIND_S``."""
+        if self.phase is not Phase.IN_ORDER or self.sequence is None or heartbeat.sequence >= self.sequence:
+            self._behind = None
+            return False
+        if self._behind is None or self._behind[0] != self.sequence:
+            self._behind = (self.sequence, now)
+        return now >= self._behind[1] + BEHIND_S
 
     # --- how it is done ----------------------------------------------------------------------
 
@@ -450,10 +536,7 @@ class MessageWindow:
         return max(now + wait_s, self._patient_until_s)
 
     def _jitter_s(self, attempts: int) -> float:
-        times = self._times
-        return full_jitter_s(
-            self._rng.random(), attempts, times.backoff_base_s, times.backoff_max_s
-        )
+        return self._times.backoff.wait_s(self._rng, attempts)
 
     def _outcome(self, applied: tuple[Snapshot | Increment, ...], now: float) -> Outcome:
         resync = self._ask(now) if self._ask_at_s is not None and now >= self._ask_at_s else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision records in a table, SQLite or any other database that SQLAlchemy knows.
+"""Decision records in a table of SQLite or any other database that SQLAlchemy supports.
 
-A few columns to search by, and the whole record as JSON text.  The oldest rows go when there are
-too many.  Several schedulers may share one table.
+The table has a few columns to search by, and the whole record as JSON text.  The oldest rows are deleted when the
+table exceeds its bound.  Several schedulers may share one table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from shared_scheduler.records.errors import RecordsError
 
-#: Rows are counted and trimmed once in this many writes, so the bound may be passed by as many.
+#: The table is trimmed after this many inserted rows, so it may exceed its bound by as many.
 TRIM_EVERY = 100
 
 METADATA = sa.MetaData()
@@ -35,12 +35,12 @@ DECISIONS = sa.Table(
 
 
 class DecisionTable:
-    """Appends and trims; one thread uses it."""
+    """Inserts records and deletes the oldest ones.  Used by one thread."""
 
     def __init__(self, url: str, rows_max: int) -> None:
-        """Connect and make the table when it is missing.
+        """Connect, and create the table if it does not exist.
 
-        :raises RecordsError: the database cannot be used
+        :raises RecordsError: when the database cannot be used
         """
         self._rows_max = rows_max
         self._written = 0
@@ -48,13 +48,13 @@ class DecisionTable:
             self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0)
             METADATA.create_all(self._engine)
         except (sa.exc.SQLAlchemyError, ImportError) as error:  # ImportError: no driver for the URL
-            remedy = "name a database that the scheduler may make a table in, or leave it empty"
+            remedy = "name a database in which the scheduler may create a table, or leave the option empty"
             raise RecordsError("records_connection", error, remedy) from error
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Insert them in one transaction.
+        """Insert the records in one transaction.
 
-        :raises sqlalchemy.exc.SQLAlchemyError: the database does not take them
+        :raises sqlalchemy.exc.SQLAlchemyError: when the database does not accept them
         """
         rows = [_row(record) for record in records]
         if not rows:
@@ -77,7 +77,7 @@ class DecisionTable:
             return [json.loads(text) for text in connection.execute(query).scalars()]
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._engine.dispose()
 
     def _trim(self, connection: sa.Connection) -> None:

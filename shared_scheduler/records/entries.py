@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision record as one line for the log, and as the entry that is kept."""
+"""A decision record as one line of the log, and as the entry that is stored."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shared_scheduler.decision.record import DecisionCounts, DecisionRecord
 
 PLACED = "placed"
 
-#: Reasons that the line for the log names; the record has them all.
+#: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
-#: Instances that it names.
+#: Maximum number of instances in a line of the log.
 INSTANCES_IN_LINE_MAX = 4
 
 
 def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]:
-    """What sinks keep.  ``at_s``: seconds since 1970."""
+    """The entry that sinks store.  ``at_s``: seconds since 1970."""
     return {
         "at": round(at_s, 6),
         "scheduler": scheduler,
@@ -30,7 +30,7 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]
 
 
 def line(record: DecisionRecord) -> str:
-    """What an operator greps for: who asked, where to, out of how many, why not others, how long."""
+    """A line of the log: the request, its hosts, how many hosts passed, why the others did not, the time."""
     asked: list[str] = record.asked["instances"]
     if record.failure:
         head = f"No host for {_shortened(asked)}: {record.failure}: {record.text}"
@@ -51,9 +51,9 @@ def _counts(decisions: tuple[DecisionCounts, ...]) -> str:
     if not decisions:
         return ""
     [counts] = decisions
-    fell = sorted(counts.reasons.items(), key=lambda one: (-one[1], one[0]))
-    named = ", ".join(f"{count} {code}" for code, count in fell[:REASONS_IN_LINE_MAX])
-    return f"{counts.survivors} of {counts.hosts} hosts passed" + (f", fell: {named}" if named else "")
+    ordered = sorted(counts.reasons.items(), key=lambda one: (-one[1], one[0]))
+    named = ", ".join(f"{count} {code}" for code, count in ordered[:REASONS_IN_LINE_MAX])
+    return f"{counts.survivors} of {counts.hosts} hosts passed" + (f", rejected: {named}" if named else "")
 
 
 def _attempts(record: DecisionRecord) -> str:
@@ -61,7 +61,7 @@ def _attempts(record: DecisionRecord) -> str:
     if not bad:
         return ""
     named = ", ".join(f"{each.host} {each.outcome}" for each in bad[:REASONS_IN_LINE_MAX])
-    return f"{len(bad)} hosts turned it down: {named}"
+    return f"{len(bad)} hosts refused: {named}"
 
 
 def _time(timings_ms: Mapping[str, float]) -> str:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision records as lines of JSON in a file that is put aside when it grows too large.
+"""Decision records as lines of JSON in a file that is rotated by size.
 
-``records.jsonl`` is the file in use, ``records.jsonl.1`` the one before it, and so on.  A process
-owns its file alone.
+``records.jsonl`` is the current file, ``records.jsonl.1`` the one before it, and so on.  ``logging.handlers``
+rotates the files.  Each process writes its own files.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,49 +20,47 @@ BYTES_PER_MB = 1_000_000
 
 
 class JsonLines:
-    """Appends; one thread uses it."""
+    """Appends records to the current file.  Used by one thread."""
 
     def __init__(self, path: Path, max_mb: int, kept: int) -> None:
-        """``max_mb``: size of one file; ``kept``: number of files, the one in use included.
+        """``max_mb``: size of one file; ``kept``: number of files, the current one included.
 
-        :raises RecordsError: the file cannot be opened for writing
+        :raises RecordsError: when the file cannot be opened for writing
         """
-        self._path = path
-        self._max_bytes = max_mb * BYTES_PER_MB
-        self._kept = kept
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("ab")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._handler = _Handler(path, maxBytes=max_mb * BYTES_PER_MB, backupCount=kept - 1)
         except OSError as error:
-            remedy = "name a file that the scheduler may write, or leave it empty"
+            remedy = "name a file that the scheduler may write, or leave the option empty"
             raise RecordsError("records_file", error, remedy) from error
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append each record as one line, then flush.
+        """Append each record as one line.
 
-        :raises OSError: the disk is full, or the file cannot be written
+        :raises OSError: when the disk is full, or the file cannot be written or rotated
         """
-        if self._file.closed:  # it could not be put aside the last time
-            self._file = self._path.open("ab")
         for record in records:
-            line = json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
-            if self._file.tell() and self._file.tell() + len(line) > self._max_bytes:
-                self._rotate()
-            self._file.write(line)
-        self._file.flush()
+            line = json.dumps(record, separators=(",", ":"), default=str)
+            self._handler.handle(logging.makeLogRecord({"msg": line}))
 
     def close(self) -> None:
-        """Close the file; what was written is on its way to the disk."""
-        self._file.close()
+        """Close the file.  Each record was flushed to the operating system when it was written."""
+        self._handler.close()
 
-    def _rotate(self) -> None:
-        self._file.close()
-        for number in range(self._kept - 1, 0, -1):
-            older = self._numbered(number)
-            newer = self._numbered(number - 1)
-            if newer.exists():
-                newer.replace(older)
-        self._file = self._path.open("wb" if self._kept == 1 else "ab")
 
-    def _numbered(self, number: int) -> Path:
-        return self._path if number == 0 else self._path.with_name(f"{self._path.name}.{number}")
+class _Handler(RotatingFileHandler):
+    """Raises errors to the caller, and truncates the file if no older files are kept."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Raise the error that is being handled to the caller of ``write``.
+
+        :raises OSError: when the file cannot be written or rotated
+        """
+        raise
+
+    def doRollover(self) -> None:
+        """Rotate the files; truncate a single file, which ``logging`` does not bound."""
+        if self.backupCount or self.stream is None:
+            super().doRollover()
+        else:
+            self.stream.truncate(0)

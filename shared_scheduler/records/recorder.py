@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries decision records to where they are kept, beside the decisions: never in their way.
+"""Writes decision records to their sinks in a thread of its own, so that decisions do not wait for a disk or database.
 
-Records wait in a bounded queue; when a sink is slower than the decisions the newest ones are dropped
-and counted.  A sink that fails is left alone for a while and said so once.
+Records wait in a bounded queue.  When a sink is slower than the decisions, the newest records are dropped and
+counted.  A sink that fails is not used for a while, which is logged once.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from typing import Any, Protocol
 
 LOG = logging.getLogger(__name__)
 
-#: Records that may wait.
+#: Maximum number of records that wait.
 QUEUE_MAX = 1_000
-#: Records written together.
+#: Maximum number of records in one write.
 BATCH_MAX = 100
-#: How long a sink that failed is not tried again.
+#: Time after which a sink that failed is used again.
 PAUSE_AFTER_FAILURE_S = 30.0
-#: How long ``stop`` waits for a sink that hangs: first for room in the queue, then for the end.
+#: Time that ``stop`` waits for a sink that hangs: once for room in the queue, once for the end of the thread.
 STOP_WAIT_S = 5.0
 
 Record = Mapping[str, Any]
 
 
 class Sink(Protocol):
-    """A place for records."""
+    """A destination of records."""
 
     def write(self, records: Sequence[Record]) -> None:
-        """Keep them; raises when it cannot."""
+        """Store the records.  Any exception means that they are not stored."""
 
     def close(self) -> None:
-        """No more will come."""
+        """Release what the sink holds.  ``write`` is not called again."""
 
 
 class Recorder:
-    """One thread writes to all sinks.  Without sinks it costs nothing."""
+    """Queues records; one thread writes them to all sinks.  Without sinks there is no thread."""
 
     def __init__(
         self, sinks: Sequence[Sink], clock: Callable[[], float] = time.monotonic
@@ -53,17 +53,17 @@ class Recorder:
         self.dropped = 0
 
     def __bool__(self) -> bool:
-        """Whether a record given to ``add`` goes anywhere."""
+        """Whether there is any sink."""
         return bool(self._sinks)
 
     def start(self) -> None:
-        """Begin to write; after any fork."""
+        """Start the thread.  Call it after the last fork, which threads do not survive."""
         if self._sinks:
-            self._thread = threading.Thread(target=self._work, name="records", daemon=True)
+            self._thread = threading.Thread(target=self._write_until_stopped, name="records", daemon=True)
             self._thread.start()
 
     def add(self, record: Record) -> None:
-        """Hand over one record; never blocks."""
+        """Queue one record; drop it if the queue is full.  Never blocks."""
         if not self._sinks:
             return
         try:
@@ -74,7 +74,7 @@ class Recorder:
                 LOG.warning("Decision records come faster than they can be kept; dropping some")
 
     def stop(self) -> None:
-        """Write what waits, then close the sinks.  A sink that hangs is left behind after a while."""
+        """Write the queued records, then close the sinks.  Gives up on a sink that hangs after ``STOP_WAIT_S``."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -84,23 +84,23 @@ class Recorder:
         if thread.is_alive():
             LOG.warning("Decision records cannot be kept in time; about %d are lost",
                         self._queue.qsize())
-            return  # its sinks are still in use
+            return  # the thread still uses the sinks
         for sink in self._sinks:
             try:
                 sink.close()
-            except Exception as error:  # a full disk takes the last lines no better than the others
+            except Exception as error:  # on a full disk, closing fails as writing did
                 LOG.error("The last decision records may be lost in %s: %s", type(sink).__name__, error)
 
-    def _work(self) -> None:
+    def _write_until_stopped(self) -> None:
         ended = False
         while not ended:
-            batch, ended = self._take()
+            batch, ended = self._next_batch()
             for number, sink in enumerate(self._sinks):
                 if batch and self._clock() >= self._paused_until_s.get(number, float("-inf")):
                     self._write(number, sink, batch)
 
-    def _take(self) -> tuple[list[Record], bool]:
-        """Wait for one record, then take what else is there; and whether that was the end."""
+    def _next_batch(self) -> tuple[list[Record], bool]:
+        """Wait for one record, then take those that are queued.  Returns them, and whether ``stop`` was called."""
         batch: list[Record] = []
         found = self._queue.get()
         while found is not None:
@@ -116,7 +116,7 @@ class Recorder:
     def _write(self, number: int, sink: Sink, batch: list[Record]) -> None:
         try:
             sink.write(batch)
-        except Exception as error:  # whatever a disk or a database driver raises
+        except Exception as error:  # the exceptions depend on the database driver
             self._paused_until_s[number] = self._clock() + PAUSE_AFTER_FAILURE_S
             LOG.error(
                 "Decision records cannot be kept in %s: %s; trying again in %.0f seconds",

@@ -53,7 +53,7 @@ class AdminServer:
     def start(self) -> None:
         """Bind and answer in the background.
 
-        :raises AdminError: the directory cannot be written, or the path is too long for a socket
+        :raises AdminError: when the directory cannot be written, or the path is too long for a socket
         """
         self._listener = self._bind()
         self._thread = threading.Thread(target=self._serve, name="admin", daemon=True)
@@ -171,7 +171,7 @@ def sockets(directory: Path) -> Iterator[Path]:
 def ask(path: Path, question: str, **fields: Any) -> Any:
     """Ask a running scheduler.
 
-    :raises AdminError: nobody listens there, or the scheduler answered with an error
+    :raises AdminError: when no scheduler listens there, or it answered with an error
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(ANSWER_TIMEOUT_S)
@@ -196,7 +196,7 @@ def ask_each(
 
     Sockets that a killed process left behind are passed over.
 
-    :raises AdminError: nobody lives there
+    :raises AdminError: when no scheduler runs there
     """
     answers, silent = list[Any](), list[AdminError]()
     for path in sockets(directory):
@@ -216,7 +216,7 @@ def ask_each(
 def ask_all(directory: Path, question: str) -> list[Any]:
     """The answers of all schedulers that live in ``directory``.
 
-    :raises AdminError: nobody does, or one does not answer
+    :raises AdminError: when no scheduler runs there, or one does not answer
     """
     answers, silent = ask_each(directory, question)
     if silent:

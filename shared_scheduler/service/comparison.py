@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is the picture true?  Compares what several sources say of the same nodes.
 
-Each source gives a ``Picture``: facts by node, a fact being a family, a key and a value.  A family
+Each source gives a ``SourceView``: facts by node, a fact being a family, a key and a value.  A family
 has one authority (design section 2); every other source that covers the family must say the same of
 each node that both know.  A source that covers a family covers all of it: a fact that it lacks is a
 difference too.
@@ -47,7 +47,7 @@ AUTHORITIES: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class SourceView:
     """What one source says.  ``whole`` families: a node that is missing here does not exist."""
 
     source: str
@@ -74,7 +74,7 @@ class Difference:
         )
 
 
-def differences(pictures: Sequence[Picture]) -> list[Difference]:
+def differences(pictures: Sequence[SourceView]) -> list[Difference]:
     """All facts on which a source and the authority differ, in a stable order."""
     found = [
         difference
@@ -84,7 +84,7 @@ def differences(pictures: Sequence[Picture]) -> list[Difference]:
     return sorted(found, key=lambda d: (d.node, d.fact, d.source))
 
 
-def _of_family(family: str, pictures: Sequence[Picture]) -> Iterator[Difference]:
+def _of_family(family: str, pictures: Sequence[SourceView]) -> Iterator[Difference]:
     for node in sorted({node for picture in pictures for node in picture.nodes}):
         speakers = [p for p in pictures if node in p.nodes or p.whole]
         truth = _authority(family, node, speakers)
@@ -95,13 +95,13 @@ def _of_family(family: str, pictures: Sequence[Picture]) -> Iterator[Difference]
                 yield from _between(family, node, truth, picture)
 
 
-def _authority(family: str, node: str, speakers: Iterable[Picture]) -> Picture | None:
+def _authority(family: str, node: str, speakers: Iterable[SourceView]) -> SourceView | None:
     """The first authority of the family that speaks of the node."""
     by_source = {picture.source: picture for picture in speakers}
     return next((by_source[s] for s in AUTHORITIES[family] if s in by_source), None)
 
 
-def _between(family: str, node: str, truth: Picture, other: Picture) -> Iterator[Difference]:
+def _between(family: str, node: str, truth: SourceView, other: SourceView) -> Iterator[Difference]:
     expected, said = _facts(family, truth, node), _facts(family, other, node)
     for fact in sorted(expected.keys() | said.keys()):
         if expected.get(fact) != said.get(fact):
@@ -110,11 +110,11 @@ def _between(family: str, node: str, truth: Picture, other: Picture) -> Iterator
             )
 
 
-def _facts(family: str, picture: Picture, node: str) -> dict[Fact, Any]:
+def _facts(family: str, picture: SourceView, node: str) -> dict[Fact, Any]:
     return {f: v for f, v in picture.nodes.get(node, {}).items() if f[0] == family}
 
 
-def overcommitted(placement: Picture) -> list[str]:
+def overcommitted(placement: SourceView) -> list[str]:
     """One sentence for each provider and class that holds more than it can."""
     used: dict[tuple[str, str], int] = {}
     rooms: dict[tuple[str, str], Sequence[Any]] = {}
@@ -138,7 +138,7 @@ def _capacity(inventory: Sequence[Any] | None) -> int:
     return int((total - reserved) * ratio)
 
 
-def orphans(placement: Picture, owners: frozenset[str]) -> list[str]:
+def orphans(placement: SourceView, owners: frozenset[str]) -> list[str]:
     """One sentence for each consumer that neither an instance nor a migration under way owns."""
     consumers = {
         fact[1]: node

@@ -11,9 +11,9 @@ from typing import Any
 
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.service.admin import Question, Questions
-from shared_scheduler.service.loop import Engine
-from shared_scheduler.state.row import CLOSED_CODES
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.service.engine import Engine
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import CLOSED_CODES
 
 #: What is told of one node.
 Describe = Callable[[SchedulerCore, str], dict[str, Any]]
@@ -22,22 +22,26 @@ Describe = Callable[[SchedulerCore, str], dict[str, Any]]
 NODES_PER_LOOK = 32
 
 
-def questions(engine: Engine, name: str, why: Question) -> Questions:
-    """The questions of one scheduler process; ``name`` is how operators know it."""
+def questions(
+    engine: Engine, name: str, why: Question, reads: Callable[[], list[dict[str, Any]]]
+) -> Questions:
+    """The questions of one scheduler process; ``name`` is how operators know it, ``reads`` the report of the
+    revalidator."""
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
         "tables": lambda _: {"scheduler": name, "nodes": _rows(engine, _whole)},
+        "reads": lambda _: {"scheduler": name, "pid": os.getpid(), "reads": reads()},
         "why": why,
     }
 
 
 def _rows(engine: Engine, describe: Describe) -> list[dict[str, Any]]:
     """A row a node, some at a time: each is true, but not all of the same moment."""
-    there = engine.look(lambda core: list(core.table.nodes()))
+    there = engine.inspect(lambda core: list(core.table.nodes()))
     parts = [there[start : start + NODES_PER_LOOK] for start in range(0, len(there), NODES_PER_LOOK)]
-    looks = (engine.look(partial(_part, part, describe)) for part in parts)
-    return [row for rows in looks for row in rows]
+    batches = (engine.inspect(partial(_part, part, describe)) for part in parts)
+    return [row for rows in batches for row in rows]
 
 
 def _part(part: Sequence[str], describe: Describe, core: SchedulerCore) -> list[dict[str, Any]]:
@@ -47,11 +51,11 @@ def _part(part: Sequence[str], describe: Describe, core: SchedulerCore) -> list[
 def status(engine: Engine) -> dict[str, Any]:
     """Counts: nodes by freshness, what is under way, what has happened since the start."""
     return {
-        **engine.look(_core_status),
+        **engine.inspect(_core_status),
         "in_flight": engine.in_flight,
         "cells": {
-            cell: {"connected": channel.connected, "address": channel.address}
-            for cell, channel in list(engine.channels.items())  # a reload may add some
+            cell: {"connected": own.channel.connected, "address": own.channel.address}
+            for cell, own in list(engine.channels.items())  # a reload may add some
         },
         "counters": counters(engine),
     }
@@ -60,11 +64,10 @@ def status(engine: Engine) -> dict[str, Any]:
 def counters(engine: Engine) -> dict[str, int]:
     """Every counter by name, those of the cells' channels added up."""
     found: Counter[str] = Counter()
-    for channel in list(engine.channels.values()):
-        found.update(channel.counters)
+    for own in list(engine.channels.values()):
+        found.update(own.channel.counters)
     found.update(engine.counters)
-    found.update(engine.look(lambda core: dict(core.nodes.counters)))
-    found.update(engine.look(lambda core: core.nodes.window_counters.as_dict()))
+    found.update(engine.inspect(lambda core: core.counters()))
     return dict(sorted(found.items()))
 
 
@@ -73,9 +76,9 @@ def _core_status(core: SchedulerCore) -> dict[str, Any]:
     return {
         "nodes": len(core.table),
         "freshness": dict(sorted(freshness.items())),
-        "quarantined": sorted(core.nodes.quarantined),
+        "quarantined": sorted(core.quarantine.nodes),
         "claims_open": len(core.claims),
-        "claims_watched": len(core.watch),
+        "claims_watched": len(core.confirmed_claims),
     }
 
 
@@ -86,7 +89,7 @@ def nodes(engine: Engine) -> list[dict[str, Any]]:
 
 def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
     described = core.table.describe(node)
-    why = why_not(core.table, node) or ("quarantined" if node in core.nodes.quarantined else "")
+    why = why_not(core.table, node) or ("quarantined" if node in core.quarantine.nodes else "")
     return {
         "node": node,
         "host": described["host"],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Before the service starts: is what it cannot start without there?
 
-Without this look, a database that is down means 100 seconds of silent retries and a broker that is
+Without this check, a database that is down means 100 seconds of silent retries and a broker that is
 down means retries for ever, deep inside libraries.  Here it is one line that names the option, said
 once, and an end after a bounded wait.
 """
@@ -16,12 +16,12 @@ from functools import partial
 
 import sqlalchemy as sa
 
-#: Pause between two looks.
+#: Pause between two checks.
 PAUSE_S = 1.0
 #: How long one TCP connection may take.
 CONNECT_TIMEOUT_S = 5.0
 
-#: Where a server of the kind listens; SQLite is none and needs no look.
+#: Where a server of the kind listens; SQLite is none and needs no check.
 DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the service in this process, or in N worker processes, and carries signals to it.
 
-oslo.service's launcher is not used: with native threads it always forks, never calls ``reset`` and
+oslo.service's launcher is not used, because with native threads it always forks, never calls ``reset`` and
 answers SIGHUP by killing the worker, and the table would be lost (reference/messaging-and-limits.md
 1.2).  Here one worker runs in line, the same in both concurrency backends:
 
 =========  ==================================================================
-SIGTERM    drain: take no new requests, end those in flight, say goodbye
+SIGTERM    drain: take no new requests, end those in flight, send Leave
 SIGINT     the same
 SIGHUP     ``reload``, in place: the table stays
 SIGUSR2    left to the guru meditation report, which installs its own handler

@@ -2,7 +2,7 @@
 """Why did this request end as it did?  What was recorded then, and what each host says to it now.
 
 The record is of the moment of the decision: how many hosts fell to which reason, which were tried, and
-who turned them down.  The hosts are looked at when somebody asks, with the numbers compared; a host that
+who turned them down.  The hosts are judged when somebody asks, with the numbers compared; a host that
 has changed since then may say something else than it did.
 """
 
@@ -19,7 +19,7 @@ from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.explain import explain
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.records import entries
-from shared_scheduler.service.loop import Engine
+from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.recent import Past, Recent
 
 #: Hosts of one reason that are told if the question does not say, and at the most: decisions wait
@@ -41,16 +41,16 @@ class Why:
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Plain values; ``found`` tells whether this scheduler remembers the request.
 
-        :raises ValueError: the question is malformed
+        :raises ValueError: when the question is malformed
         """
         name, hosts, each_max = _fields(question)
         past = self._recent.find(name)
         head = {"scheduler": self._name, "pid": os.getpid(), "found": past is not None}
         if past is None:
             return head
-        told = {**head, **entries.entry(past.record, self._name, past.at_s)}
-        look = partial(self._hosts, past, _index(past, name), hosts, each_max)
-        return {**told, **self._engine.look(look)}
+        listed = {**head, **entries.entry(past.record, self._name, past.at_s)}
+        explain_hosts = partial(self._hosts, past, _index(past, name), hosts, each_max)
+        return {**listed, **self._engine.inspect(explain_hosts)}
 
     def _hosts(
         self, past: Past, index: int, hosts: frozenset[str], each_max: int, _: SchedulerCore
@@ -59,7 +59,7 @@ class Why:
             found = explain(self._decider, past.request, index, only=hosts, each_max=each_max)
         except DecisionError as error:
             return {"now": [], "counts_now": {}, "unexplained": str(error)}
-        return {"now": [asdict(one) for one in found.told], "counts_now": dict(found.counts)}
+        return {"now": [asdict(one) for one in found.listed], "counts_now": dict(found.counts)}
 
 
 def _index(past: Past, name: str) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual time: what is to happen when, and the trace of what happened."""
+"""Virtual time: the agenda of actions, and the trace of events."""
 
 from __future__ import annotations
 
@@ -11,17 +11,21 @@ from typing import Any
 
 Action = Callable[..., None]
 
-#: lines of a trace that are kept in memory; the digest covers all of them
+#: newest lines of a trace that are kept in memory; the digest covers all lines
 TRACE_KEPT_LINES = 20_000
-#: the same of a detailed trace, which is asked for when somebody wants to read it
+#: newest lines of a detailed trace that are kept in memory
 DETAILED_LINES = 2_000_000
 
 
 class Agenda:
-    """Actions by virtual time, in seconds from the beginning.  Same order in, same order out."""
+    """A queue of actions by virtual time, in seconds since the beginning.  Actions of the same time run in the order
+    in which they were added."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        #: pieces of work that are not done, and when the last one was done
+        self.open_work = 0
+        self.worked_s = 0.0
         self._heap: list[tuple[float, int, Action, tuple[Any, ...]]] = []
         self._count = 0
 
@@ -30,16 +34,30 @@ class Agenda:
 
     @property
     def done(self) -> int:
-        """How many actions have been done so far."""
+        """Number of actions that have run."""
         return self._count - len(self._heap)
 
     def at(self, at_s: float, action: Action, *args: Any) -> None:
-        """Do ``action(*args)`` at ``at_s``, or now if that has passed."""
+        """Run ``action(*args)`` at ``at_s``, or now if that time has passed."""
         self._add(max(at_s, self.now), action, args)
 
     def after(self, delay_s: float, action: Action, *args: Any) -> None:
-        """Do it ``delay_s`` from now; that is never less than nothing."""
+        """Run ``action(*args)`` after ``delay_s``; a negative delay counts as 0."""
         self._add(self.now + delay_s, action, args)
+
+    def work(self, delay_s: float, action: Action, *args: Any) -> None:
+        """As ``after``, for an action that changes what is true: the world is not at rest before it is done."""
+        self.open_work += 1
+        self._add(self.now + delay_s, self._do_work, (action, args))
+
+    def _do_work(self, action: Action, args: tuple[Any, ...]) -> None:
+        self.open_work -= 1
+        self.worked()
+        action(*args)
+
+    def worked(self) -> None:
+        """What is true has changed now."""
+        self.worked_s = self.now
 
     def _add(self, at_s: float, action: Action, args: tuple[Any, ...]) -> None:
         self._count += 1
@@ -49,8 +67,17 @@ class Agenda:
         """When the next action is due; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
+    def do_next(self, until_s: float) -> bool:
+        """Run the next action.  If it is due after ``until_s``, advance to ``until_s`` and return False."""
+        if not self._heap or self._heap[0][0] > until_s:
+            self.now = max(self.now, until_s)
+            return False
+        self.now, _, action, args = heapq.heappop(self._heap)
+        action(*args)
+        return True
+
     def run_until(self, until_s: float) -> None:
-        """Do everything that is due up to ``until_s``, and be there."""
+        """Run all actions that are due until ``until_s``, and advance to it."""
         heap = self._heap
         while heap and heap[0][0] <= until_s:
             self.now, _, action, args = heapq.heappop(heap)
@@ -73,7 +100,7 @@ class Trace:
         self.count = 0
 
     def note(self, who: str, what: str) -> None:
-        """``who`` did ``what`` now."""
+        """Record that ``who`` did ``what`` now."""
         line = f"{self._agenda.now:.6f} {who} {what}"
         self._hash.update(line.encode())
         self._hash.update(b"\n")
@@ -81,7 +108,7 @@ class Trace:
         self.count += 1
 
     def detail(self, who: str, what: str) -> None:
-        """The same, for those who want to read all of it.  Ask ``detailed`` first."""
+        """Record an event of the detailed trace.  Check ``detailed`` first."""
         self._lines.append(f"{self._agenda.now:.6f} {who} {what}")
 
     def digest(self) -> str:

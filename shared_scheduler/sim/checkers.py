@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks over the shoulder of every part of a world while it runs (``rest.py``: when it is at rest).
+"""Checks the invariants of a world while it runs (``rest.py``: when it is at rest).
 
 What is checked is listed in ``invariants.py``; each check is made when something happens that could
 break it: an agent sends, a scheduler takes a step, a request is answered.
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.model.leaves import AGENT_READY
+from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.protocol.messages import (
-    Beat,
     Claim,
+    Heartbeat,
     Increment,
     Message,
     Snapshot,
@@ -25,9 +27,7 @@ from shared_scheduler.sim.invariants import InvariantBroken, Violation
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
 from shared_scheduler.sim.workload import Asked, Fate, Server
-from shared_scheduler.state.leaves import AGENT_READY
-from shared_scheduler.state.resources import same_allocations, sum_amounts
-from shared_scheduler.state.row import Version
+from shared_scheduler.table.row import Version
 
 if TYPE_CHECKING:
     from compute_agent.core import AgentCore
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from shared_scheduler.sim.schedulers import SimScheduler
     from shared_scheduler.sim.world import World
 
-#: the answer to a request may be this much later than its deadline
+#: a request may be answered this long after its deadline
 LATE_MAX_S = 0.1
-#: the pipe is looked through when it beats at each so many-th sequence
+#: the pipe is checked at heartbeats whose sequence is a multiple of this
 PIPES_EVERY = 4
-#: so many steps of schedulers are followed by one count of one's claims and requests
+#: the claims and requests of a scheduler are counted once in this many steps
 BALANCE_EVERY = 8
-#: violations that are kept, so that a world that is broken everywhere still ends
+#: maximum number of violations that are kept
 VIOLATIONS_MAX = 20
 
 
@@ -89,14 +89,17 @@ class Checkers:
             self._world.trace.note(where, f"BROKEN {name}: {what}")
 
     def demand(self) -> None:
-        """Raise ``InvariantBroken`` if anything was broken."""
+        """Raise ``InvariantBroken`` if there is any violation.
+
+        :raises InvariantBroken: when an invariant was violated
+        """
         if self.violations:
             raise InvariantBroken("\n".join(v.line() for v in self.violations))
 
     # -- agents
 
     def agent_sent(self, node: SimNode, message: Message) -> None:
-        """An agent is about to send this."""
+        """An agent is about to send a message."""
         match message:
             case Increment():
                 published = self._published.setdefault(node.node, Published())
@@ -106,8 +109,8 @@ class Checkers:
                 self.snapshots[node.node] += 1
                 same = self._published.setdefault(node.node, Published()).see(message)
                 self.check("row_is_truth", same, node.node, "a snapshot's digest is wrong")
-            case Beat():
-                self._check_beat(node, message)
+            case Heartbeat():
+                self._check_heartbeat(node, message)
             case Verdict(accepted=True):
                 self._check_capacity(node, message)
 
@@ -125,14 +128,14 @@ class Checkers:
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]
 
-    def _check_beat(self, node: SimNode, beat: Beat) -> None:
+    def _check_heartbeat(self, node: SimNode, heartbeat: Heartbeat) -> None:
         assert node.agent is not None
-        if beat.sequence % PIPES_EVERY == 0:
+        if heartbeat.sequence % PIPES_EVERY == 0:
             self._check_valid(node.node, node.agent.publisher.pipe.validate)
         published = self._published.get(node.node)
-        if published is not None and Version(beat.epoch, beat.sequence) == published.version:
-            same = published.digest == beat.digest
-            self.check("row_is_truth", same, node.node, "a beat's digest is wrong")
+        if published is not None and Version(heartbeat.epoch, heartbeat.sequence) == published.version:
+            same = published.digest == heartbeat.digest
+            self.check("row_is_truth", same, node.node, "a heartbeat's digest is wrong")
 
     def _check_valid(self, where: str, validate: Callable[[], None]) -> None:
         try:
@@ -251,7 +254,7 @@ class Checkers:
     def _check_overlay(self, scheduler: SimScheduler, node: str) -> None:
         core = scheduler.core
         ids = [own.claim_id for own in core.table.outstanding(node)]
-        strangers = [one for one in ids if not core.claims.is_open(one) and one not in core.watch]
+        strangers = [one for one in ids if not core.claims.is_open(one) and one not in core.confirmed_claims]
         self.check("overlay", not strangers, scheduler.name, node, strangers, "forgotten")
         lost = [
             claim.claim_id

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks of one simulated machine: none of them shows the world's time, and both may jump."""
+"""The clocks of one simulated machine.  Both differ from the time of the world, and both may jump."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class LocalClock:
 
     @property
     def now(self) -> float:
-        """What the machine's monotonic clock shows."""
+        """The time of the monotonic clock, in seconds."""
         return self._agenda.now + self._offset_s
 
     @property
     def wall_ms(self) -> int:
-        """What its wall clock shows."""
+        """The time of the wall clock, in milliseconds."""
         return EPOCH_BEGINS_MS + int(self._agenda.now * 1000) - self._set_back_ms
 
     def here(self, world_s: float) -> float:
-        """A moment of the world on this machine's monotonic clock."""
+        """Convert a time of the world to the monotonic clock of this machine."""
         return world_s + self._offset_s
 
     def in_world(self, local_s: float) -> float:
-        """A moment of this machine's monotonic clock in the world's time."""
+        """Convert a time of the monotonic clock of this machine to the time of the world."""
         return local_s - self._offset_s
 
     def jump(self, by_s: int) -> None:
-        """The monotonic clock runs ahead at once, as after a machine was paused."""
+        """Advance the monotonic clock at once, as after a pause of the machine."""
         self._offset_s += by_s
 
     def set_back(self, by_s: int) -> None:
-        """Somebody sets the wall clock back."""
+        """Set the wall clock back."""
         self._set_back_ms += 1000 * by_s

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from compute_agent.events import Member, TrackerReported
+from shared_scheduler.model.resources import Inventory
+from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.messages import Leaf, Reason, Usage
 from shared_scheduler.sim.topology import Board, SimFit
-from shared_scheduler.state.resources import Inventory
-from shared_scheduler.state.topology import TopologyTake
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one instance has of the node, and the topology that it asked for."""
+    """The resources that one instance holds of the node, and the topology that it requested."""
 
     usage: Usage
     topology: str = ""
-    take: TopologyTake | None = None
+    take: TopologyUsage | None = None
     migration: str = ""
 
 
@@ -59,19 +59,21 @@ class SimTracker:
     instances: dict[str, Held] = field(default_factory=dict)
     #: counted although their build failed, until the next audit (the update after the claim raised)
     phantoms: set[str] = field(default_factory=set)
+    #: live migrations that have ended here since the last audit
+    unnoticed: set[str] = field(default_factory=set)
     extra: dict[str, Leaf] = field(default_factory=dict)
 
     def take(self, consumer: str, usage: Usage) -> TrackerReported:
-        """An instance claim that asks for no topology; the report that the tap makes of it."""
+        """Claim an instance without a topology.  Returns the report of the tap."""
         return self._hold(consumer, Held(usage))
 
     def fit(self, consumer: str, usage: Usage, topology: str) -> TrackerReported | Reason:
-        """One that does, or why it does not fit."""
+        """Claim an instance with a topology.  Returns the report of the tap, or why it does not fit."""
         leaves = self._board_leaves()
         changed = SimFit(from_top=True).consume(leaves, topology)
         if isinstance(changed, Reason):
             return changed
-        return self._hold(consumer, Held(usage, topology, TopologyTake.between(leaves, changed)))
+        return self._hold(consumer, Held(usage, topology, TopologyUsage.between(leaves, changed)))
 
     def _hold(self, consumer: str, held: Held) -> TrackerReported:
         self.phantoms.discard(consumer)
@@ -81,15 +83,16 @@ class SimTracker:
     def arrive(self, consumer: str, held: Held) -> None:
         """A live migration ends here: nobody claims, and only the next audit tells."""
         self.phantoms.discard(consumer)
+        self.unnoticed.add(consumer)
         self.instances[consumer] = replace(held, migration="")
 
     def leave(self, consumer: str, migration: str) -> TrackerReported:
-        """A live migration begins."""
+        """Start a live migration from this node."""
         self.instances[consumer] = replace(self.instances[consumer], migration=migration)
         return self._change(consumer)
 
     def drop(self, consumer: str) -> TrackerReported:
-        """An instance is deleted, or its build aborted."""
+        """Remove an instance: it was deleted, or its build was aborted."""
         self.instances.pop(consumer, None)
         return TrackerReported(self._leaves(), {consumer: None})
 
@@ -98,10 +101,11 @@ class SimTracker:
         for consumer in self.phantoms:
             self.instances.pop(consumer, None)
         self.phantoms.clear()
+        self.unnoticed.clear()
         return self.report()
 
     def report(self) -> TrackerReported:
-        """Everything that is counted now."""
+        """All leaves as they are counted now."""
         members: dict[str, Member | None] = {c: _member(held) for c, held in self.instances.items()}
         return TrackerReported(self._static() | self._leaves(), members, complete=True)
 
@@ -144,7 +148,7 @@ class SimTracker:
         leaves = board.static() | board.untouched()
         for held in self.instances.values():
             if held.take is not None:
-                held.take.add_to(leaves)
+                held.take.consume_from(leaves)
         return leaves
 
     def _leaves(self) -> dict[str, Leaf]:

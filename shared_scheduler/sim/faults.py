@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, drawn from the seed: kinds, moments, victims, and that it is healed again.
+"""The faults of a world, drawn from the seed: their kinds, times and victims, and their repair.
 
 Swarm testing: each seed draws which kinds of faults it has at all, so that rare combinations come up
 and no kind hides another.
@@ -17,13 +17,13 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.world import World
 
-#: faults last from a tenth of a second to a quarter of a minute, short ones as often as long ones
+#: faults last from 0.1 to 15 seconds; the logarithm of the duration is distributed evenly
 FAULT_LOG_S = (log(0.1), log(15.0))
-#: who dies midway has carried out at most so many effects of its next steps
+#: a process that dies midway has carried out at most this many effects
 EFFECTS_MAX = 6
-#: the wall clock of an agent that lost its memory is set back by up to this
+#: maximum time by which the wall clock of an agent that lost its state is set back
 SET_BACK_MAX_S = 1_000
-#: a scheduler's clock runs ahead by up to this
+#: maximum time by which the clock of a scheduler jumps ahead
 JUMP_MAX_S = 60
 #: an agent's by less, for it counts an accepted claim for at least ``claim_check_after_s`` and the
 #: scheduler writes within ``write_timeout_s``: clocks that differ by more than what is between them
@@ -33,7 +33,7 @@ AGENT_JUMP_MAX_S = 4
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong at ``at_s`` and is mended ``for_s`` later."""
+    """A fault that begins at ``at_s`` and is repaired ``for_s`` later."""
 
     kind: str
     at_s: float
@@ -42,7 +42,7 @@ class Fault:
 
 
 class Faults:
-    """Plans faults for a world and puts them on its agenda.  ``planned`` is what will happen."""
+    """Plans faults for a world and adds them to its agenda.  ``planned`` lists them."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self.planned: list[Fault] = []
@@ -81,7 +81,10 @@ class Faults:
             at_s += self._rng.expovariate(1 / every_s)
 
     def plan(self, kind: str, at_s: float, for_s: float) -> Fault:
-        """Plan one fault of a kind.  Raises ``KeyError`` for a kind that does not exist."""
+        """Plan one fault of a kind.
+
+        :raises KeyError: when the kind does not exist
+        """
         what = self._kinds[kind](at_s, for_s)
         fault = Fault(kind, at_s, for_s, what)
         self.planned.append(fault)
@@ -91,7 +94,7 @@ class Faults:
         return fault
 
     def kinds(self) -> tuple[str, ...]:
-        """Every kind there is."""
+        """The names of all kinds of faults."""
         return tuple(sorted(self._kinds))
 
     # -- kinds: each puts its begin and end on the agenda, and says whom it hits

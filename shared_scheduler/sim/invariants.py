@@ -1,40 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold, whatever happens: each invariant has a name and a sentence (``doc/simulator.rst``)."""
+"""The invariants of the simulator: each has a name and a sentence (``doc/source/contributor/simulator.rst``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: name -> what it says; checked as soon as something happens that could break it
+#: name -> sentence; checked at each step that could violate it
 WHILE_IT_RUNS = {
-    "no_overcommit": "No node holds more than it can by claims that its agent accepted.",
-    "no_overpinning": "No NUMA cell, page size or PCI pool gives out more than it has, nothing twice.",
+    "no_overcommit": "The claims that an agent accepted never exceed the capacity of its node.",
+    "no_overpinning": "No NUMA cell, page size or PCI pool is over-committed, and nothing is given out twice.",
     "one_ending": "Every claim ends exactly once.",
-    "visible_once": "A consumer's amounts are in a row once, whether base, overlay or both hold it.",
-    "sequence_grows": "Per node and epoch, the applied sequence only grows.",
+    "visible_once": "A row counts the amounts of a consumer once, whether base, overlay or both hold it.",
+    "sequence_grows": "Per node and epoch, the applied sequence only increases.",
     "no_gap": "An increment changes a row only directly after its predecessor.",
     "older_epoch": "A message of an older epoch changes nothing.",
-    "row_is_truth": "A row's base equals the agent's state at the row's sequence.",
-    "overlay": "A row's overlay holds exactly this scheduler's claims that may still be unseen; what it "
-    "has promised counts.",
-    "seen_epoch": "A claim that is cast names the life of the agent that it was decided on.",
-    "bounds": "No buffer passes its bound, no window or pipe is in a state that it cannot be in.",
-    "reasons_add_up": "The hosts of a decision's reasons and survivors are all the hosts.",
+    "row_is_truth": "The base of a row equals the agent's state at the sequence of the row.",
+    "overlay": "The overlay of a row holds exactly this scheduler's claims that the base may not reflect yet, and "
+    "promised resources are counted.",
+    "seen_epoch": "A claim that is cast names the epoch of the agent that it was decided on.",
+    "bounds": "No buffer exceeds its bound, and no window or pipe is in an impossible state.",
+    "reasons_add_up": "The reasons and survivors of a decision add up to all hosts.",
     "answered_once": "Every request is answered once, and in time.",
-    "written_first": "What an answer names stands in Placement.",
-    "alternates": "Alternates are of the chosen host's cell, none of the chosen hosts.",
-    "nothing_left_behind": "A request that failed has given back what it wrote.",
+    "written_first": "Placement has each allocation before an answer names it.",
+    "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
+    "nothing_left_behind": "A request that failed has deleted what it wrote.",
 }
 
-#: checked after the faults are healed
+#: checked after the faults have ended
 AT_REST = {
-    "caught_up": "Within some beats of the healing, every row is fresh and has its node's newest version.",
-    "converged": "At rest, every row is fresh, equals the truth and holds no claim of its own.",
-    "no_orphans": "At rest, nothing is allocated and no claim is pending without an owner.",
-    "few_snapshots": "After the healing, a node sends a bounded number of snapshots.",
-    "quiet": "At rest, nobody asks for snapshots, and nothing but beats and Hellos is sent.",
-    "no_request_left": "At rest, no request and no claim is under way, and none is unanswered.",
-    "never_refused": "At rest, no node and no Placement refuses a request that comes alone.",
+    "caught_up": "A few heartbeats after the faults end, every row is fresh and has its node's newest version.",
+    "converged": "At rest, every row is fresh, equals the state of its node and holds no claim of its scheduler.",
+    "no_orphans": "At rest, every allocation and every pending claim has an owner.",
+    "few_snapshots": "After the faults end, a node sends a bounded number of snapshots.",
+    "quiet": "At rest, no snapshots are requested, and only heartbeats and Hellos are sent.",
+    "no_request_left": "At rest, no request and no claim is under way or unanswered.",
+    "never_refused": "At rest, no agent and no Placement refuses a request that arrives alone.",
 }
 
 INVARIANTS = WHILE_IT_RUNS | AT_REST
@@ -46,7 +46,7 @@ class InvariantBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken invariant: its name, when, where, and what was seen."""
+    """A violation of an invariant: its name, the time, the place and the values."""
 
     name: str
     at_s: float
@@ -54,5 +54,5 @@ class Violation:
     what: str
 
     def line(self) -> str:
-        """One line for people."""
+        """The violation as one line of text."""
         return f"{self.at_s:.6f} {self.where}: {self.name}: {INVARIANTS[self.name]} {self.what}"

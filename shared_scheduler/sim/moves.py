@@ -56,11 +56,11 @@ class Moves:
         server.fate = Fate.MOVES
         world.checkers.claims_are_history(to.node, server.uuid)
         source.move_out(server.uuid, migration)
-        world.agenda.after(self._rng.expovariate(1 / MOVE_S), self._end, server, migration, source, to)
+        world.agenda.work(self._rng.expovariate(1 / MOVE_S), self._end, server, migration, source, to)
 
     def _end(self, server: Server, migration: str, source: SimNode, to: SimNode) -> None:
         if not (source.compute_up and to.compute_up):
-            self._world.agenda.after(AGAIN_S, self._end, server, migration, source, to)
+            self._world.agenda.work(AGAIN_S, self._end, server, migration, source, to)
             return
         to.tracker.arrive(server.uuid, source.moved_out(server.uuid, migration))
         self._world.checkers.claims_are_history(source.node, server.uuid)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A state channel that misbehaves on purpose, from a seeded generator.
+"""A state channel with random faults from a seeded generator.
 
 Every message is encoded and decoded again with the real codec: once for each receiver, so that no
 object is ever shared by accident, or once for all receivers of a broadcast, which is faster.  Nobody
-may change a message, so both ways have to give the same trace.  (A Beat or a Hello, as most of all
+may change a message, so both ways have to give the same trace.  (A Heartbeat or a Hello, as most of all
 deliveries are, holds nothing that could change, and is never decoded twice.)
 
 Delivery follows the table of ``transport/bus.py``; a body that the codec rejects is dropped and
@@ -21,9 +21,9 @@ from random import Random
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import (
-    Beat,
-    Goodbye,
+    Heartbeat,
     Hello,
+    Leave,
     Message,
     Release,
     Resync,
@@ -34,14 +34,14 @@ from shared_scheduler.sim.skew import as_newer, foreign_body
 
 Receive = Callable[[Message], None]
 
-#: how a message of each type is counted
+#: name of the counter of each type of message
 SENT = {layout.message: f"sent_{layout.message.__name__.lower()}" for layout in codec.LAYOUTS.values()}
 
 #: the third byte of messages that are made of texts and numbers only
 PLAIN = frozenset(
     bytes([number])
     for number, layout in codec.LAYOUTS.items()
-    if layout.message in (Hello, Beat, Goodbye, Release, Resync)
+    if layout.message in (Hello, Heartbeat, Leave, Release, Resync)
 )
 #: bodies whose messages are remembered while they are on their way to several receivers
 REMEMBERED_MAX = 1_024
@@ -49,7 +49,7 @@ REMEMBERED_MAX = 1_024
 
 @dataclass(slots=True)
 class Weather:
-    """How bad the network is now.  Parts are of 1, delays in seconds.
+    """The faults of the network.  Parts are from 0 to 1, delays in seconds.
 
     ``late`` is the part of messages that is delayed by up to ``late_max_s`` more (reordering),
     ``garbled`` the part that arrives cut short.
@@ -93,7 +93,7 @@ class Network:
     # -- who is there
 
     def join(self, address: str, scheduler: bool, receive: Receive, newer: bool = False) -> None:
-        """An endpoint appears, in place of an older one with its address.
+        """Add an endpoint; it replaces an older one with the same address.
 
         ``newer``: it is of a later release and says more than others understand (``skew.py``).
         """
@@ -102,24 +102,24 @@ class Network:
             self._schedulers[address] = endpoint
 
     def leave(self, address: str) -> None:
-        """An endpoint is gone, with everything that is on the way to it."""
+        """Remove an endpoint, with the messages that are on their way to it."""
         self._endpoints.pop(address, None)
         self._schedulers.pop(address, None)
 
     # -- cuts
 
     def cut(self, address: str, sending: bool = True, receiving: bool = True) -> None:
-        """Cut an endpoint off, in one direction or both.  Cuts add up until they are healed."""
+        """Cut an endpoint off, in one direction or both.  Cuts are counted; each must be healed."""
         self._cut_from[address] += sending
         self._cut_to[address] += receiving
 
     def heal(self, address: str, sending: bool = True, receiving: bool = True) -> None:
-        """Take one such cut back."""
+        """Heal one cut of an endpoint."""
         self._cut_from[address] -= sending
         self._cut_to[address] -= receiving
 
     def is_cut(self, address: str) -> bool:
-        """Whether messages to or from it are lost."""
+        """Whether messages to or from an endpoint are lost."""
         return self._cut_from[address] > 0 or self._cut_to[address] > 0
 
     # -- sending
@@ -132,7 +132,7 @@ class Network:
         self._send_all(sender, self._encoded(sender, message), is_for_agents(message))
 
     def babble(self, sender: str) -> None:
-        """A newer release broadcasts something that nobody here understands."""
+        """Broadcast a message of a later release that no receiver understands."""
         self._send_all(sender, foreign_body(self._rng), True)
 
     def _send_all(self, sender: str, body: bytes, for_agents: bool) -> None:
@@ -142,7 +142,7 @@ class Network:
                 self._send(sender, address, body)
 
     def cast(self, sender: str, address: str, message: Message) -> None:
-        """To one endpoint, or to nobody."""
+        """Send to one endpoint; the message is lost if there is none with this address."""
         if self._trace.detailed:
             self._trace.detail(sender, f"-> {address} {brief(message)}")
         self._send(sender, address, self._encoded(sender, message))
@@ -205,7 +205,7 @@ class Network:
 
 
 def brief(message: Message) -> str:
-    """A message in a few words."""
+    """A short description of a message for the trace."""
     names = ("node", "claim_id", "consumer", "epoch", "sequence", "after_sequence", "accepted", "want")
     told = (f"{name}={getattr(message, name)}" for name in names if hasattr(message, name))
     return " ".join([type(message).__name__, *told])

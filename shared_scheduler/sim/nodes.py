@@ -14,32 +14,29 @@ from random import Random
 
 from compute_agent import effects as ef
 from compute_agent import events as ev
+from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
-from compute_agent.settings import Settings
-from shared_scheduler.protocol.addresses import agent_address
-from shared_scheduler.protocol.messages import Beat, Claim, Message, Reason, Release, Usage, Verdict
-from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.protocol.messages import Claim, Heartbeat, Message, Reason, Release, Usage, Verdict, agent_address
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.computes import Held, SimTracker, Size
-from shared_scheduler.sim.network import Network
-from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.skew import LATER_LEAF
+from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.ticking import Ticking
 from shared_scheduler.sim.topology import SimFit
 
 #: pause between the end of an instance in the tracker and of its allocation in Placement
 DELETE_PAUSE_S = 0.02
-#: nova-compute tries again to delete an allocation after so long
+#: time after which nova-compute retries to delete an allocation
 DELETE_AGAIN_S = 1.0
-#: nova-compute audits this often
+#: time between two audits of nova-compute
 AUDIT_INTERVAL_S = 60.0
-#: how long an audit takes, while it holds the lock that builds wait for
+#: duration of an audit, which holds the lock that builds wait for
 AUDIT_S = 0.3
 #: part of the audits in which the zeros of their beginning are told (as not ready)
 AUDITS_SEEN = 0.2
-#: how long a nova-compute takes to start
+#: time that nova-compute takes to start
 START_S = 2.0
-#: part of its beats with which a newer agent says something that nobody here knows
+#: part of its heartbeats with which a newer agent says something that nobody here knows
 BABBLE = 0.2
 
 AgentStepped = Callable[["SimNode", Message], None]
@@ -65,15 +62,11 @@ class SimNode:
     def __init__(
         self,
         number: int,
-        agenda: Agenda,
-        network: Network,
-        placement: SimPlacement,
+        around: Surroundings,
         rng: Random,
-        trace: Trace,
-        settings: Settings,
+        settings: AgentSettings,
         size: Size,
         newer: bool,
-        placement_delay_s: Callable[[], float],
         sent: AgentStepped,
     ) -> None:
         self.node = f"node-{number:05d}"
@@ -83,7 +76,7 @@ class SimNode:
         self.newer = newer
         if newer:
             self.tracker.extra[LATER_LEAF] = {"number": number}
-        self.clock = LocalClock(agenda, rng)
+        self.clock = LocalClock(around.agenda, rng)
         self.agent: AgentCore | None = None
         self.compute_up = True
         self.frozen = False
@@ -94,25 +87,25 @@ class SimNode:
         self.audits_seen = AUDITS_SEEN
         self.kept: tuple[ef.KeptClaim, ...] = ()
         self.kept_epoch = 0
-        self._agenda = agenda
-        self._network = network
-        self._placement = placement
+        self._agenda = around.agenda
+        self._network = around.network
+        self._placement = around.placement
         self._rng = rng
-        self._trace = trace
+        self._trace = around.trace
         self._settings = settings
-        self._placement_delay_s = placement_delay_s
+        self._placement_delay_s = around.placement_delay_s
         self._sent = sent
         self._ticking: Ticking | None = None
         self._auditing = False
         self._waiting: list[Order] = []  # for nova-compute, or for the end of its audit
         self._unheard: deque[ev.Event] = deque()  # while frozen
-        placement.add_provider(self.node, self.host, size.inventories())
-        agenda.after(AUDIT_INTERVAL_S * rng.random(), self._audit)
+        around.placement.add_provider(self.node, self.host, size.inventories())
+        around.agenda.after(AUDIT_INTERVAL_S * rng.random(), self._audit)
 
     # -- the agent
 
     def start_agent(self) -> None:
-        """A new life of the agent, in an epoch as ``compute_agent/service/state.py`` finds it."""
+        """A new life of the agent, in an epoch as ``compute_agent/service/state_directory.py`` finds it."""
         assert self.agent is None, "one life at a time"
         self.lives += 1
         self.kept_epoch = max(self.kept_epoch + 1, self.clock.wall_ms)
@@ -142,7 +135,7 @@ class SimNode:
         return None if deadline_s is None else self.clock.in_world(deadline_s)
 
     def kill_agent(self) -> None:
-        """The agent dies without a word."""
+        """End the agent without a Leave message."""
         if self.agent is None:
             return
         self._trace.note(self.node, "agent dies")
@@ -154,13 +147,13 @@ class SimNode:
         self._network.leave(self.address)
 
     def forget(self, set_back_s: int) -> None:
-        """What the agent kept is lost, and the wall clock is set back."""
+        """Delete the stored state of the agent, and set the wall clock back."""
         self._trace.note(self.node, f"the agent's memory is lost, the clock {set_back_s} s back")
         self.kept, self.kept_epoch = (), 0
         self.clock.set_back(set_back_s)
 
     def freeze(self) -> None:
-        """The agent's process is stopped; what reaches it waits."""
+        """Stop the process of the agent; messages to it wait."""
         if self.agent is None or self._ticking is None:
             return
         self._trace.note(self.node, "agent is frozen")
@@ -168,7 +161,7 @@ class SimNode:
         self._ticking.rest()
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Continue the process."""
         self._trace.note(self.node, "agent is thawed")
         self.frozen = False
         while self._unheard:
@@ -182,18 +175,18 @@ class SimNode:
         return self.agent is not None and self.agent.ready and not self._unheard
 
     def jump(self, by_s: int) -> None:
-        """The machine's clock runs ahead."""
+        """Advance the monotonic clock of the machine."""
         self._trace.note(self.node, f"clock jumps by {by_s} s")
         self.clock.jump(by_s)
         if self._ticking is not None:
             self._ticking.look()
 
     def channel_changed(self, connected: bool) -> None:
-        """The broker is gone, or back."""
+        """Take the broker away, or bring it back."""
         self.feed(ev.ChannelChanged(connected))
 
     def feed(self, event: ev.Event) -> None:
-        """Give the agent an event, and carry out what it wants."""
+        """Pass an event to the core of the agent, and carry out the effects."""
         agent = self.agent
         if agent is None:
             return
@@ -226,16 +219,16 @@ class SimNode:
             case ef.Broadcast(message):
                 self._sent(self, message)
                 self._network.broadcast(self.address, message)
-                if self.newer and isinstance(message, Beat) and self._rng.random() < BABBLE:
+                if self.newer and isinstance(message, Heartbeat) and self._rng.random() < BABBLE:
                     self._network.babble(self.address)
             case ef.Cast(address, message):
                 self._note_verdict(message)
                 self._sent(self, message)
                 self._network.cast(self.address, address, message)
             case ef.ReadTree():
-                self._read("tree")
+                self._read("tree", effect.cause)
             case ef.ReadAllocations():
-                self._read("allocations")
+                self._read("allocations", effect.cause)
             case ef.Keep(claims=claims):
                 self.kept = claims
             case ef.KeepEpoch(epoch=epoch):
@@ -251,18 +244,19 @@ class SimNode:
 
     # -- the agent's reads of Placement
 
-    def _read(self, what: str) -> None:
+    def _read(self, what: str, cause: str) -> None:
         delay_s = self._placement_delay_s()
-        self._agenda.after(delay_s / 2, self._look, what, self.clock.now, delay_s / 2, self.lives)
+        self._agenda.after(delay_s / 2, self._look, what, self.clock.now, delay_s / 2, self.lives, cause)
 
-    def _look(self, what: str, started_s: float, delay_s: float, life: int) -> None:
+    def _look(self, what: str, started_s: float, delay_s: float, life: int, cause: str) -> None:
         found: ev.Event
         if not self._placement.up:
-            found = ev.ReadFailed(what, "Placement is down")
+            found = ev.ReadFailed(what, "Placement is down", cause=cause)
         elif what == "tree":
-            found = ev.TreeRead(self._placement.tree(self.node), started_s)
+            found = ev.TreeRead(self._placement.tree(self.node), started_s, cause=cause)
         else:
-            found = ev.AllocationsRead(self._placement.consumers_of(self.node), started_s)
+            consumers = self._placement.consumers_of(self.node)
+            found = ev.AllocationsRead(consumers, started_s, cause=cause)
         self._agenda.after(delay_s, self._answered, found, life)
 
     def _answered(self, found: ev.Event, life: int) -> None:
@@ -270,6 +264,11 @@ class SimNode:
             self.feed(found)
 
     # -- nova-compute
+
+    @property
+    def has_work(self) -> bool:
+        """Whether its next audit, or the end of this one, changes anything."""
+        return bool(self._waiting or self.tracker.phantoms or self.tracker.unnoticed)
 
     def build(self, consumer: str, usage: Usage, topology: str, phantom: bool, done: Done) -> None:
         """The instance claim of a build, invited or not; ``done`` hears how it went."""
@@ -292,7 +291,7 @@ class SimNode:
         """It has ended: the source audits itself at once."""
         held = self.tracker.instances[consumer]
         self.feed(self.tracker.drop(consumer))
-        self._agenda.after(DELETE_PAUSE_S, self._free, migration)
+        self._agenda.work(DELETE_PAUSE_S, self._free, migration)
         return held
 
     def _do(self, order: Order) -> None:
@@ -303,7 +302,7 @@ class SimNode:
         else:
             self._trace.note(self.node, f"deletes {order.consumer}")
             self.feed(self.tracker.drop(order.consumer))
-            self._agenda.after(DELETE_PAUSE_S, self._free, order.consumer)
+            self._agenda.work(DELETE_PAUSE_S, self._free, order.consumer)
 
     def _build(self, order: Order, usage: Usage) -> None:
         assert order.done is not None, "somebody wants to know"
@@ -327,17 +326,17 @@ class SimNode:
         if self._placement.up:
             self._placement.delete(consumer)
         else:
-            self._agenda.after(DELETE_AGAIN_S, self._free, consumer)
+            self._agenda.work(DELETE_AGAIN_S, self._free, consumer)
 
     def kill_compute(self) -> None:
-        """nova-compute dies; the instances stay."""
+        """End nova-compute; its instances stay."""
         self.compute_up = False
         self._trace.note(self.node, "nova-compute dies")
         self.feed(ev.TrackerLost("its socket closed"))
 
     def start_compute(self) -> None:
         """nova-compute starts, audits, and finds what waits for it."""
-        self._agenda.after(START_S, self._compute_started)
+        self._agenda.work(START_S, self._compute_started)
 
     def _compute_started(self) -> None:
         self.compute_up = True
@@ -346,21 +345,29 @@ class SimNode:
         self._begin_audit(seen=True)
 
     def _audit(self) -> None:
+        self.audit()
+        self._agenda.after(AUDIT_INTERVAL_S, self._audit)
+
+    def audit(self) -> None:
+        """The periodic task: nova-compute counts its instances again."""
         if self.compute_up and not self._auditing:
             self._begin_audit(seen=self._rng.random() < self.audits_seen)
-        self._agenda.after(AUDIT_INTERVAL_S, self._audit)
 
     def _begin_audit(self, seen: bool) -> None:
         """Numbers go through zero; ``seen``: that is told, for nothing better is known yet."""
         self._auditing = True
-        if seen:
-            self.feed(self.tracker.zeros())
-        self._agenda.after(AUDIT_S, self._end_audit)
+        if not seen:
+            self._agenda.after(AUDIT_S, self._end_audit)
+            return
+        self.feed(self.tracker.zeros())
+        self._agenda.work(AUDIT_S, self._end_audit)
 
     def _end_audit(self) -> None:
         self._auditing = False
         if not self.compute_up:
             return
+        if self.has_work:
+            self._agenda.worked()
         self.feed(self.tracker.audit())
         waiting, self._waiting = self._waiting, []
         for order in waiting:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Placement for the simulator, as the real one behaves (docs: Placement's allocation API).
 
-* Capacity by the one rule of ``state/fits.py``.
+* Capacity by the one rule of ``model/resources.py``.
 * A consumer is new (generation null) or it is not; a write for a consumer that holds something else
   is a conflict, and one that repeats what stands there is a success (the writer reads it back).
 * The check looks at the state at the beginning of a write and the rows appear at its end, so that
@@ -16,15 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage, same_allocations
 from shared_scheduler.protocol.messages import Allocations
-from shared_scheduler.state.fits import Shortage, first_shortage
-from shared_scheduler.state.providers import Provider
-from shared_scheduler.state.resources import Inventory, add_amounts, same_allocations
 
 
 @dataclass(slots=True)
 class Write:
-    """A write that has begun: what it found, and what it wants."""
+    """A write under way: the allocations to write, those that it replaces, and the shortage found when it began."""
 
     consumer: str
     allocations: Allocations
@@ -34,7 +33,7 @@ class Write:
 
 @dataclass(slots=True)
 class SimPlacement:
-    """Providers, one tree a node with the root only, and who holds what."""
+    """Providers and allocations; each node is a tree that consists of its root only."""
 
     races: bool = True
     up: bool = True
@@ -46,7 +45,7 @@ class SimPlacement:
     # -- providers
 
     def add_provider(self, node: str, name: str, inventories: Mapping[str, Inventory]) -> None:
-        """A compute node's root provider."""
+        """Add the root provider of a compute node."""
         self.providers[node] = Provider(node, name, None, 1, inventories)
         self._on.setdefault(node, {})
 
@@ -55,7 +54,7 @@ class SimPlacement:
         return (self.providers[node],) if node in self.providers else ()
 
     def consumers_of(self, node: str) -> dict[str, Allocations]:
-        """Who holds something of this provider: consumer -> its part there."""
+        """The consumers of a provider: consumer -> its allocations of this provider."""
         return dict(self._on.get(node, {}))
 
     def used(self, node: str) -> Mapping[str, int]:
@@ -63,7 +62,7 @@ class SimPlacement:
         return self._used.get(node, {})
 
     def over_commit(self, node: str) -> dict[str, int]:
-        """Resource class -> amount above capacity; empty if all is well."""
+        """Resource class -> amount above the capacity; empty if there is no over-commit."""
         inventories = self.providers[node].inventories
         used = self.used(node)
         return {
@@ -73,11 +72,11 @@ class SimPlacement:
     # -- writing
 
     def begin_write(self, consumer: str, allocations: Allocations) -> Write:
-        """The check, at the beginning of a write."""
+        """Begin a write: check the capacity."""
         return Write(consumer, allocations, self._shortage(allocations), self.consumers.get(consumer))
 
     def end_write(self, write: Write) -> tuple[WriteCode, str]:
-        """The rows, at its end."""
+        """End a write: store the allocations, or return why they are refused."""
         stands = self.consumers.get(write.consumer)
         if stands is not None:
             if same_allocations(stands, write.allocations):
@@ -98,7 +97,7 @@ class SimPlacement:
         add_amounts(self._used, allocations)
 
     def delete(self, consumer: str) -> None:
-        """The consumer holds nothing any more."""
+        """Delete all allocations of a consumer."""
         held = self.consumers.pop(consumer, {})
         for node in held:
             self._on[node].pop(consumer, None)
@@ -117,7 +116,7 @@ class SimPlacement:
         return True
 
     def delete_exactly(self, consumer: str, written: Allocations) -> None:
-        """Delete the consumer if what stands there is what was written."""
+        """Delete the consumer if its allocations are the ones that were written."""
         stands = self.consumers.get(consumer)
         if stands is not None and same_allocations(stands, written):
             self.delete(consumer)
@@ -125,7 +124,7 @@ class SimPlacement:
     # -- asking
 
     def fitting(self, wanted: Mapping[str, int]) -> frozenset[str]:
-        """Root providers that could take this much of each class."""
+        """The root providers with enough capacity in each class."""
         return frozenset(node for node in self.providers if self._shortage({node: wanted}) is None)
 
     def _shortage(self, allocations: Allocations) -> Shortage | None:

@@ -1,31 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a receiver that misses nothing would hold of each node, at each of its last versions."""
+"""The state of each node, and the digests of its last versions, for a receiver that misses no message."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from cachetools import FIFOCache
+
 from shared_scheduler.protocol.digest import claim_hash, consumer_hash, leaf_hash
 from shared_scheduler.protocol.messages import Increment, Snapshot
-from shared_scheduler.state.row import Version
+from shared_scheduler.table.row import Version
 
 #: versions of one node whose digests are remembered
 VERSIONS_MAX = 2_048
 
 
 class Published:
-    """Follows the increments of one node as they leave its agent, before the network has them."""
+    """Follows the messages of one node as its agent sends them, before the network can lose them."""
 
     def __init__(self) -> None:
         self.version = Version(0, 0)
         self.digest = 0
         self._parts: dict[tuple[str, str], int] = {}
-        self._digests: OrderedDict[Version, int] = OrderedDict()
+        self._digests: FIFOCache[Version, int] = FIFOCache(VERSIONS_MAX)
 
     def follow(self, increment: Increment) -> bool:
-        """Take an increment; False if it is neither the next one nor a repetition."""
+        """Apply an increment.  Returns False if it is neither the next one nor a repetition."""
         version = Version(increment.epoch, increment.sequence)
         if increment.epoch != self.version.epoch:
             self._begin()
@@ -37,7 +38,7 @@ class Published:
         return True
 
     def see(self, snapshot: Snapshot) -> bool:
-        """Take a snapshot; False if its digest is not that of its content, or of what was sent."""
+        """Apply a snapshot.  Returns False if its digest is not that of its content or of the messages before it."""
         version = Version(snapshot.epoch, snapshot.sequence)
         if version.epoch != self.version.epoch or version > self.version:
             self._begin()  # it covers increments that were never sent by themselves
@@ -56,8 +57,6 @@ class Published:
         self._take("claim", message.claims, claim_hash)
         self.version = version
         self._digests[version] = self.digest
-        if len(self._digests) > VERSIONS_MAX:
-            self._digests.popitem(last=False)
 
     def _take(self, kind: str, changed: Mapping[str, Any], part_of: Any) -> None:
         for name, value in changed.items():

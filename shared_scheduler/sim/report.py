@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a world did, as plain data and as text."""
+"""The figures of a world, as plain data and as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_scheduler.sim.world import World
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value below which ``part`` of 1 of them lie; 0 of none."""
+    """The value below which ``part`` (0 to 1) of the values lie; 0 if there are none."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -20,7 +20,7 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 def endings_of(world: World) -> Counter[str]:
-    """How the claims of the schedulers that live now have ended."""
+    """Number of ended claims by ending, of the schedulers that are alive."""
     total: Counter[str] = Counter(world.dead_endings)
     for scheduler in world.schedulers.values():
         total.update(scheduler.core.claims.endings)
@@ -28,7 +28,7 @@ def endings_of(world: World) -> Counter[str]:
 
 
 def packing(world: World) -> dict[str, float]:
-    """Nodes in use, and how full those are in memory."""
+    """Number of nodes in use, and the part of their memory that is used."""
     used, busy = 0.0, 0
     for node in world.nodes.values():
         memory_mb = world.placement.used(node.node).get("MEMORY_MB", 0)
@@ -39,7 +39,7 @@ def packing(world: World) -> dict[str, float]:
 
 
 def report(world: World) -> dict[str, Any]:
-    """All figures; times in milliseconds of virtual time unless they are called wall."""
+    """All figures.  Times are in milliseconds of virtual time, except those with wall in their name."""
     endings = endings_of(world)
     claims = sum(endings.values())
     refused = endings[ClaimState.REFUSED.value]
@@ -77,13 +77,13 @@ def report(world: World) -> dict[str, Any]:
 
 
 def named(counts: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """The counters whose names begin so, without that beginning."""
+    """The counters whose names have a prefix, without the prefix."""
     names = sorted(name for name in counts if name.startswith(prefix))
     return {name.removeprefix(prefix): counts[name] for name in names}
 
 
 def _lag(world: World) -> dict[str, int]:
-    """How far the schedulers were behind the nodes: when the faults ended, and at the end."""
+    """The lag of the schedulers when the faults ended, and at the end."""
     now = world.lags()
     return {
         "nodes_behind_at_healing": world.behind_at_healing,
@@ -98,7 +98,7 @@ def _milliseconds(values_s: Sequence[float]) -> dict[str, float]:
 
 
 def window_counters(world: World) -> dict[str, int]:
-    """The windows' counters, summed over the schedulers that live now."""
+    """The counters of the windows, summed over the schedulers that are alive."""
     total: Counter[str] = Counter()
     for scheduler in world.schedulers.values():
         total.update(scheduler.core.nodes.window_counters.as_dict())
@@ -106,7 +106,7 @@ def window_counters(world: World) -> dict[str, int]:
 
 
 def as_text(figures: Mapping[str, Any], indent: str = "") -> str:
-    """Figures for people: one line a name, nested ones on one line."""
+    """The figures as text: one line per name; nested figures are on one line."""
     lines = []
     for name, value in figures.items():
         if isinstance(value, Mapping):

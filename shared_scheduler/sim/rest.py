@@ -1,31 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After the faults: heal the world, let it rest, and demand that it has found back.
+"""After the faults: repair the world, let it come to rest, and check that it has recovered.
 
-Nothing is asked, deleted or moved any more; what is under way ends.  Then single requests come, each
-alone: at rest there is nobody to lose against, so none of their claims may be refused.
+Nothing is asked, deleted or moved any more; what is under way ends.  A world is at rest when nothing that
+changes the truth is under way (no request, claim, write, delete, build, move, no audit that finds something)
+and nothing has been for ``QUIET_S``.  What the product does to follow the truth does not count, so that a
+mistake in it cannot put off the checks.
+
+Then single requests come, each alone: at rest there is nobody to lose against, so none of their claims may
+be refused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.workload import Fate
-from shared_scheduler.state.resources import same_allocations, sum_amounts
-from shared_scheduler.state.row import Freshness
+from shared_scheduler.table.row import Freshness
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
 
-#: within so many beats of the healing every row is fresh again: three missed ones to be silent, the
+#: within so many heartbeats of the healing every row is fresh again: three missed ones to be silent, the
 #: backed-off asks of a window that heard nothing, and the snapshot
-CAUGHT_UP_BEATS = 20
-#: virtual time from then on in which builds and audits end and the world settles
+CAUGHT_UP_HEARTBEATS = 20
+#: virtual time from then on in which builds and audits end and the world settles, at least
 SETTLE_S = 100.0
+#: how long the product has, after the last change, to follow it: twice what an agent, or a scheduler, waits
+#: before it looks in Placement for a claim that nothing has ended
+QUIET_S = 30.0
+#: how much longer a world that does not come to rest is waited for.  Then it is checked as it is, long before
+#: the agents' full reading of Placement would heal what was lost
+REST_MAX_S = 120.0
+REST_STEP_S = 1.0
 #: snapshots that one node may send after the healing, and for each scheduler as many again
 SNAPSHOTS_MAX = 8
 #: requests that come alone, so far apart that rows without an agent are read again in between
@@ -33,9 +46,9 @@ LONE_REQUESTS = 3
 LONE_EVERY_S = 8.0
 #: after them, the last instances are built and everybody hears of them
 AFTER_LONE_S = 20.0
-#: then so long nothing but beats and Hellos may be sent
+#: then so long nothing but heartbeats and Hellos may be sent
 REST_S = 20.0
-#: messages that have no place in a world at rest
+#: messages that must not be sent in a world at rest
 NOISE = (
     "sent_increment",
     "sent_snapshot",
@@ -44,28 +57,44 @@ NOISE = (
     "sent_release",
     "sent_verdict",
 )
-#: endings of claims that say that somebody refused
+#: endings of claims that mean a refusal
 REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT)
 
 
 def heal(world: World) -> None:
-    """No more requests, good weather, everybody lives; then time to settle, and the last checks."""
-    world.close()
+    """Stop requests and faults, start everything that is down, wait for rest, and run the final checks."""
+    calm(world)
     world.behind_at_healing = sum(lag > 0 for lag in world.lags().values())
-    weather = world.network.weather
-    world.network.weather = Weather(delay_s=weather.delay_s, jitter_s=weather.jitter_s)
-    for node in world.nodes.values():
-        node.audits_seen = 0.0
     rest = Rest(world)
     rest.catch_up()
     world.run(SETTLE_S)
+    rest.wait()
     rest.settled()
     rest.ask_alone()
     rest.be_quiet()
 
 
+def calm(world: World) -> None:
+    """Stop requests, losses of messages, and audits that report zeros."""
+    world.close()
+    weather = world.network.weather
+    world.network.weather = Weather(delay_s=weather.delay_s, jitter_s=weather.jitter_s)
+    for node in world.nodes.values():
+        node.audits_seen = 0.0
+
+
+def is_at_rest(world: World) -> bool:
+    """Whether nothing changes the state of the nodes now, and nothing has changed it for ``QUIET_S``."""
+    agenda = world.agenda
+    if agenda.open_work or world.now - agenda.worked_s < QUIET_S:
+        return False
+    cores = [scheduler.core for scheduler in world.schedulers.values()]
+    under_way = any(len(core.requests) or len(core.claims) for core in cores)
+    return not under_way and not any(node.has_work for node in world.nodes.values())
+
+
 class Rest:
-    """The checks of a world after its healing.  Call its methods in their order."""
+    """The checks after the repair of a world.  Call the methods in their order."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -73,10 +102,10 @@ class Rest:
         self._snapshots = Counter(world.checkers.snapshots)
 
     def catch_up(self) -> None:
-        """Every row is fresh at some moment soon."""
-        world, beat_s = self._world, self._world.sizes.beat_interval_s
-        for _ in range(CAUGHT_UP_BEATS):
-            world.run(beat_s)
+        """Check that all rows become fresh within the bound."""
+        world, heartbeat_s = self._world, self._world.sizes.heartbeat_interval_s
+        for _ in range(CAUGHT_UP_HEARTBEATS):
+            world.run(heartbeat_s)
             behind = [name for name in self._behind()]
             if not behind:
                 break
@@ -95,8 +124,17 @@ class Rest:
         newest = table.version(node) == self._world.checkers.newest_of(node)
         return newest and table.freshness(node) is Freshness.FRESH
 
+    def wait(self, show: Callable[[], None] | None = None) -> None:
+        """Run until the world is at rest, at most ``REST_MAX_S``.  ``show`` is called after each step."""
+        world = self._world
+        until_s = world.now + REST_MAX_S
+        while not is_at_rest(world) and world.now < until_s:
+            world.run(REST_STEP_S)
+            if show is not None:
+                show()
+
     def settled(self) -> None:
-        """Nothing is under way, and every table is the truth."""
+        """Check that nothing is under way, and that every table equals the state of the nodes and of Placement."""
         world = self._world
         for scheduler in world.schedulers.values():
             core = scheduler.core
@@ -111,7 +149,7 @@ class Rest:
         self._check_snapshots()
 
     def ask_alone(self) -> None:
-        """Requests of which each is alone are answered without a refusal."""
+        """Check that requests that come one at a time are answered without a refusal."""
         world = self._world
         before = self._endings()
         for _ in range(LONE_REQUESTS if world.schedulers else 0):
@@ -122,7 +160,7 @@ class Rest:
         self._check("never_refused", not count, "world", dict(refused))
 
     def be_quiet(self) -> None:
-        """Nothing is said but beats and Hellos."""
+        """Check that only heartbeats and Hellos are sent."""
         self._world.run(AFTER_LONE_S)
         before = Counter(self._world.network.counters)
         self._world.run(REST_S)
@@ -157,7 +195,7 @@ class Rest:
         self._check("converged", same, where, name, "other content at", version)
 
     def _check_versus_world(self, scheduler: SimScheduler, node: SimNode) -> None:
-        """The row says what Placement and the tracker say.
+        """Check that a row equals Placement and the tracker.
 
         It may lack what a dead scheduler wrote when this node's agent did not speak to it: nothing
         will ever happen to that, so that only the agent's next full reading shows it.

@@ -1,35 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run: a world, faults for a while, healing, rest, and the verdict."""
+"""One run: a world with faults for some time, then repair, rest and the final checks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.replay import PROGRAM, exact
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes, World
 
-#: nothing breaks in the first seconds, so that every run has something to lose
+#: no faults in the first seconds, so that servers exist when the faults begin
 FAULTS_FROM_S = 3.0
-#: a progress report for each of so many parts of a run
+#: number of progress reports of a run
 STEPS = 50
 
-#: part of the drawn worlds in which every receiver decodes for itself
+#: part of the random worlds in which each receiver decodes each message
 DECODE_EACH = 0.25
-
-#: what replays a world; the arguments of the one run follow, or ``--seeds 1``
-PROGRAM = "shared-scheduler-manage simulate"
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Everything that a run depends on.  ``swarm``: all of it was drawn from the seed."""
+    """All parameters of a run.  ``swarm``: all of them were drawn from the seed."""
 
     seed: int
     duration_s: float = 60.0
@@ -42,18 +40,18 @@ class RunPlan:
     swarm: bool = False
 
     def command(self) -> str:
-        """The one command that replays it."""
+        """The command that replays the run."""
         if self.swarm:
-            return f"{PROGRAM} --seeds 1 --seed {self.seed}"
+            return f"{PROGRAM} simulate --seeds 1 --seed {self.seed}"
         sizes, habits, weather = self.sizes, self.habits, self.weather
         return (
-            f"{PROGRAM} --seed {self.seed} --nodes {sizes.nodes} --schedulers {sizes.schedulers}"
-            f" --rate {habits.rate_per_s:g} --lifetime {habits.lifetime_s:g}"
-            f" --topologies {habits.topologies:g} --migrations {habits.migrations_per_s:g}"
-            f" --duration {self.duration_s:g} --loss {weather.loss:g}"
-            f" --duplicates {weather.duplicates:g} --garbled {weather.garbled:g}"
-            f" --late {weather.late:g} --agentless {sizes.agentless:g} --newer {sizes.newer:g}"
-            f" --beat {sizes.beat_interval_s:g} --fault-every {self.fault_every_s:g}"
+            f"{PROGRAM} simulate --seed {self.seed} --nodes {sizes.nodes} --schedulers {sizes.schedulers}"
+            f" --rate {exact(habits.rate_per_s)} --lifetime {exact(habits.lifetime_s)}"
+            f" --topologies {exact(habits.topologies)} --migrations {exact(habits.migrations_per_s)}"
+            f" --duration {exact(self.duration_s)} --loss {exact(weather.loss)}"
+            f" --duplicates {exact(weather.duplicates)} --garbled {exact(weather.garbled)}"
+            f" --late {exact(weather.late)} --agentless {exact(sizes.agentless)} --newer {exact(sizes.newer)}"
+            f" --heartbeat {exact(sizes.heartbeat_interval_s)} --fault-every {exact(self.fault_every_s)}"
         )
 
 
@@ -71,7 +69,7 @@ def drawn(seed: int) -> RunPlan:
             agentless=rng.choice((0.0, 0.0, 0.0, 0.5)),
             newer=rng.choice((0.0, 0.0, 0.3)),
             size=Size(board=board),
-            beat_interval_s=rng.choice((2.0, 5.0)),
+            heartbeat_interval_s=rng.choice((2.0, 5.0)),
         ),
         habits=Habits(
             rate_per_s=rng.choice((1.0, 3.0, 6.0, 15.0)),
@@ -96,7 +94,7 @@ def drawn(seed: int) -> RunPlan:
 def run(
     plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0
 ) -> World:
-    """Run a plan to its end.  The world's checkers hold what was broken; nothing is raised.
+    """Run a plan to its end.  The checkers of the world hold the violations; none is raised.
 
     ``lines``: keep a detailed trace of so many.
     """
@@ -118,11 +116,3 @@ def run(
             progress((step + 1) / STEPS)
     heal(world)
     return world
-
-
-def story(plan: RunPlan, world: World) -> Iterator[str]:
-    """The trace for people: what was asked for, what broke, and everything that happened."""
-    yield plan.command()
-    yield from (f"{item.name}: {getattr(plan, item.name)}" for item in fields(plan))
-    yield from (violation.line() for violation in world.checkers.violations)
-    yield from world.trace.lines()

@@ -10,19 +10,18 @@ from typing import Any, Protocol
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.decision.decision_settings import DEFAULT_FILTERS, DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
-from shared_scheduler.decision.settings import DEFAULT_FILTERS, DecisionSettings
 from shared_scheduler.protocol.messages import Message
-from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.network import Network
-from shared_scheduler.sim.placement import SimPlacement, Write, wanted_of
+from shared_scheduler.sim.placement import Write, wanted_of
+from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.ticking import Ticking
 from shared_scheduler.sim.topology import SimJudge
-from shared_scheduler.state.row import Version
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import Version
 
 #: the one cell of a simulated cloud
 CELL = "cell-1"
@@ -38,7 +37,7 @@ class SchedulerListener(Protocol):
     """Who is told what a scheduler says and does (the world)."""
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
-        """A request is over."""
+        """A request has ended."""
 
     def stepped(self, scheduler: SimScheduler, event: ev.Event) -> None:
         """The core took a step, and its effects are on their way."""
@@ -50,14 +49,14 @@ class SchedulerListener(Protocol):
         """It dies in the middle of a step: what it has not done yet is never done."""
 
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
-        """It is about to send this to an agent."""
+        """The scheduler is about to send a message to an agent."""
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
-        """An increment changes a row."""
+        """The scheduler is about to apply an increment to a row."""
 
 
 class WatchedTable(HostTable):
-    """A table that tells which increments it is given."""
+    """A host table that reports each increment before it is applied."""
 
     def __init__(self, applied: Callable[[str, Version, Version], None]) -> None:
         super().__init__()
@@ -79,13 +78,9 @@ class SimScheduler:
         self,
         number: int,
         life: int,
-        agenda: Agenda,
-        network: Network,
-        placement: SimPlacement,
+        around: Surroundings,
         rng: Random,
-        trace: Trace,
-        settings: Settings,
-        placement_delay_s: Callable[[], float],
+        settings: SchedulerSettings,
         listener: SchedulerListener,
         stopwatch: Callable[[], float] | None = None,
         newer: bool = False,
@@ -94,17 +89,17 @@ class SimScheduler:
         self.number = number
         self.up = True
         self.newer = newer
-        self.clock = LocalClock(agenda, rng)
+        self.clock = LocalClock(around.agenda, rng)
         self.step_s: list[float] = []
         #: when it was frozen, or its clock jumped, last: what it does then may come late
         self.disturbed_s = float("-inf")
         #: it dies when it has carried out so many more effects
         self.dies_after: int | None = None
-        self._agenda = agenda
-        self._network = network
-        self._placement = placement
-        self._trace = trace
-        self._placement_delay_s = placement_delay_s
+        self._agenda = around.agenda
+        self._network = around.network
+        self._placement = around.placement
+        self._trace = around.trace
+        self._placement_delay_s = around.placement_delay_s
         self._listener = listener
         self._stopwatch = stopwatch
         self._rng = rng
@@ -114,7 +109,7 @@ class SimScheduler:
         identity = Identity(self.name, life)
         decider = Decider(table, DECISIONS)
         self.core = SchedulerCore(identity, settings, table, decider, SimJudge(), rng)
-        self._ticking = Ticking(agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
+        self._ticking = Ticking(around.agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
 
     def _deadline_s(self) -> float | None:
         deadline_s = self.core.next_deadline_s()
@@ -127,20 +122,20 @@ class SimScheduler:
         self.channel_changed(self._network.up)
 
     def kill(self) -> None:
-        """Die without a word."""
+        """End without a Leave message."""
         self._trace.note(self.name, "dies")
         self.up = False
         self._ticking.stop()
         self._network.leave(self.name)
 
     def freeze(self) -> None:
-        """The process is stopped; what reaches it waits."""
+        """Stop the process; messages to it wait."""
         self._trace.note(self.name, "is frozen")
         self._frozen, self.disturbed_s = True, self._agenda.now
         self._ticking.rest()
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Continue the process."""
         self._trace.note(self.name, "is thawed")
         self._frozen, self.disturbed_s = False, self._agenda.now
         unheard, self._unheard = self._unheard, []
@@ -149,7 +144,7 @@ class SimScheduler:
         self._ticking.wake()
 
     def jump(self, by_s: int) -> None:
-        """The machine's clock runs ahead."""
+        """Advance the monotonic clock of the machine."""
         self._trace.note(self.name, f"clock jumps by {by_s} s")
         self.clock.jump(by_s)
         self.disturbed_s = self._agenda.now
@@ -167,7 +162,7 @@ class SimScheduler:
         self.feed(ev.MessagesArrived(CELL, (message,)))
 
     def feed(self, event: ev.Event) -> None:
-        """Give the core an event, and carry out what it wants."""
+        """Pass an event to the core, and carry out the effects."""
         if not self.up:
             return
         if self._frozen:
@@ -210,60 +205,62 @@ class SimScheduler:
                 if self.newer:
                     self._network.babble(self.name)
             case ef.WriteAllocation():
-                self._later(self._begin_write, effect)
+                self._write_later(self._begin_write, effect)
             case ef.DeleteAllocation():
-                self._later(self._delete, effect)
+                self._write_later(self._delete, effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
             case ef.RefreshNode(_, node, _):
                 self._listener.refresh(self, node)
             case _:
-                self._later(self._answer_question, effect)
+                self._agenda.after(self._placement_delay_s() / 2, self._answer_question, effect)
 
-    def _later(self, action: Callable[..., None], *args: object) -> None:
-        """The request travels to Placement."""
-        self._agenda.after(self._placement_delay_s() / 2, action, *args)
+    def _write_later(self, action: Callable[..., None], effect: ef.WriteAllocation | ef.DeleteAllocation) -> None:
+        """Deliver the request to Placement."""
+        self._agenda.work(self._placement_delay_s() / 2, action, effect)
 
     def _reply(self, event: ev.Event) -> None:
-        """The answer travels back."""
+        """Deliver the answer of Placement."""
         self._agenda.after(self._placement_delay_s() / 2, self.feed, event)
 
     def _begin_write(self, effect: ef.WriteAllocation) -> None:
         if not self._placement.up:
-            self._reply(ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "down"))
+            self._reply(ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "down", cause=effect.cause))
             return
         write = self._placement.begin_write(effect.consumer, effect.allocations)
-        self._agenda.after(self._placement_delay_s() / 2, self._end_write, effect, write)
+        self._agenda.work(self._placement_delay_s() / 2, self._end_write, effect, write)
 
     def _end_write(self, effect: ef.WriteAllocation, write: Write) -> None:
         if not self._placement.up and self._rng.random() < LOST_BEFORE_WRITING:
-            self._reply(ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "died before"))
+            lost = ev.WriteCode.UNREACHABLE
+            self._reply(ev.AllocationWritten(effect.claim_id, lost, "died before", cause=effect.cause))
             return
         code, detail = self._placement.end_write(write)
         if not self._placement.up:
             code, detail = ev.WriteCode.UNREACHABLE, "the answer is lost"
         self._trace.note("placement", f"{code.value} {effect.claim_id} {effect.consumer}")
-        self._reply(ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations))
+        written = effect.allocations
+        self._reply(ev.AllocationWritten(effect.claim_id, code, detail, written, cause=effect.cause))
 
     def _delete(self, effect: ef.DeleteAllocation) -> None:
         up = self._placement.up
         if up:
             self._placement.delete_exactly(effect.consumer, effect.written)
             self._trace.note("placement", f"deleted {effect.claim_id} {effect.consumer}")
-        self._reply(ev.AllocationDeleted(effect.claim_id, up, "" if up else "down"))
+        self._reply(ev.AllocationDeleted(effect.claim_id, up, "" if up else "down", cause=effect.cause))
 
     def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer) -> None:
         error = "" if self._placement.up else "Placement is down"
         match effect:
             case ef.AskCandidates(ask_id, node, queries):
                 found = () if error else self._candidates(node, queries)
-                self._reply(ev.CandidatesAnswered(ask_id, found, error))
+                self._reply(ev.CandidatesAnswered(ask_id, found, error, cause=effect.cause))
             case ef.AskFitting(ask_id, queries):
                 nodes = frozenset() if error else self._fitting(queries)
-                self._reply(ev.FittingAnswered(ask_id, nodes, error))
+                self._reply(ev.FittingAnswered(ask_id, nodes, error, cause=effect.cause))
             case ef.LookUpConsumer(consumer):
                 holds = self._placement.consumers.get(consumer, {})
-                self._reply(ev.ConsumerAnswered(consumer, holds, error))
+                self._reply(ev.ConsumerAnswered(consumer, holds, error, cause=effect.cause))
 
     def _fitting(self, queries: tuple[str, ...]) -> frozenset[str]:
         found: frozenset[str] = frozenset()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a peer of a later release puts on the wire (``protocol/codec.py`` tells what may come)."""
+"""Messages of a peer of a later release (``protocol/codec.py`` describes what is accepted)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgpack
 
 from shared_scheduler.protocol.codec import VERSION
 
-#: fields behind the ones that this release knows
+#: fields after those of this release
 LATER_FIELDS: tuple[Any, ...] = ("later", {"as": ["said", 1]})
 #: a type of message that this release does not know
 LATER_TYPE = 99
@@ -19,12 +19,12 @@ LATER_LEAF = "later.news"
 
 
 def as_newer(body: bytes) -> bytes:
-    """The same message from a later minor version: more fields behind the known ones."""
+    """The same message from a later minor version, with more fields after the known ones."""
     return bytes([body[0] + len(LATER_FIELDS)]) + body[1:] + b"".join(map(msgpack.packb, LATER_FIELDS))
 
 
 def foreign_body(rng: Random) -> bytes:
-    """A type that is not known, or another major version."""
+    """A message of an unknown type or of another major version."""
     header = rng.choice(([VERSION, LATER_TYPE], [VERSION + 1, 1]))
     body: bytes = msgpack.packb([*header, *LATER_FIELDS])
     return body

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives a machine its ticks: one alarm at a time on the agenda, at the machine's own deadline."""
+"""The ticks of a core: one action at a time on the agenda, at the deadline of the core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ticking:
         self._stopped = self._resting = False
 
     def look(self) -> None:
-        """The deadline may have changed."""
+        """Read the deadline again, because it may have changed."""
         if self._resting:
             return
         deadline_s = self._deadline_s()
@@ -35,16 +35,16 @@ class Ticking:
             self._agenda.at(self._at_s, self._ring, self._at_s)
 
     def rest(self) -> None:
-        """No ticks until it wakes."""
+        """Suspend the ticks."""
         self._resting, self._at_s = True, float("inf")
 
     def wake(self) -> None:
-        """A tick that was due meanwhile comes at once."""
+        """Resume the ticks; one that is overdue runs at once."""
         self._resting = False
         self.look()
 
     def stop(self) -> None:
-        """The machine is no more."""
+        """End the ticks."""
         self._stopped = True
 
     def _ring(self, at_s: float) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA cells and PCI pools for worlds without Nova: what a host has, and one fit for both sides.
 
-The leaves are those of ``state/leaves.py`` and the request is the text that the product sends, cut
+The leaves are those of ``model/leaves.py`` and the request is the text that the product sends, cut
 down to what is judged here: pinned CPUs, memory in pages of one size, devices of a vendor.  The real
-fit is Nova's (``compute_agent/sources/topology.py``); the protocol cannot tell the difference.
+fit is Nova's (``shared_scheduler/novalib/topology.py``); the protocol cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.judge import Approval
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.topology_request import CellAsk, DeviceAsk, topology_ask
+from shared_scheduler.model import leaves as names
+from shared_scheduler.model.topology import TopologyUsage, bitmap, cpus_of, pool_id
 from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
-from shared_scheduler.state import leaves as names
-from shared_scheduler.state.topology import TopologyTake
-from shared_scheduler.state.topology_leaves import bitmap, cpus_of, pool_id
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.host_view import HostView
 
 SMALL_PAGE_KB = 4
 HUGE_PAGE_KB = 1_048_576
@@ -40,13 +39,13 @@ class Board:
     devices_per_cell: int = 2
 
     def static(self) -> dict[str, Leaf]:
-        """What never changes."""
+        """The leaves that never change."""
         cells: list[Leaf] = [self._cell(number) for number in range(self.cells)]
         pools: dict[str, Leaf] = {names.PCI_STATIC + pool: key for pool, key in self._pools()}
         return {names.NUMA_STATIC: cells, **pools}
 
     def untouched(self) -> dict[str, Leaf]:
-        """The leaves that move, while nothing is taken."""
+        """The leaves that change, as they are while nothing is in use."""
         pages: dict[str, Leaf] = {str(SMALL_PAGE_KB): 0, str(HUGE_PAGE_KB): 0}
         cells: dict[str, Leaf] = {
             f"{names.NUMA}{number}": [0, 0, "0", dict(pages)] for number in range(self.cells)
@@ -99,7 +98,7 @@ class SimFit:
     from_top: bool = False
 
     def consume(self, leaves: Mapping[str, Leaf], topology: str) -> Mapping[str, Leaf] | Reason:
-        """See ``compute_agent.ledger.TopologyFit``."""
+        """See ``compute_agent.claim_ledger.TopologyFit``."""
         asked = topology_ask(topology)
         changed: dict[str, Leaf] = {}
         for cell in asked.cells:
@@ -140,7 +139,7 @@ class SimFit:
         return [cpu_usage + wanted.pinned_cpus, memory_mb + wanted.memory_mb, after, after_pages]
 
     def _devices(self, leaves: Mapping[str, Leaf], wanted: DeviceAsk) -> dict[str, Leaf] | None:
-        """Take them from one pool after the other."""
+        """Take devices from one pool after the other."""
         changed: dict[str, Leaf] = {}
         left = wanted.count
         for name in sorted(leaves, reverse=self.from_top):
@@ -169,7 +168,7 @@ class SimJudge:
         changed = SimFit().consume(view.leaves, request.topology)
         if isinstance(changed, Reason):
             return changed
-        take = TopologyTake.between(view.leaves, changed)
+        take = TopologyUsage.between(view.leaves, changed)
         return Approval(candidate, request.topology, None, take)
 
 
@@ -183,7 +182,7 @@ class Holding:
 
 
 def holding_of(texts: Sequence[str]) -> Holding:
-    """What these requests take together."""
+    """The sum of what these requests take."""
     pinned, devices, pages = 0, 0, {SMALL_PAGE_KB: 0, HUGE_PAGE_KB: 0}
     for asked in map(topology_ask, texts):
         devices += sum(each.count for each in asked.devices)
@@ -207,7 +206,7 @@ def holding_in(leaves: Mapping[str, Leaf]) -> Holding:
 
 
 def over_given(leaves: Mapping[str, Leaf]) -> list[str]:
-    """The cells and pools that gave out more than they have."""
+    """The cells and pools that are over-committed."""
     over = [name for name, n in leaves.items() if is_pool(name) and isinstance(n, int) and n < 0]
     for cell in _static(leaves):
         name = f"{names.NUMA}{cell['id']}"

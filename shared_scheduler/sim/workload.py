@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users ask for, and what becomes of it: arrivals, flavors, builds, deletes.
+"""The workload: arrivals of requests, flavors, builds and deletes.
 
 Plays the conductor: a request goes to one of the living schedulers, the answer comes back after a
 while, the build is cast to the chosen host.  A build may fail; the conductor then frees its
@@ -29,13 +29,13 @@ FLAVORS = (
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What users do.  Rates are per second, parts are of 1."""
+    """The parameters of the workload.  Rates are per second, parts are from 0 to 1."""
 
     rate_per_s: float = 20.0
     lifetime_s: float = 60.0
     several: float = 0.05  # requests for more than one instance
     several_max: int = 4
-    not_flat: float = 0.05  # requests whose candidates Placement must name
+    not_root_only: float = 0.05  # requests whose candidates Placement must name
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
@@ -46,7 +46,7 @@ class Habits:
 
 
 class Fate(StrEnum):
-    """Where an instance is."""
+    """The state of an instance."""
 
     ASKED = "asked"
     BUILDING = "building"
@@ -87,7 +87,7 @@ def usage_of(flavor: Flavor) -> Usage:
 
 
 def draw_topology(flavor: Flavor, rng: Random) -> str:
-    """One of the ways to ask for cells, pages or devices with this flavor."""
+    """A random request for cells, pages or devices with this flavor."""
     cpus, memory_mb = flavor.vcpus, flavor.memory_mb
     match rng.randrange(4):
         case 0:
@@ -101,7 +101,7 @@ def draw_topology(flavor: Flavor, rng: Random) -> str:
 
 
 def make_request(
-    number: int, flavor: Flavor, count: int, flat: bool, topology: str, num_alternates: int
+    number: int, flavor: Flavor, count: int, root_only: bool, topology: str, num_alternates: int
 ) -> Request:
     """A request for ``count`` instances, as Nova's edge would make it."""
     amounts = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": flavor.root_gb}
@@ -114,7 +114,7 @@ def make_request(
         forms=(PlacementForm(amounts),),
         usage=usage_of(flavor),
         instance_uuids=tuple(f"server-{number}-{i}" for i in range(count)),
-        flat=flat,
+        root_only=root_only,
         queries=(query,),
         num_alternates=num_alternates,
         has_numa='"numa": {' in topology,
@@ -143,11 +143,11 @@ class Users:
         rng, habits = self.rng, self.habits
         several = rng.random() < habits.several
         count = rng.randint(2, habits.several_max) if several else 1
-        flat = rng.random() >= habits.not_flat
+        root_only = rng.random() >= habits.not_root_only
         flavor = rng.choice(habits.flavors)
         special = rng.random() < habits.topologies
         topology = draw_topology(flavor, rng) if special else ""
-        request = make_request(self.count, flavor, count, flat, topology, habits.num_alternates)
+        request = make_request(self.count, flavor, count, root_only, topology, habits.num_alternates)
         servers = tuple(
             Server(uuid, request.request_id, request.usage, topology)
             for uuid in request.instance_uuids

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from compute_agent import settings as agent_settings
+from compute_agent import agent_settings
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.settings import Settings
-from shared_scheduler.protocol.limits import BEAT_INTERVAL_S, SILENT_AFTER_S
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Claim, Message
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
@@ -27,9 +28,9 @@ from shared_scheduler.sim.network import Network, Weather
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, SimScheduler
+from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import Asked, Fate, Habits, Server, Users, placed
-from shared_scheduler.state.row import Version
-from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
 RPC_S = 0.004
@@ -39,7 +40,7 @@ AFTER_MOVE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large the world is, and how it works when nothing is broken."""
+    """The size of the world, and its parameters without faults."""
 
     nodes: int = 50
     schedulers: int = 3
@@ -47,18 +48,18 @@ class Sizes:
     newer: float = 0.0  # part of the agents and schedulers that are of a later release
     size: Size = field(default_factory=Size)
     placement_s: float = 0.005  # mean time of one call to Placement
-    beat_interval_s: float = 5.0
+    heartbeat_interval_s: float = 5.0
     build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
     poll_s: float = 5.0  # agentless nodes are read again this often
 
 
-def settings_for(sizes: Sizes) -> Settings:
-    """The product's own, for agents that beat as often as these."""
-    return Settings(silent_after_s=SILENT_AFTER_S * sizes.beat_interval_s / BEAT_INTERVAL_S)
+def settings_for(sizes: Sizes) -> SchedulerSettings:
+    """The product's own, for agents that heartbeat as often as these."""
+    return SchedulerSettings(silent_after_s=SILENT_AFTER_S * sizes.heartbeat_interval_s / HEARTBEAT_INTERVAL_S)
 
 
 class World:
-    """Everything.  ``run`` it, break it (``faults.py``), ask it (``checkers.py``, ``report.py``)."""
+    """The simulated cloud.  ``faults.py`` breaks it, ``checkers.py`` and ``report.py`` read it."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class World:
         sizes: Sizes,
         habits: Habits,
         weather: Weather,
-        settings: Settings | None = None,
+        settings: SchedulerSettings | None = None,
         stopwatch: Callable[[], float] | None = None,
         detailed_lines: int = 0,
         decode_each: bool = False,
@@ -95,6 +96,9 @@ class World:
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
         self._edge_rng = self.rng("edge")
+        self._around = Surroundings(
+            self.agenda, self.network, self.placement, self.trace, self.placement_delay_s
+        )
         self._placement_down_s = float("-inf")
         self.nodes = {node.node: node for node in map(self._make_node, range(sizes.nodes))}
         self.schedulers: dict[int, SimScheduler] = {}
@@ -107,24 +111,20 @@ class World:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
+        """The virtual time, in seconds since the beginning."""
         return self.agenda.now
 
     # -- beginning
 
     def _make_node(self, number: int) -> SimNode:
-        beats = agent_settings.Settings(beat_interval_s=self.sizes.beat_interval_s)
+        heartbeats = agent_settings.AgentSettings(heartbeat_interval_s=self.sizes.heartbeat_interval_s)
         return SimNode(
             number,
-            self.agenda,
-            self.network,
-            self.placement,
+            self._around,
             self.rng(f"node-{number}"),
-            self.trace,
-            beats,
+            heartbeats,
             self.sizes.size,
             self._edge_rng.random() < self.sizes.newer,
-            self.placement_delay_s,
             self.checkers.agent_sent,
         )
 
@@ -145,13 +145,9 @@ class World:
         self.schedulers[number] = scheduler = SimScheduler(
             number,
             self._lives[number],
-            self.agenda,
-            self.network,
-            self.placement,
+            self._around,
             self.rng(f"scheduler-{number}.{self._lives[number]}"),
-            self.trace,
             self.settings,
-            self.placement_delay_s,
             self,
             self._stopwatch,
             self._edge_rng.random() < self.sizes.newer,
@@ -165,7 +161,7 @@ class World:
         return scheduler
 
     def kill_scheduler(self, number: int) -> None:
-        """It dies, with every request that it has."""
+        """End a scheduler, with all its requests."""
         scheduler = self.schedulers.pop(number)
         self._dead_step_s.extend(scheduler.step_s)
         self.dead_endings.update(scheduler.core.claims.endings)
@@ -176,7 +172,7 @@ class World:
                 self.counters["requests_lost_with_scheduler"] += 1
 
     def crash(self, scheduler: SimScheduler) -> None:
-        """It dies in the middle of a step."""
+        """End a scheduler in the middle of a step."""
         self.kill_scheduler(scheduler.number)
 
     def placement_delay_s(self) -> float:
@@ -246,13 +242,13 @@ class World:
         self.agenda.after(self.users.next_pause_s(), self._arrive)
 
     def ask(self) -> Asked:
-        """One request, to one of the living schedulers."""
+        """Send one request to one of the schedulers that are alive."""
         scheduler = self.schedulers[self._edge_rng.choice(sorted(self.schedulers))]
         asked = self.users.ask(scheduler.name, self.now)
         self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
         self.counters["requests"] += 1
         delay_s = RPC_S * self._edge_rng.random()
-        self.agenda.after(delay_s, scheduler.ask, asked.request, asked.deadline_s)
+        self.agenda.work(delay_s, scheduler.ask, asked.request, asked.deadline_s)
         return asked
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
@@ -270,7 +266,7 @@ class World:
         self.counters["answered"] += 1
         where = " ".join(choice.node for choice in placed(effect))
         self.trace.note(scheduler.name, f"answers {asked.request.request_id}: {where}")
-        self.agenda.after(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
+        self.agenda.work(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
 
     # -- builds
 
@@ -282,7 +278,7 @@ class World:
 
     def _cast_build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
         delay_s = self._edge_rng.expovariate(1 / self.sizes.build_queue_s)
-        self.agenda.after(delay_s, self._build, server, alternates)
+        self.agenda.work(delay_s, self._build, server, alternates)
 
     def _build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
         node, habits, rng = self.nodes[server.node], self.users.habits, self._edge_rng
@@ -341,7 +337,7 @@ class World:
 
     def lost_with_scheduler(self, server: Server) -> bool:
         """Its scheduler died before it could answer, or before it had taken back what it wrote: that is
-        nobody's, until a service finds the buried server (``service/given_up.py``)."""
+        nobody's, until a service finds the buried server (``sync/orphan_sweeper.py``)."""
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
         unanswered = asked.outcome is None and asked.scheduler not in alive
@@ -349,7 +345,7 @@ class World:
         return unanswered or failed
 
     def set_placement(self, up: bool) -> None:
-        """Placement goes down, or comes back."""
+        """Take Placement down, or bring it back."""
         self.trace.note("placement", "is up" if up else "is down")
         self.placement.up = up
         self._placement_down_s = self.now
@@ -380,5 +376,5 @@ class World:
         return found
 
     def run(self, for_s: float) -> None:
-        """Let virtual time pass."""
+        """Advance virtual time."""
         self.agenda.run_until(self.now + for_s)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.protocol.messages import agent_address
 
 __all__ = ["Bus", "ConnectionChanged", "Endpoint", "Receive", "agent_address"]
 

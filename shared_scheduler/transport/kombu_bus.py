@@ -21,6 +21,7 @@ Nothing is acknowledged or persistent: state that can be sent again needs no dur
 from __future__ import annotations
 
 import os
+import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,10 +29,10 @@ from functools import partial
 
 from kombu import Exchange, Queue
 
-from shared_scheduler.transport import settings
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import ConnectionChanged, Receive, agent_address
 from shared_scheduler.transport.link import Link
-from shared_scheduler.transport.seat import Seat
+from shared_scheduler.transport.subscription import Subscription
 from shared_scheduler.transport.urls import BrokerUrl
 
 #: What Nova calls a cell may hold what an exchange name should not.
@@ -82,7 +83,7 @@ class KombuEndpoint:
     ) -> None:
         self._link_of = link_of
         self._link: Link | None = None
-        self._seat: Seat | None = None
+        self._seat: Subscription | None = None
         self._queue = queue
         self._hears = hears
         self._tells = tells
@@ -101,7 +102,7 @@ class KombuEndpoint:
         self._link = self._link_of()
         count = partial(self._count_and_receive, receive)
         tells = (self._tells, self._schedulers)
-        self._seat = Seat(self.address, self._queue, self._hears, tells, count, changed)
+        self._seat = Subscription(self.address, self._queue, self._hears, tells, count, changed)
         self._link.add(self._seat)
 
     def _count_and_receive(self, receive: Receive, bodies: list[bytes]) -> None:
@@ -143,7 +144,8 @@ class KombuBus:
 
     ``shared``: all endpoints of this bus share one link (two connections, two threads), for fleets
     of simulated agents; otherwise each endpoint has its own.  ``queue_messages_max`` is what the
-    broker keeps for a scheduler that does not read.
+    broker keeps for a scheduler that does not read.  ``rng`` draws which broker of a cluster is tried
+    first, and waits between attempts.
     """
 
     def __init__(
@@ -151,18 +153,20 @@ class KombuBus:
         url: BrokerUrl,
         cell: str,
         shared: bool = False,
-        queue_messages_max: int = settings.SCHEDULER_QUEUE_MAX_MESSAGES,
+        queue_messages_max: int = transport_settings.SCHEDULER_QUEUE_MAX_MESSAGES,
+        rng: random.Random | None = None,
     ) -> None:
         self._url = url
+        self._rng = rng or random.Random()
         self._state = exchange_of("state", cell)
         self._agents = exchange_of("agents", cell)
-        self._shared = Link(url, f"cell {cell}") if shared else None
+        self._shared = Link(url, f"cell {cell}", self._rng) if shared else None
         self._queue_messages_max = queue_messages_max
 
     def scheduler_endpoint(self, name: str) -> KombuEndpoint:
         """An endpoint whose address is new each time."""
         address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-        queue = queue_of(address, self._queue_messages_max, settings.SCHEDULER_QUEUE_MAX_BYTES)
+        queue = queue_of(address, self._queue_messages_max, transport_settings.SCHEDULER_QUEUE_MAX_BYTES)
         return KombuEndpoint(
             self._link_for(address), queue, (self._state, self._agents), self._agents, self._state
         )
@@ -170,11 +174,11 @@ class KombuBus:
     def agent_endpoint(self, host: str) -> KombuEndpoint:
         """The endpoint of the agent beside the nova-compute service ``host``."""
         address = agent_address(host)
-        queue = queue_of(address, settings.AGENT_QUEUE_MAX_MESSAGES, settings.AGENT_QUEUE_MAX_BYTES)
+        queue = queue_of(address, transport_settings.AGENT_QUEUE_MAX_MESSAGES, transport_settings.AGENT_QUEUE_MAX_BYTES)
         return KombuEndpoint(self._link_for(address), queue, (self._agents,), self._state, self._state)
 
     def _link_for(self, address: str) -> Callable[[], Link]:
         if self._shared is not None:
             shared = self._shared
             return lambda: shared
-        return partial(Link, self._url, address)
+        return partial(Link, self._url, address, self._rng)

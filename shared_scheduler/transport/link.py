@@ -7,35 +7,35 @@ is green under eventlet.  Nothing is started before the first seat is added: aft
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 
-from shared_scheduler.transport import settings
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.outbox import Outbox
 from shared_scheduler.transport.receiver import Receiver
 from shared_scheduler.transport.reconnect import Reconnector
-from shared_scheduler.transport.seat import Seat
 from shared_scheduler.transport.sender import Sender
+from shared_scheduler.transport.subscription import Subscription
 from shared_scheduler.transport.urls import BrokerUrl
 
 
 class Link:
     """Two threads and two connections to one broker; closes itself with its last seat."""
 
-    def __init__(self, url: BrokerUrl, name: str) -> None:
+    def __init__(self, url: BrokerUrl, name: str, rng: random.Random) -> None:
         self.outbox = Outbox()
         self._name = name
         self._stopping = threading.Event()
-        self._receiver = Receiver(
-            Reconnector(url, name, "receives", self._stopping), self._stopping
+        receives, sends = (
+            Reconnector(url, name, what, self._stopping, rng) for what in ("receives", "sends")
         )
-        self._sender = Sender(
-            self.outbox, Reconnector(url, name, "sends", self._stopping), self._stopping
-        )
+        self._receiver = Receiver(receives, self._stopping, rng)
+        self._sender = Sender(self.outbox, sends, self._stopping)
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
-    def add(self, seat: Seat) -> None:
+    def add(self, seat: Subscription) -> None:
         """Begin to deliver to this seat; starts the threads if it is the first."""
         with self._lock:
             if self._stopping.is_set():
@@ -52,7 +52,7 @@ class Link:
             self._threads.append(thread)
             thread.start()
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, seat: Subscription) -> None:
         """Stop delivering to this seat.  The last one closes the link, flushing what waits."""
         with self._lock:
             if self._receiver.remove(seat) == 0 and not self._stopping.is_set():
@@ -61,8 +61,8 @@ class Link:
     def _close(self) -> None:
         self._stopping.set()
         self.outbox.wake()
-        self._sender.done.wait(settings.CLOSE_FLUSH_S)
-        end_s = time.monotonic() + settings.CLOSE_FLUSH_S
+        self._sender.done.wait(transport_settings.CLOSE_FLUSH_S)
+        end_s = time.monotonic() + transport_settings.CLOSE_FLUSH_S
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, end_s - time.monotonic()))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shared_scheduler.transport import settings
+from shared_scheduler.transport import transport_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Outbox:
 
     def __init__(
         self,
-        messages_max: int = settings.OUTBOX_MAX_MESSAGES,
-        age_max_s: float = settings.OUTBOX_MAX_AGE_S,
+        messages_max: int = transport_settings.OUTBOX_MAX_MESSAGES,
+        age_max_s: float = transport_settings.OUTBOX_MAX_AGE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parcels: queue.Queue[Parcel | None] = queue.Queue(messages_max)

@@ -13,9 +13,9 @@ from typing import Any
 from amqp.exceptions import ResourceLocked
 from kombu import Connection, Consumer, Exchange
 
-from shared_scheduler.transport import settings
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.reconnect import Reconnector
-from shared_scheduler.transport.seat import Seat
+from shared_scheduler.transport.subscription import Subscription
 
 LOG = logging.getLogger(__name__)
 
@@ -27,23 +27,24 @@ class Receiver:
     administrator deleted comes back.  Other threads only call ``add`` and ``remove``.
     """
 
-    def __init__(self, reconnector: Reconnector, stopping: threading.Event) -> None:
+    def __init__(self, reconnector: Reconnector, stopping: threading.Event, rng: random.Random) -> None:
         self._reconnector = reconnector
         self._stopping = stopping
+        self._rng = rng
         self._lock = threading.Lock()
-        self._seats: list[Seat] = []
-        self._waiting: list[Seat] = []  # for their queue
-        self._leaving: list[Seat] = []
-        self._ready: list[Seat] = []  # with something in the inbox
+        self._seats: list[Subscription] = []
+        self._waiting: list[Subscription] = []  # for their queue
+        self._leaving: list[Subscription] = []
+        self._ready: list[Subscription] = []  # with something in the inbox
         self._declared: set[str] = set()  # on this connection
 
-    def add(self, seat: Seat) -> None:
+    def add(self, seat: Subscription) -> None:
         """Begin to deliver to this seat."""
         with self._lock:
             self._seats.append(seat)
             self._waiting.append(seat)
 
-    def remove(self, seat: Seat) -> int:
+    def remove(self, seat: Subscription) -> int:
         """Stop delivering to this seat; returns how many are left."""
         with self._lock:
             if seat in self._seats:
@@ -60,7 +61,7 @@ class Receiver:
     def _serve(self, connection: Connection) -> None:
         self._declared.clear()
         channel = connection.channel()
-        rebind_at_s = time.monotonic() + settings.REBIND_S
+        rebind_at_s = time.monotonic() + transport_settings.REBIND_S
         while not self._stopping.is_set():
             self._let_go()
             self._seat_some(connection, channel)
@@ -68,17 +69,17 @@ class Receiver:
             self._hand_over()
             self._reconnector.keep_alive(connection)
             if time.monotonic() >= rebind_at_s:
-                rebind_at_s = time.monotonic() + settings.REBIND_S
+                rebind_at_s = time.monotonic() + transport_settings.REBIND_S
                 self._bind_all_again(connection)
 
     # --- reading -----------------------------------------------------------------------------
 
     def _read_batch(self, connection: Connection) -> None:
         """Wait for a message, then take what else is there, within bounds of number and time."""
-        if not _read_one(connection, settings.IDLE_S if not self._ready else 0.0):
+        if not _read_one(connection, transport_settings.IDLE_S if not self._ready else 0.0):
             return
-        end_s = time.monotonic() + settings.BATCH_MAX_S
-        for _ in range(settings.BATCH_MAX_MESSAGES - 1):
+        end_s = time.monotonic() + transport_settings.BATCH_MAX_S
+        for _ in range(transport_settings.BATCH_MAX_MESSAGES - 1):
             if time.monotonic() >= end_s or not _read_one(connection, 0.0):
                 return
 
@@ -91,7 +92,7 @@ class Receiver:
             except Exception:  # the receiver's bug must not cost the connection
                 LOG.exception("%s failed on %d messages", seat.address, len(bodies))
 
-    def _reader(self, seat: Seat) -> Callable[[Any], None]:
+    def _reader(self, seat: Subscription) -> Callable[[Any], None]:
         """Collects what arrives, except what this seat has said itself."""
 
         def read(message: Any) -> None:
@@ -111,14 +112,14 @@ class Receiver:
         now_s = time.monotonic()
         with self._lock:
             due = [seat for seat in self._waiting if seat.retry_at_s <= now_s]
-            due = due[: settings.SEATS_PER_TURN]
+            due = due[: transport_settings.SEATS_PER_TURN]
         for seat in due:
             if self._seat(connection, channel, seat):
                 with self._lock:
                     if seat in self._waiting:
                         self._waiting.remove(seat)
 
-    def _seat(self, connection: Connection, channel: Any, seat: Seat) -> bool:
+    def _seat(self, connection: Connection, channel: Any, seat: Subscription) -> bool:
         """Declare, bind, consume.  On a channel of its own: a refusal closes the channel."""
         try:
             with connection.channel() as declaring:
@@ -143,8 +144,8 @@ class Receiver:
             exchange(channel).declare()
             self._declared.add(exchange.name)
 
-    def _note_refusal(self, seat: Seat) -> None:
-        seat.retry_at_s = time.monotonic() + settings.REFUSED_RETRY_S * random.uniform(0.5, 1.0)
+    def _note_refusal(self, seat: Subscription) -> None:
+        seat.retry_at_s = time.monotonic() + transport_settings.REFUSED_BACKOFF.wait_s(self._rng)
         if not seat.refused:
             seat.refused = True
             LOG.error(
@@ -183,7 +184,7 @@ class Receiver:
             if seat.connected:
                 self._tell(seat, False)
 
-    def _tell(self, seat: Seat, connected: bool) -> None:
+    def _tell(self, seat: Subscription, connected: bool) -> None:
         seat.connected = connected
         try:
             seat.changed(connected)
@@ -200,7 +201,7 @@ def _read_one(connection: Connection, timeout_s: float) -> bool:
     return True
 
 
-def _bind(channel: Any, seat: Seat) -> None:
+def _bind(channel: Any, seat: Subscription) -> None:
     queue = seat.queue(channel)
     for exchange in seat.hears:
         queue.bind_to(exchange)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be connected, for ever: back-off with jitter, the next host each time, one log line an event."""
+"""Stays connected: back-off with jitter, the next broker after each failure, one log line for each outage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from amqp.exceptions import AMQPError
 from kombu import Connection
 from kombu.exceptions import KombuError
 
-from shared_scheduler.transport import settings
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.urls import BrokerUrl
 
 LOG = logging.getLogger(__name__)
@@ -27,11 +27,15 @@ LOST = (OSError, AMQPError, KombuError)
 class Reconnector:
     """Runs ``serve`` on one connection after the other until it is told to stop.
 
-    ``name`` and ``what`` ("receives", "sends") are for logs and for the broker's list of connections.
+    ``name`` and ``what`` ("receives", "sends") are for logs and for the broker's list of connections;
+    ``rng`` draws the order of the brokers and the waits.
     """
 
-    def __init__(self, url: BrokerUrl, name: str, what: str, stopping: threading.Event) -> None:
+    def __init__(
+        self, url: BrokerUrl, name: str, what: str, stopping: threading.Event, rng: random.Random
+    ) -> None:
         self._url = url
+        self._rng = rng
         self._name = name
         self._what = what
         self._stopping = stopping
@@ -41,18 +45,18 @@ class Reconnector:
     def run(self, serve: Callable[[Connection], None], lost: Callable[[], None]) -> None:
         """``serve`` returns when stopping, or raises; ``lost`` is called after each connection."""
         attempts = 0
-        for host in range(10**12):
+        for arguments in self._url.connections(self._rng):
             if self._stopping.is_set():
                 return
-            attempts = 0 if self._serve_once(host, serve) else attempts + 1
+            attempts = 0 if self._serve_once(arguments, serve) else attempts + 1
             lost()
-            self._stopping.wait(backoff_s(attempts))
+            self._stopping.wait(transport_settings.RECONNECT_BACKOFF.wait_s(self._rng, attempts))
 
-    def _serve_once(self, host: int, serve: Callable[[Connection], None]) -> bool:
+    def _serve_once(self, arguments: Mapping[str, Any], serve: Callable[[Connection], None]) -> bool:
         """One connection; was it a good one, that held for a while?"""
         served_since_s = None
         try:
-            with self._connected(host) as connection:
+            with self._connected(arguments) as connection:
                 served_since_s = time.monotonic()
                 self._note_return()
                 serve(connection)
@@ -62,24 +66,24 @@ class Reconnector:
             LOG.exception("%s %s no more; connecting again", self._name, self._what)
         return (
             served_since_s is not None
-            and time.monotonic() - served_since_s > settings.RECONNECT_MAX_S
+            and time.monotonic() - served_since_s > transport_settings.RECONNECT_BACKOFF.max_s
         )
 
     @contextmanager
-    def _connected(self, host: int) -> Iterator[Connection]:
-        connection = self._connect(host)
+    def _connected(self, arguments: Mapping[str, Any]) -> Iterator[Connection]:
+        connection = self._connect(arguments)
         try:
-            _bound_answers(connection, settings.ANSWER_TIMEOUT_S)
+            _bound_answers(connection, transport_settings.ANSWER_TIMEOUT_S)
             yield connection
         finally:
-            _bound_answers(connection, settings.FAREWELL_TIMEOUT_S)
+            _bound_answers(connection, transport_settings.FAREWELL_TIMEOUT_S)
             connection.release()
 
-    def _connect(self, host: int) -> Connection:
+    def _connect(self, arguments: Mapping[str, Any]) -> Connection:
         connection = Connection(
-            **self._url.connect_arguments(host),
-            connect_timeout=settings.CONNECT_TIMEOUT_S,
-            heartbeat=settings.HEARTBEAT_S,
+            **arguments,
+            connect_timeout=transport_settings.CONNECT_TIMEOUT_S,
+            heartbeat=transport_settings.AMQP_HEARTBEAT_S,
             transport_options=_transport_options(f"{self._name} {self._what}"),
         )
         try:
@@ -138,9 +142,3 @@ def _transport_options(connection_name: str) -> dict[str, Any]:
         "polling_interval": 0.01,  # of kombu's memory transport, in seconds
         "client_properties": {"connection_name": connection_name},
     }
-
-
-def backoff_s(attempts: int) -> float:
-    """How long to wait before the next attempt, jittered."""
-    most_s: float = settings.RECONNECT_BASE_S * float(2 ** min(attempts, 10))
-    return min(settings.RECONNECT_MAX_S, most_s) * random.uniform(0.5, 1.0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 from kombu import Connection, Exchange, Producer
 
-from shared_scheduler.transport import settings
-from shared_scheduler.transport.confirms import Confirms
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.outbox import Outbox, Parcel
 from shared_scheduler.transport.reconnect import Reconnector
 
@@ -46,7 +46,8 @@ class Sender:
         declared: set[str] = set()
         while not self._is_finished():
             if not self._unsent:
-                self._unsent = self._outbox.take_some(settings.PUBLISH_MAX_MESSAGES, settings.IDLE_S)
+                most = transport_settings.PUBLISH_MAX_MESSAGES
+                self._unsent = self._outbox.take_some(most, transport_settings.IDLE_S)
             for parcel in self._unsent:
                 if not self._outbox.is_too_old(parcel):
                     self._declare_once(connection, parcel.exchange, declared)
@@ -58,7 +59,7 @@ class Sender:
 
     def _is_finished(self) -> bool:
         if not self._stopping.is_set():
-            self._flush_until_s = time.monotonic() + settings.CLOSE_FLUSH_S
+            self._flush_until_s = time.monotonic() + transport_settings.CLOSE_FLUSH_S
             return False
         nothing_left = not self._unsent and not len(self._outbox)
         return nothing_left or time.monotonic() >= self._flush_until_s
@@ -69,6 +70,52 @@ class Sender:
             with connection.channel() as declaring:
                 self._exchanges[name](declaring).declare()
             declared.add(name)
+
+
+class Confirms:
+    """Which of the messages published on a channel the broker has confirmed.
+
+    Many are under way at once: waiting for each before the next would send one message a round trip.  A
+    transport that confirms nothing (kombu's memory) has nothing to wait for.
+    """
+
+    def __init__(self, connection: Connection, channel: Any) -> None:
+        self._connection = connection
+        self._confirming = connection.transport.driver_type == "amqp"
+        self._published = 0
+        self._unconfirmed: set[int] = set()
+        if self._confirming:
+            channel.confirm_select()
+            # one that was not taken is lost like any other: its receiver sees a gap
+            channel.events["basic_ack"].add(self._ended)
+            channel.events["basic_nack"].add(self._ended)
+
+    def __len__(self) -> int:
+        return len(self._unconfirmed)
+
+    def published(self) -> None:
+        """One more message is on its way."""
+        if self._confirming:
+            self._published += 1
+            self._unconfirmed.add(self._published)
+
+    def _ended(self, tag: int, multiple: bool) -> None:
+        if multiple:
+            self._unconfirmed = {each for each in self._unconfirmed if each > tag}
+        else:
+            self._unconfirmed.discard(tag)
+
+    def wait(self) -> None:
+        """Until all are confirmed.
+
+        :raises TimeoutError: when the broker takes longer than ``CONFIRM_TIMEOUT_S``
+        """
+        end_s = time.monotonic() + transport_settings.CONFIRM_TIMEOUT_S
+        while self._unconfirmed:
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"{len(self)} messages not confirmed")
+            self._connection.drain_events(timeout=left_s)
 
 
 def _publish(producer: Producer, parcel: Parcel) -> None:
@@ -82,5 +129,5 @@ def _publish(producer: Producer, parcel: Parcel) -> None:
         delivery_mode=1,
         app_id=parcel.sender,
         retry=False,
-        timeout=settings.CONFIRM_TIMEOUT_S,
+        timeout=transport_settings.CONFIRM_TIMEOUT_S,
     )

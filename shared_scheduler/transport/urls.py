@@ -1,48 +1,90 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the transport URL that operators know (oslo.messaging's) to what kombu connects to.
+"""From ``transport_url`` and ``[oslo_messaging_rabbit]`` to what kombu connects to.
 
-``rabbit://user:password@host:5672,user:password@host2:5672/vhost?ssl=1``: several hosts, percent
-escapes, IPv6 in brackets, no virtual host meaning ``/``.  ``memory://`` is kombu's own in-process
-broker, for tests of the adapter.  Plain strings in, no oslo.
+``rabbit://user:password@host:5672,user:password@host2:5672/vhost?ssl=1``: oslo.messaging's ``TransportURL``
+parses it, and an option in its query overrides the same option of the configuration, as with Nova's own
+connections.  Brokers are tried in a random order, so that the agents of a cell spread over a cluster.
+``memory://`` is kombu's own in-process broker, for tests of the adapter.
+
+Reference: ``oslo_messaging/transport.py`` and ``_drivers/impl_rabbit.py`` of oslo.messaging.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import cycle
+from random import Random
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
-DEFAULT_PORT = 5672
-DEFAULT_TLS_PORT = 5671
+import oslo_messaging
+from oslo_config import cfg
+from oslo_messaging import opts as messaging_opts
+from oslo_utils import strutils
+
+RABBIT_GROUP = "oslo_messaging_rabbit"
+#: The schemes of a transport URL that mean RabbitMQ, and kombu's own broker inside a process.
 RABBIT_SCHEMES = ("rabbit", "kombu", "amqp", "amqps", "pyamqp")
 MEMORY_SCHEMES = ("memory", "kombu+memory")
+#: Where a URL names no host, as Nova's default ``rabbit://``.
+DEFAULT_HOST = "localhost"
+DEFAULT_PORT = 5672
+#: of ``amqps://`` only: with ``ssl = true``, oslo.messaging stays with ``DEFAULT_PORT``
+DEFAULT_AMQPS_PORT = 5671
+PORT_MAX = 65535
+#: Nova and RabbitMQ agree on it where the URL names none.
+DEFAULT_CREDENTIAL = "guest"
+EXAMPLE = "rabbit://user:password@host:5672/vhost"
 
 
 class TransportUrlError(ValueError):
-    """The URL cannot be used; says what is wrong and what to do, without the password."""
+    """The URL or its options cannot be used.  Says what is wrong and what to do, without any secret."""
 
 
 @dataclass(frozen=True, slots=True)
-class TlsOptions:
-    """TLS to the broker; empty texts where a file is not given.  The broker's certificate is
-    checked where ``ca_file`` is given, as oslo.messaging does."""
+class RabbitOptions:
+    """What ``[oslo_messaging_rabbit]`` says of connections, under the names of oslo.messaging."""
 
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
+    ssl: bool = False
+    ssl_version: str = ""
+    ssl_ca_file: str = ""
+    ssl_cert_file: str = ""
+    ssl_key_file: str = ""
+    #: which broker follows one that failed: "round-robin" or "shuffle"
+    kombu_failover_strategy: str = "round-robin"
 
-    def for_amqp(self) -> dict[str, Any]:
-        """The ``ssl`` argument of an AMQP connection."""
-        options: dict[str, Any] = {"cert_reqs": ssl.CERT_NONE}
-        if self.ca_file:
-            options = {"ca_certs": self.ca_file, "cert_reqs": ssl.CERT_REQUIRED}
-        if self.cert_file:
-            options["certfile"] = self.cert_file
-        if self.key_file:
-            options["keyfile"] = self.key_file
-        return options
+    def overridden(self, query: Mapping[str, str]) -> RabbitOptions:
+        """With what the query of a URL says.
+
+        :raises TransportUrlError: when a value cannot be used
+        """
+        found: dict[str, Any] = {one.name: query[one.name] for one in fields(self) if one.name in query}
+        if "ssl" in found:
+            found["ssl"] = strutils.bool_from_string(found["ssl"], default=self.ssl)
+        if found.get("kombu_failover_strategy", "shuffle") not in ("round-robin", "shuffle"):
+            raise TransportUrlError("transport_url: kombu_failover_strategy is round-robin or shuffle")
+        return replace(self, **found)
+
+    def for_amqp(self, host: str) -> dict[str, Any]:
+        """The ``ssl`` argument of an AMQP connection to ``host``, whose certificate must be for that name.
+
+        Without ``ssl_ca_file`` nothing is verified, as in oslo.messaging.
+        """
+        given: dict[str, Any] = {"cert_reqs": ssl.CERT_NONE}
+        if self.ssl_ca_file:
+            given = {
+                "ca_certs": self.ssl_ca_file,
+                "cert_reqs": ssl.CERT_REQUIRED,
+                "server_hostname": host,
+            }
+        if self.ssl_version:
+            given["ssl_version"] = protocol_of(self.ssl_version)
+        if self.ssl_cert_file:
+            given["certfile"] = self.ssl_cert_file
+        if self.ssl_key_file:
+            given["keyfile"] = self.ssl_key_file
+        return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +93,8 @@ class BrokerHost:
 
     name: str
     port: int
-    user: str = "guest"
-    password: str = field(default="guest", repr=False)
+    user: str = DEFAULT_CREDENTIAL
+    password: str = field(default=DEFAULT_CREDENTIAL, repr=False)
 
     def __str__(self) -> str:
         return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
@@ -65,7 +107,7 @@ class BrokerUrl:
     transport: str
     hosts: tuple[BrokerHost, ...]
     virtual_host: str
-    tls: TlsOptions | None = None
+    options: RabbitOptions = RabbitOptions()
 
     def __str__(self) -> str:
         """For logs: without users and passwords."""
@@ -73,11 +115,21 @@ class BrokerUrl:
             return "memory://"
         return f"rabbit://{','.join(map(str, self.hosts))}/{self.virtual_host.removeprefix('/')}"
 
-    def connect_arguments(self, attempt: int) -> dict[str, Any]:
-        """Arguments of ``kombu.Connection`` for this attempt: each tries the next host."""
+    def connections(self, rng: Random) -> Iterator[dict[str, Any]]:
+        """Arguments of ``kombu.Connection`` for one attempt after the other, without end.
+
+        The first broker is a random one.  The next ones follow ``kombu_failover_strategy``: in turn, or at
+        random.
+        """
         if self.transport == "memory":
-            return {"transport": "memory", "virtual_host": self.virtual_host}
-        host = self.hosts[attempt % len(self.hosts)]
+            yield from cycle([{"transport": "memory", "virtual_host": self.virtual_host}])
+        hosts = rng.sample(self.hosts, len(self.hosts))
+        while True:
+            yield from map(self._connection, hosts)
+            if self.options.kombu_failover_strategy == "shuffle":
+                rng.shuffle(hosts)
+
+    def _connection(self, host: BrokerHost) -> dict[str, Any]:
         return {
             "transport": self.transport,
             "hostname": host.name,
@@ -85,85 +137,89 @@ class BrokerUrl:
             "userid": host.user,
             "password": host.password,
             "virtual_host": self.virtual_host,
-            "ssl": self.tls.for_amqp() if self.tls is not None else False,
+            "ssl": self.options.for_amqp(host.name) if self.options.ssl else False,
         }
 
 
-def parse_transport_url(url: str, tls: TlsOptions | None = None) -> BrokerUrl:
-    """Understand a transport URL.  ``tls``: what ``[oslo_messaging_rabbit] ssl`` says, None if off;
-    ``?ssl=1`` and ``amqps://`` turn it on by themselves.  Raises TransportUrlError."""
+def register_messaging_options(conf: Any) -> None:
+    """Make ``transport_url`` and ``[oslo_messaging_rabbit]`` known; harmless if they are already."""
+    for group, options in messaging_opts.list_opts():
+        if group in (None, RABBIT_GROUP):
+            conf.register_opts(options, group=group)
+
+
+def rabbit_options(conf: Any) -> RabbitOptions:
+    """``[oslo_messaging_rabbit]`` of a configuration that was read.
+
+    :raises TransportUrlError: when ``ssl_version`` is unknown
+    """
+    register_messaging_options(conf)
+    found = RabbitOptions(**{name: conf[RABBIT_GROUP][name] for name in asdict(RabbitOptions())})
+    if found.ssl_version:
+        protocol_of(found.ssl_version)
+    return found
+
+
+def names_rabbit(url: str) -> bool:
+    """Whether the URL is one of RabbitMQ, however the rest of it looks."""
+    return url.partition("://")[0].lower() in RABBIT_SCHEMES
+
+
+def parse_transport_url(url: str, options: RabbitOptions | None = None) -> BrokerUrl:
+    """Parse a transport URL.  ``options`` are those of the configuration (``rabbit_options``).
+
+    :raises TransportUrlError: when it cannot be used
+    """
     if "://" not in url:
-        raise TransportUrlError(
-            "transport_url has no scheme; write rabbit://user:password@host:5672/vhost"
-        )
-    parts = _parts(url)
-    if parts.scheme in MEMORY_SCHEMES:
+        raise TransportUrlError(f"transport_url has no scheme; write {EXAMPLE}")
+    parsed = _parsed(url)
+    if parsed.transport in MEMORY_SCHEMES:
         return BrokerUrl("memory", (), "/")
-    if parts.scheme not in RABBIT_SCHEMES:
+    if not names_rabbit(url):
         raise TransportUrlError(
-            f"transport_url has scheme {parts.scheme!r}; the state channel needs RabbitMQ: "
-            "write rabbit://user:password@host:5672/vhost"
+            f"transport_url has scheme {parsed.transport!r}; the state channel needs RabbitMQ: write {EXAMPLE}"
         )
-    tls = _tls(parts.scheme, parse_qs(parts.query), tls)
-    default_port = DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT
-    hosts = _hosts(parts, default_port)
-    if not hosts:
-        raise TransportUrlError(
-            "transport_url names no host; write rabbit://user:password@host:5672/"
-        )
-    return BrokerUrl("pyamqp", hosts, unquote(parts.path.removeprefix("/")) or "/", tls)
+    secure = parsed.transport == "amqps"
+    chosen = options or RabbitOptions()
+    chosen = (replace(chosen, ssl=True) if secure else chosen).overridden(parsed.query)
+    port = DEFAULT_AMQPS_PORT if secure else DEFAULT_PORT
+    hosts = tuple(_host(host, port) for host in parsed.hosts) or (BrokerHost(DEFAULT_HOST, port),)
+    return BrokerUrl("pyamqp", hosts, parsed.virtual_host or "/", chosen)
 
 
-def _parts(url: str) -> SplitResult:
+def _parsed(url: str) -> oslo_messaging.TransportURL:
+    """By oslo.messaging, whose errors may hold half of a password."""
     try:
-        return urlsplit(url)
-    except ValueError as error:  # brackets that do not match
-        raise TransportUrlError(
-            f"transport_url is no URL ({error}); write rabbit://user:password@host:5672/vhost"
-        ) from error
+        return oslo_messaging.TransportURL.parse(cfg.ConfigOpts(), url)
+    except (ValueError, oslo_messaging.InvalidTransportURL):
+        raise _bad_host() from None
 
 
-def _hosts(parts: SplitResult, default_port: int) -> tuple[BrokerHost, ...]:
-    try:
-        return tuple(_host(text, default_port) for text in parts.netloc.split(",") if text)
-    except TransportUrlError:
-        if "@" in parts.netloc or "@" not in parts.path + parts.query + parts.fragment:
-            raise
-        raise TransportUrlError(  # what was taken for a host is half of the password
-            "transport_url has / ? or # in its user or password; percent-escape them: %2F %3F %23"
-        ) from None
+def _bad_host() -> TransportUrlError:
+    """Nothing of the URL is quoted: what was taken for a host may be half of a password."""
+    return TransportUrlError(
+        f"transport_url has a host or port that cannot be understood; write {EXAMPLE}, and percent-escape "
+        "/ ? # and @ in user and password (%2F %3F %23 %40)"
+    )
 
 
-def _tls(scheme: str, query: Mapping[str, list[str]], tls: TlsOptions | None) -> TlsOptions | None:
-    asked = query.get("ssl", [""])[-1].lower()
-    if asked in ("0", "false", "no", "off"):
-        return None
-    if tls is None and (scheme == "amqps" or asked in ("1", "true", "yes", "on")):
-        return TlsOptions(
-            ca_file=query.get("ssl_ca_file", [""])[-1],
-            cert_file=query.get("ssl_cert_file", [""])[-1],
-            key_file=query.get("ssl_key_file", [""])[-1],
-        )
-    return tls
+def _host(host: oslo_messaging.TransportHost, default_port: int) -> BrokerHost:
+    port = default_port if host.port is None else host.port
+    if not host.hostname or not 0 < port <= PORT_MAX:
+        raise _bad_host()
+    user, password = host.username or DEFAULT_CREDENTIAL, host.password or DEFAULT_CREDENTIAL
+    return BrokerHost(host.hostname, port, user, password)
 
 
-def _host(text: str, default_port: int) -> BrokerHost:
-    credentials, _, address = text.rpartition("@")
-    user, _, password = credentials.partition(":")
-    name, port = _name_and_port(address, default_port)
-    if not credentials:
-        return BrokerHost(name, port)
-    return BrokerHost(name, port, unquote(user), unquote(password))
+def protocol_of(ssl_version: str) -> int:
+    """The constant of Python's ``ssl`` for a value of ``ssl_version``.
 
-
-def _name_and_port(address: str, default_port: int) -> tuple[str, int]:
-    if address.startswith("["):  # IPv6
-        name, _, rest = address[1:].partition("]")
-        digits = rest.removeprefix(":")
-    else:
-        name, _, digits = address.partition(":")
-    if not name or (
-        digits and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536)
-    ):
-        raise TransportUrlError(f"transport_url has host {address!r}; write host:port")
-    return name, int(digits) if digits else default_port
+    :raises TransportUrlError: when this Python has no such protocol
+    """
+    wanted = f"PROTOCOL_{ssl_version}".lower()
+    for name in dir(ssl):
+        if name.startswith("PROTOCOL_") and name.lower() == wanted:
+            return int(getattr(ssl, name))
+    raise TransportUrlError(
+        f"[oslo_messaging_rabbit] ssl_version = {ssl_version} is unknown to this Python; leave it empty"
+    )

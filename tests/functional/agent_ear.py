@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import (
     Allocations,
-    Beat,
     Claim,
     Consumer,
+    Heartbeat,
     Hello,
     Increment,
     Leaf,
@@ -28,6 +27,7 @@ from shared_scheduler.protocol.messages import (
     Usage,
     Verdict,
     Want,
+    agent_address,
 )
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.kombu_bus import KombuBus
@@ -160,17 +160,17 @@ class Ear:
         self._endpoint.cast(agent_address(host), encode(release))
 
     def wait_verified(self, host: str, timeout_s: float = 60.0) -> None:
-        """Until a beat of the sequence that we hold has the digest of what we hold."""
+        """Until a heartbeat of the sequence that we hold has the digest of what we hold."""
 
         def verified() -> bool:
             node = self.node(host)
             row = self.rows[node]
             return any(
-                (beat.node, beat.sequence, beat.digest) == (node, row.sequence, row.digest())
-                for beat in self.said(Beat)
+                (heartbeat.node, heartbeat.sequence, heartbeat.digest) == (node, row.sequence, row.digest())
+                for heartbeat in self.said(Heartbeat)
             )
 
-        self.wait(verified, f"a beat of {host} that verifies our copy", timeout_s)
+        self.wait(verified, f"a heartbeat of {host} that verifies our copy", timeout_s)
 
 
 def _merge(target: dict[str, Any], changed: Any) -> None:

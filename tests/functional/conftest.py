@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.realcloud.cloud import Cloud
-from tools.realcloud.errors import CloudError
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.errors import LabError
+from tools.laboratory.processes.guard import Guard
 
 TAIL_LINES = 6
 TAIL_WIDTH = 200
@@ -35,14 +36,19 @@ def running_cloud() -> Iterator[Cloud]:
     keep = bool(os.environ.get("SHARED_SCHEDULER_CLOUD_KEEP"))
     data = Path(chosen) if chosen else Path(tempfile.mkdtemp(prefix="cloud-"))
     cloud = Cloud(data, say=lambda line: print(f"cloud: {line}"))
+    at_first = {} if cloud.layout.exists() else {"computes": 0}
+    cloud.layout.prepare()
+    guard = None if keep else Guard(cloud.processes, None if chosen else data)
     try:
-        cloud.up(schedulers=0, agents="none", **({} if cloud.layout.exists() else {"computes": 0}))
+        cloud.up(schedulers=0, agents="none", **at_first)
         yield cloud
     finally:
         if keep:
-            print(f"the cloud stays: SHARED_SCHEDULER_CLOUD={data}, tools/cloud status --data {data}")
+            print(f"the cloud stays: SHARED_SCHEDULER_CLOUD={data}, tools/lab cloud status --data {data}")
         else:
             cloud.down()
+            if guard is not None:
+                guard.release()
             if not chosen:
                 shutil.rmtree(data, ignore_errors=True)
 
@@ -75,7 +81,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def _tails(running: Cloud, offsets: dict[str, int]) -> str:
     try:
         names = running.names(*TAIL_KINDS)
-    except CloudError as error:
+    except LabError as error:
         return str(error)
     parts = []
     for name in names:

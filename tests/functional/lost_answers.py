@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import uuid
 
-from tools.realcloud.catalog import SLOT_MB
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.catalog import SLOT_MB
+from tools.laboratory.cloud.cloud import Cloud
 
 
 def leave_an_allocation(cloud: Cloud, server: str, host: str) -> None:

@@ -98,7 +98,7 @@ def _put_in_place(manager: str) -> None:
     """The manager in nova-scheduler's place, and its agents in the computes of each test."""
     from nova import service, test
 
-    from shared_scheduler.nova import one_process
+    from tests.support import one_process
 
     service.SERVICE_MANAGERS["nova-scheduler"] = manager
     set_up = test.TestCase.setUp

@@ -12,11 +12,10 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.connection import Transport
+from shared_scheduler.placement.connection import Reply, Transport, no_reply
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.questions import Questions
-from shared_scheduler.placement.reply import Reply, no_reply
-from shared_scheduler.placement.second_look import without_nova
+from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Usage
 from tests.unit.core.desk import CELL, Desk, host_of, node_leaves
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real Placement on a real MariaDB, alone: no Keystone (``noauth2``), no Nova, up in seconds.
 
-It uses the machinery of ``tools/realcloud`` (migrated databases from the cache, private ports, processes
+It uses the machinery of ``tools/laboratory/cloud`` (migrated databases from the cache, private ports, processes
 known by id and start time), in a data directory of its own.
 """
 
@@ -16,33 +16,38 @@ from typing import Any
 
 from keystoneauth1 import adapter, session, token_endpoint
 
-from shared_scheduler.placement.connection import SERVICE_TYPE, transport_to
+from shared_scheduler.placement.connection import SERVICE_TYPE
+from tests.support.keystone_transport import transport_to
 from tests.unit.placement.world import Setting
-from tools.realcloud import configs, databases, probes
-from tools.realcloud.errors import CloudError
-from tools.realcloud.layout import Layout, port_is_free
-from tools.realcloud.processes import ProcessTable
-from tools.realcloud.services import Service, plan
-from tools.realcloud.settings import Settings
+from tools.laboratory.cloud import configs, template
+from tools.laboratory.cloud.cloud_settings import CloudSettings
+from tools.laboratory.cloud.layout import Layout
+from tools.laboratory.cloud.ports import is_free
+from tools.laboratory.cloud.services import plan
+from tools.laboratory.errors import LabError
+from tools.laboratory.processes.guard import Guard
+from tools.laboratory.processes.startup import Service, wait_for
+from tools.laboratory.processes.table import ProcessTable
 
 START_TIMEOUT_S = 180.0
 LOG_TAIL = 2000
-SETTINGS = Settings(computes=0, schedulers=0)
+SETTINGS = CloudSettings(computes=0, schedulers=0)
 
 
 class PrivatePlacement(Setting):
     """Start it with ``start``; ``stop`` ends it and removes its directory."""
 
-    def __init__(self, settings: Settings = SETTINGS) -> None:
+    def __init__(self, settings: CloudSettings = SETTINGS) -> None:
         self._settings = settings
         self.layout = Layout(Path(tempfile.mkdtemp(prefix="pl-")))
         self.layout.prepare()
         super().__init__(transport_to(self.layout.url("placement")))
         self._processes = ProcessTable(self.layout.run, self.layout.mark)
+        self._guard = Guard(self._processes, self.layout.data)
 
     @classmethod
     @contextmanager
-    def running(cls, settings: Settings = SETTINGS) -> Iterator[PrivatePlacement]:
+    def running(cls, settings: CloudSettings = SETTINGS) -> Iterator[PrivatePlacement]:
         """One that goes with the ``with``."""
         one = cls(settings)
         try:
@@ -62,7 +67,7 @@ class PrivatePlacement(Setting):
         """MariaDB, then Placement."""
         configs.write_all(self.layout, self._settings)
         self._without_keystone()
-        databases.prepare(self.layout, print)
+        template.prepare(self.layout, print)
         self.start_one("mariadb")
         self.start_one("placement")
 
@@ -74,21 +79,22 @@ class PrivatePlacement(Setting):
         )
         alive = self._processes.alive
         try:
-            probes.wait_for(name, service.ready, START_TIMEOUT_S, lambda: alive(name) is None)
-        except CloudError as error:
+            wait_for(name, service.ready, START_TIMEOUT_S, lambda: alive(name) is None)
+        except LabError as error:
             tail = service.log.read_text(errors="replace")[-LOG_TAIL:]
-            raise CloudError(f"{error}; its log ends with:\n{tail}") from error
+            raise LabError(f"{error}; its log ends with:\n{tail}") from error
 
     def kill(self, name: str) -> None:
         """``kill -9``; returns when its port is free again (its workers outlive it by a moment)."""
         self._processes.kill(name)
         port = self.layout.ports[name]
-        probes.wait_for(f"port {port}", lambda: port_is_free(port), START_TIMEOUT_S)
+        wait_for(f"port {port}", lambda: is_free(port), START_TIMEOUT_S)
 
     def stop(self) -> None:
         """End both and leave nothing."""
         self._processes.stop(["placement"])
         self._processes.stop(["mariadb"])
+        self._guard.release()
         shutil.rmtree(self.layout.data, ignore_errors=True)
 
     def _service(self, name: str) -> Service:

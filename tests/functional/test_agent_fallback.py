@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.model.leaves import PROVIDER
 from shared_scheduler.protocol.messages import RefusalCode, Usage
-from shared_scheduler.state.leaves import PROVIDER
 from tests.functional.agent_ear import Ear
-from tools.realcloud.cloud import Cloud
-from tools.realcloud.settings import SLOT_MB
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.cloud_settings import SLOT_MB
 
 HOST = "c1"
 SLOTS = 2

@@ -5,7 +5,7 @@ played by the test, the scheduler's end is the scheduler's own code."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,17 @@ import pytest
 
 from compute_agent.tap.channel import TapChannel
 from compute_agent.tap.wire import NodeReported, TapHello
-from shared_scheduler.core.events import Event, MessagesArrived
-from shared_scheduler.protocol.addresses import agent_address
 from shared_scheduler.protocol.codec import encode
-from shared_scheduler.protocol.messages import Goodbye, Message, Resync, Snapshot, Verdict
+from shared_scheduler.protocol.messages import Leave, Message, Resync, Snapshot, Verdict, agent_address
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
-from shared_scheduler.service.channel import Channel
 from shared_scheduler.transport.bus import CHANNEL_NAME
+from shared_scheduler.transport.channel import Channel
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.test_process import SLOW, Process
 from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, claim
-from tools.realcloud.rabbitmq import PrivateRabbit
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 WAIT_S = 60.0
 OLD, NEW = "old:" + "ab" * 32, "new:" + "cd" * 32
@@ -39,14 +37,14 @@ class Scheduler:
         self.signer = Signer(Signing.ENFORCE, parse_keyring(OLD))
         self.heard: list[Message] = []
         self._changed = threading.Condition()
-        self.channel = Channel("cell1", bus.scheduler_endpoint("test"), self._handle, self.signer)
-        self.channel.start()
+        self.channel = Channel(bus.scheduler_endpoint("test"), self.signer)
+        self.channel.start(self._received, lambda connected: None)
         self.stranger = bus.scheduler_endpoint("stranger")
         self.stranger.start(lambda bodies: None, lambda connected: None)
 
-    def _handle(self, event: Event) -> None:
+    def _received(self, messages: Sequence[Message]) -> None:
         with self._changed:
-            self.heard += event.messages if isinstance(event, MessagesArrived) else ()
+            self.heard += messages
             self._changed.notify_all()
 
     def cast(self, message: Message) -> None:
@@ -110,7 +108,7 @@ def test_signed_claims_are_judged_and_a_stranger_is_not_heard(
     assert scheduler.claims("c1")
     assert len(agent.lines("not signed")) == 1
     assert agent.end() == 0
-    scheduler.wait(lambda one: isinstance(one, Goodbye))
+    scheduler.wait(lambda one: isinstance(one, Leave))
 
 
 def test_keys_change_and_epochs_are_surpassed_while_it_runs(

@@ -10,19 +10,19 @@ from collections.abc import Iterator
 import pytest
 from nova import objects
 
-from compute_agent.sources.topology import topology_text
+from shared_scheduler.model.topology import cpus_of
+from shared_scheduler.novalib.topology import topology_text
 from shared_scheduler.protocol.messages import (
     Allocations,
-    Beat,
-    Goodbye,
+    Heartbeat,
     Increment,
+    Leave,
     RefusalCode,
     Snapshot,
     Usage,
 )
-from shared_scheduler.state.topology_leaves import cpus_of
 from tests.functional.agent_ear import Ear
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
 
 HOST = "c1"
 SLOTS = 3
@@ -156,13 +156,13 @@ def test_a_killed_agent_comes_back_with_what_it_had_accepted(cloud: Cloud, ear: 
     ear.wait(lambda: not ear.rows[node].claims, "the release")
 
 
-def test_a_stopped_agent_says_goodbye(cloud: Cloud, ear: Ear) -> None:
+def test_a_stopped_agent_leaves(cloud: Cloud, ear: Ear) -> None:
     node = ear.node(HOST)
     since_s = time.monotonic()
 
     cloud.stop(f"agent-{HOST}")
 
-    ear.wait(lambda: any(one.node == node for one in ear.said(Goodbye, since_s)), "a goodbye")
+    ear.wait(lambda: any(one.node == node for one in ear.said(Leave, since_s)), "a leave")
     cloud.start(f"agent-{HOST}")
     ear.wait(lambda: any(one.node == node for one in ear.said(Snapshot, since_s)), "the next life's snapshot")
 
@@ -198,7 +198,7 @@ def test_audits_that_find_nothing_new_say_nothing(cloud: Cloud, ear: Ear) -> Non
     ear.wait_verified(HOST)
     since_s = time.monotonic()
 
-    # from beat to beat there are some audits
-    ear.wait(lambda: len([one for one in ear.said(Beat, since_s) if one.host == HOST]) >= 2, "two beats", 60)
+    # from heartbeat to heartbeat there are some audits
+    ear.wait(lambda: len([one for one in ear.said(Heartbeat, since_s) if one.host == HOST]) >= 2, "two heartbeats", 60)
 
     assert ear.said(Increment, since_s) == []

@@ -11,8 +11,8 @@ import kombu
 import pytest
 
 from tests.functional import truth
-from tools.realcloud.cloud import Cloud
-from tools.realcloud.layout import port_is_free
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.ports import is_free
 
 START_TIMEOUT_S = 60
 NOBODY_LISTENS = 9  # the discard port
@@ -20,7 +20,7 @@ NOBODY_LISTENS = 9  # the discard port
 
 @pytest.fixture(scope="module", autouse=True)
 def cloud_is_up(cloud: Cloud) -> None:
-    assert port_is_free(NOBODY_LISTENS)
+    assert is_free(NOBODY_LISTENS)
     truth.begin(cloud)
 
 
@@ -89,7 +89,7 @@ def test_a_scheduler_that_cannot_start_says_why(cloud: Cloud, extra: Path, mista
 
 
 AGENT_MISTAKES = {
-    "not a number": ("[compute_agent]\nbeat_interval_s = often\n", ("beat_interval_s", "often")),
+    "not a number": ("[compute_agent]\nbeat_interval_s = often\n", ("heartbeat_interval_s", "often")),
     "no place for its state": ("[compute_agent]\nstate_path = /proc/nothing\n", ("state_path", "/proc/nothing")),
 }
 

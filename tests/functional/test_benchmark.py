@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-BENCHMARK = Path(__file__).resolve().parents[2] / "tools" / "benchmark"
+LAB = Path(__file__).resolve().parents[2] / "tools" / "lab"
 HOSTS = 12
 RUN_TIMEOUT_S = 280
 
@@ -25,7 +25,9 @@ def short_path() -> Iterator[Path]:
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([BENCHMARK, *arguments], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    return subprocess.run(
+        [LAB, "bench", *arguments], capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
+    )
 
 
 def results_of_a_run(directory: Path) -> dict[str, Any]:
@@ -65,4 +67,4 @@ def test_results_that_are_none_are_named(tmp_path: Path) -> None:
     other.write_text('{"format": 0}')
     done = benchmark("--show", str(other))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"tools/benchmark: {other}: no results of this benchmark ('format 0, wanted 1')\n"
+    assert done.stderr == f"tools/lab bench: {other}: no results of this benchmark ('format 0, wanted 1')\n"

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tests.functional import truth
-from tools.realcloud import tables
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud import tables
+from tools.laboratory.cloud.cloud import Cloud
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import Mailbox, eventually
-from tools.firedrill.proxy import Mode, Proxy
-from tools.realcloud.rabbitmq import PrivateRabbit
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
+from tools.laboratory.fire.proxy import Mode, Proxy
 
 SENT = 2_000
 

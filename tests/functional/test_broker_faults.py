@@ -2,8 +2,9 @@
 """Every fault of a real broker once, at small size: schedulers, agents and requests get over it by themselves.
 
 One broker and one set of processes for all; the drill itself compares all tables, agents, Placement and what users
-were promised after each fault, and waits for what each fault must do to those it strikes (`tools/firedrill/signs.py`).
-The same at full size is `tools/fire`.
+were promised after each fault, and waits for what each fault must do to those it strikes
+(`tools/laboratory/fire/effects.py`).
+The same at full size is `tools/lab fire`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from dataclasses import replace
 
 import pytest
 
-from tools.firedrill import drill as drills
-from tools.firedrill.drill import Drill
-from tools.firedrill.faults import Fault, faults, nothing
-from tools.firedrill.ground import Ground, Sizes
-from tools.firedrill.pace import HURRIED
-from tools.firedrill.signs import no_sign, seen
+from tools.laboratory.fire import drill as drills
+from tools.laboratory.fire.drill import Drill
+from tools.laboratory.fire.effects import no_effect, observed
+from tools.laboratory.fire.environment import Environment, Sizes
+from tools.laboratory.fire.faults import Fault, faults, nothing
+from tools.laboratory.fire.pace import HURRIED
 
 #: a fault may take as long as the drill gives it to heal and to come to the truth
 pytestmark = pytest.mark.timeout(900)
@@ -31,14 +32,14 @@ NOBODY_ANSWERS = {"killed-scheduler": {"no_reply"}, "frozen-scheduler": {"no_rep
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
-    with Ground(SIZES, HURRIED, print) as ground:
-        yield ground
+def environment() -> Iterator[Environment]:
+    with Environment(SIZES, HURRIED, print) as environment:
+        yield environment
 
 
 @pytest.fixture(scope="module")
-def drill(ground: Ground) -> Iterator[Drill]:
-    drill = Drill(ground, print)
+def drill(environment: Environment) -> Iterator[Drill]:
+    drill = Drill(environment, print)
     assert drill.join().wrong == []
     yield drill
     drill.end()
@@ -46,7 +47,7 @@ def drill(ground: Ground) -> Iterator[Drill]:
 
 @pytest.mark.parametrize("fault", faults(HURRIED), ids=lambda fault: fault.name)
 def test_what_a_broker_can_do_is_seen_and_got_over(drill: Drill, fault: Fault) -> None:
-    found = drill.suffer(fault)
+    found = drill.inflict(fault)
 
     assert found.wrong == []
     assert found.unseen == []
@@ -56,18 +57,18 @@ def test_what_a_broker_can_do_is_seen_and_got_over(drill: Drill, fault: Fault) -
 
 
 @pytest.mark.parametrize("fault", faults(HURRIED), ids=lambda fault: fault.name)
-def test_nothing_is_taken_for_a_fault(drill: Drill, ground: Ground, fault: Fault) -> None:
+def test_nothing_is_taken_for_a_fault(drill: Drill, environment: Environment, fault: Fault) -> None:
     # given that everybody is well
-    signs = [sign for sign in (fault.does, fault.leaves) if sign is not no_sign]
-    before = seen(ground)
-    # then each of its signs is missing
-    assert signs and all(sign(ground, before) for sign in signs)
+    effects = [effect for effect in (fault.effect, fault.effect_after) if effect is not no_effect]
+    before = observed(environment)
+    # then each of its effects is missing
+    assert effects and all(effect(environment, before) for effect in effects)
 
 
 def test_a_fault_that_does_nothing_is_told(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a restart of the broker that does not happen, and nobody who waits for it
-    monkeypatch.setattr(drills, "SIGN_TIMEOUT_S", 0.0)
-    harmless = replace(faults(HURRIED)[0], strike=nothing, heal=nothing)
+    monkeypatch.setattr(drills, "EFFECT_TIMEOUT_S", 0.0)
+    harmless = replace(faults(HURRIED)[0], begin=nothing, end=nothing)
     # then the drill says whom it should have struck
-    (missing,) = drill.suffer(harmless).unseen
-    assert missing.startswith(f"{SIZES.agents + SIZES.schedulers} lost nothing: scheduler-1, scheduler-2, drill-00001")
+    (missing,) = drill.inflict(harmless).unseen
+    assert missing.startswith(f"{SIZES.agents + SIZES.schedulers} lost nothing: scheduler-1, scheduler-2, lab-00001")

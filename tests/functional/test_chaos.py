@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Anything at random for a minute in a real cloud of eight computes, two cells and three schedulers.
 
-The short form of ``tools/chaos``, which goes on for as long as one likes.
+The short form of ``tools/lab chaos``, which goes on for as long as one likes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.realcloud.chaos import command, ground, run
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.chaos import command, environment, run
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.report import ProgressLine
 
 MINUTES = 1.0
 SEED = 5
@@ -21,13 +22,13 @@ SEED = 5
 def large_cloud(cloud: Cloud) -> Iterator[Cloud]:
     """Afterwards it is small again, of one cell, as other modules find it."""
     yield cloud
-    ground.clear(cloud)
+    environment.clear(cloud)
 
 
 @pytest.mark.timeout(900)
-def test_after_a_minute_of_everything_all_pictures_agree_and_no_failure_lied(large_cloud: Cloud) -> None:
-    report = run.run(large_cloud, SEED, MINUTES, say=print)
+def test_after_a_minute_of_everything_all_records_agree_and_every_reason_is_true(large_cloud: Cloud) -> None:
+    report = run.run(large_cloud, SEED, MINUTES, ProgressLine())
 
-    print(command.told(report))
+    print(command.report_of(report).text("text"))
     assert report.wrong == []
-    assert sum(count["ok"] for count in report.deeds.values()) > 0
+    assert sum(count["ok"] for count in report.operations.values()) > 0

@@ -7,24 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from tools.realcloud import access_log, cli, configs, services, settings
-from tools.realcloud.errors import CloudError
-from tools.realcloud.layout import Layout
-from tools.realcloud.settings import Settings, changed
+from tools.laboratory import command
+from tools.laboratory.cloud import access_log, cloud_settings, configs, services
+from tools.laboratory.cloud import command as cloud_command
+from tools.laboratory.cloud.cloud_settings import CloudSettings, changed
+from tools.laboratory.cloud.layout import Layout
+from tools.laboratory.errors import LabError
 
 
 def test_what_is_not_named_stays_as_it_was(tmp_path: Path) -> None:
-    first = changed(Settings(), {"computes": 5, "numa_cells": 2, "compute_slots": (11, 10)})
-    settings.save(tmp_path / "cloud.json", first)
+    first = changed(CloudSettings(), {"computes": 5, "numa_cells": 2, "compute_slots": (11, 10)})
+    cloud_settings.save(tmp_path / "cloud.json", first)
 
-    second = changed(settings.load(tmp_path / "cloud.json"), {"schedulers": 4})
+    second = changed(cloud_settings.load(tmp_path / "cloud.json"), {"schedulers": 4})
 
     assert (second.computes, second.schedulers, second.hardware.numa_cells) == (5, 4, 2)
     assert [second.hardware_for(n).memory_mb for n in (1, 2, 3)] == [4400, 4000, 4000]
 
 
 def test_one_compute_may_differ_from_the_rest() -> None:
-    mixed = changed(Settings(), {"hardware_of": {"c2": {"numa_cells": 1, "vfs": 8}}})
+    mixed = changed(CloudSettings(), {"hardware_of": {"c2": {"numa_cells": 1, "vfs": 8}}})
 
     assert [mixed.hardware_for(n).numa_cells for n in (1, 2, 3)] == [0, 1, 0]
     assert mixed.hardware_for(2).vfs == 8
@@ -36,11 +38,11 @@ def test_one_compute_may_differ_from_the_rest() -> None:
      ("shared", "embedded", 3)],
 )
 def test_how_many_agents(scheduler: str, agents: str, count: int) -> None:
-    assert Settings(scheduler=scheduler, agents=agents).agent_count() == count
+    assert CloudSettings(scheduler=scheduler, agents=agents).agent_count() == count
 
 
 def test_both_kinds_of_scheduler_have_names_of_one_sequence() -> None:
-    both = Settings(scheduler="both", schedulers=2)
+    both = CloudSettings(scheduler="both", schedulers=2)
 
     assert [both.scheduler_kind(n) for n in range(1, both.scheduler_total() + 1)] == [
         "shared",
@@ -62,12 +64,12 @@ def test_both_kinds_of_scheduler_have_names_of_one_sequence() -> None:
     ],
 )
 def test_nonsense_is_refused_with_the_option_s_name(change: dict[str, object], message: str) -> None:
-    with pytest.raises(CloudError, match=message):
-        changed(Settings(), change)
+    with pytest.raises(LabError, match=message):
+        changed(CloudSettings(), change)
 
 
 def test_a_path_too_long_for_unix_sockets_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(CloudError, match="too long for Unix sockets"):
+    with pytest.raises(LabError, match="too long for Unix sockets"):
         Layout(tmp_path / ("x" * 90)).prepare()
 
 
@@ -81,7 +83,7 @@ def test_two_clouds_have_different_ports_and_each_keeps_its_own(tmp_path: Path) 
 
 
 def test_computes_never_see_a_database_and_only_those_with_agents_a_tap(tmp_path: Path) -> None:
-    layout, wanted = Layout(tmp_path), Settings(computes=2, agents="1")
+    layout, wanted = Layout(tmp_path), CloudSettings(computes=2, agents="1")
     layout.prepare()
 
     first, second = (configs.compute(layout, wanted, number) for number in (1, 2))
@@ -92,7 +94,7 @@ def test_computes_never_see_a_database_and_only_those_with_agents_a_tap(tmp_path
 
 
 def test_an_embedded_agent_is_no_process_and_has_no_socket(tmp_path: Path) -> None:
-    layout, wanted = Layout(tmp_path), Settings(computes=2, agents="embedded")
+    layout, wanted = Layout(tmp_path), CloudSettings(computes=2, agents="embedded")
     layout.prepare()
 
     text = configs.compute(layout, wanted, 2)
@@ -109,9 +111,9 @@ def test_a_broker_of_another_directory_with_a_store_of_its_own(
     monkeypatch.setenv("SHARED_SCHEDULER_RABBITMQ", "/opt/rabbit")
     monkeypatch.setenv("PATH", "/somewhere")
 
-    one, other = (services.plan(layout, Settings(rabbitmq=where))["rabbitmq"] for where in ("", "/opt/rabbit"))
+    one, other = (services.plan(layout, CloudSettings(rabbitmq=where))["rabbitmq"] for where in ("", "/opt/rabbit"))
 
-    assert Settings().rabbitmq == "/opt/rabbit"
+    assert CloudSettings().rabbitmq == "/opt/rabbit"
     assert one.argv == ("/usr/lib/rabbitmq/bin/rabbitmq-server",) and "PATH" not in one.env
     assert other.argv == ("/opt/rabbit/usr/lib/rabbitmq/bin/rabbitmq-server",)
     assert other.env["PATH"].startswith("/opt/rabbit/usr/lib/erlang/bin:") and "/somewhere" not in other.env["PATH"]
@@ -121,7 +123,7 @@ def test_a_broker_of_another_directory_with_a_store_of_its_own(
 def test_a_broker_that_is_not_there_is_one_line_that_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["up", "--data", str(tmp_path / "cloud"), "--rabbitmq", str(tmp_path)]) == 1
+    assert command.main(["cloud", "up", "--data", str(tmp_path / "cloud"), "--rabbitmq", str(tmp_path)]) == 1
 
     error = capsys.readouterr().err.strip()
     assert "rabbitmq-server is not there; tools/install-rabbitmq-4 unpacks one" in error
@@ -143,19 +145,19 @@ def test_a_line_of_the_access_log() -> None:
 
 
 def test_the_command_line_fails_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["start", "c1", "--data", str(tmp_path)]) == 1
+    assert command.main(["cloud", "start", "c1", "--data", str(tmp_path)]) == 1
 
     error = capsys.readouterr().err.strip()
-    assert error == f"tools/cloud start: there is no cloud in {tmp_path}; `tools/cloud up` makes one"
+    assert error == f"tools/lab cloud: start: there is no cloud in {tmp_path}; `tools/lab cloud up` makes one"
 
 
 def test_the_command_line_in_terms_of_settings() -> None:
-    arguments = cli.parser().parse_args([
+    arguments = cloud_command.parser().parse_args([
         "up", "--scheduler", "both", "--compute-slots", "11,10,10", "--numa", "2", "--numa-pages", "2048:64",
         "--nova-option", "filter_scheduler.host_subset_size=3", "--rabbitmq-option", "channel_max=100",
     ])  # fmt: skip
 
-    assert cli.changes_of(arguments) == {
+    assert cloud_command.changes_of(arguments) == {
         "scheduler": "both", "compute_slots": (11, 10, 10), "numa_cells": 2, "pages": {"2048": 64},
         "nova_options": {"filter_scheduler": {"host_subset_size": "3"}}, "rabbitmq_options": {"channel_max": "100"},
     }  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.service.given_up import AGAIN_S
+from shared_scheduler.sync.orphan_sweeper import AGAIN_S
 from tests.functional import truth
 from tests.functional.lost_answers import leave_an_allocation
-from tools.realcloud.catalog import Flavor
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.catalog import Flavor
+from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
 #: Nova's services wait ``rpc_response_timeout`` (60 s) for an answer that went down with the broker, a

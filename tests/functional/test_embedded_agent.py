@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from tests.functional import truth
-from tools.realcloud import moves
-from tools.realcloud.catalog import Flavor
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud import moves
+from tools.laboratory.cloud.catalog import Flavor
+from tools.laboratory.cloud.cloud import Cloud
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time to restart computes
 
@@ -60,12 +60,12 @@ def test_one_that_was_killed_takes_nothing_until_it_is_back(cloud: Cloud) -> Non
     truth.assert_true_everywhere(cloud, SETTLE_S)
 
 
-def test_one_that_is_stopped_says_goodbye_and_is_heard_when_it_is_back(cloud: Cloud) -> None:
-    before = truth.counter(cloud, "received_goodbye")
+def test_one_that_is_stopped_leaves_and_is_heard_when_it_is_back(cloud: Cloud) -> None:
+    before = truth.counter(cloud, "received_leave")
 
     cloud.stop("c2")
     cloud.wait(
-        lambda: truth.counter(cloud, "received_goodbye") == before + 2,
+        lambda: truth.counter(cloud, "received_leave") == before + 2,
         "both schedulers to be told",
         SETTLE_S,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.service.given_up import AGAIN_S
+from shared_scheduler.sync.orphan_sweeper import AGAIN_S
 from tests.functional import truth
 from tests.functional.lost_answers import leave_an_allocation
-from tools.realcloud import audit, moves
-from tools.realcloud.catalog import Flavor
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud import audit, moves
+from tools.laboratory.cloud.catalog import Flavor
+from tools.laboratory.cloud.cloud import Cloud
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time for so many moves
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An idle fleet sends beats and nothing else, and the same report twice sends nothing."""
+"""An idle fleet sends heartbeats and nothing else, and the same report twice sends nothing."""
 
 from __future__ import annotations
 
 import time
 
 from tests.functional import truth
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
 
 WATCHED_S = 35.0
 QUIET_S = 40.0  # several audits, the first of which comes late
@@ -25,7 +25,7 @@ def received(cloud: Cloud, for_s: float) -> dict[str, int]:
     }
 
 
-def test_an_idle_fleet_sends_beats_and_nothing_else(cloud: Cloud) -> None:
+def test_an_idle_fleet_sends_heartbeats_and_nothing_else(cloud: Cloud) -> None:
     # given computes that audit every 10 s, so that several identical reports fall into the time watched
     truth.begin(cloud, update_resources_interval_s=10)
     cloud.wait_active(cloud.boot(2, parallel=2))
@@ -36,5 +36,5 @@ def test_an_idle_fleet_sends_beats_and_nothing_else(cloud: Cloud) -> None:
 
     heard = received(cloud, WATCHED_S)
 
-    assert set(heard) == {"received_beat"}, heard
-    assert heard["received_beat"] >= 3
+    assert set(heard) == {"received_heartbeat"}, heard
+    assert heard["received_heartbeat"] >= 3

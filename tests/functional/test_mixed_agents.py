@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.functional import truth
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
 
 
 @pytest.mark.parametrize("agents", ["1", "none"])

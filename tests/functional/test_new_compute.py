@@ -9,7 +9,7 @@ import time
 
 from shared_scheduler.service import admin
 from tests.functional import truth
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
 
 
 def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:

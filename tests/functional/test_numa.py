@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinned CPUs, huge pages and PCI devices that just fit, on a real cloud: no build comes back.
 
-The short form of ``tools/rounds``, which plays a hundred rounds and stock Nova's beside them.
+The short form of ``tools/lab rounds``, which plays a hundred rounds and stock Nova's beside them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.functional import truth
-from tools.realcloud import rounds
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.rounds import rounds
 
 pytestmark = pytest.mark.timeout(900)  # three rounds, each with a build on every slot
 

@@ -23,11 +23,11 @@ from shared_scheduler.core.effects import (
 )
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
-from shared_scheduler.placement.connection import transport_to
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.placement.second_look import without_nova
+from shared_scheduler.placement.reconciler import without_nova
 from tests.functional.placement_desk import PlacementDesk, vcpus_for
 from tests.functional.private_placement import PrivatePlacement
+from tests.support.keystone_transport import transport_to
 
 WAIT_S = 120.0
 ROUNDS = 15
@@ -97,7 +97,7 @@ def together(jobs: list[Any]) -> None:
         thread.join(WAIT_S)
 
 
-# -- the race that Placement loses (placement.md 3.5) --------------------------------------------
+# -- the race that Placement loses ----------------------------------------------
 
 
 def test_placement_alone_takes_more_than_there_is(placement: PrivatePlacement) -> None:
@@ -319,7 +319,7 @@ def test_a_delete_against_a_writer_that_interferes(
             write = ConsumerWrite(effect.consumer, {theirs: {"VCPU": 1}}, 1, "p", "u")
             placement.client.write(write)
 
-        undo = DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations)
+        undo = DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations, effect.request_id)
         together([interfere, lambda undo=undo: schedulers[0].commit.submit(undo)])  # type: ignore[misc]
         answer = schedulers[0].answers(1)[effect.claim_id]
         assert isinstance(answer, AllocationDeleted) and answer.gone

@@ -15,14 +15,16 @@ from nova.db.main import models as main_models
 
 from shared_scheduler.core.events import NodeRead, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.placement.second_look import Doing, Whereabouts
-from shared_scheduler.service.bootstrap import Bootstrap
-from shared_scheduler.service.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
-from shared_scheduler.service.node_reads import read_node
-from shared_scheduler.service.whereabouts import Locator
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from shared_scheduler.sync.bootstrap import Bootstrap
+from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
+from shared_scheduler.sync.node_reads import read_node
+from shared_scheduler.sync.server_location import Locator
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
-from tools.realcloud import databases
-from tools.realcloud.layout import cell_database
+from tests.support import plain_databases
+from tests.support.plain_databases import api_database
+from tools.laboratory.cloud import databases
+from tools.laboratory.cloud.layout import cell_database
 
 ROOMY = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}, "DISK_GB": {"total": 100}}
 
@@ -40,7 +42,7 @@ def placement() -> Iterator[PrivatePlacement]:
 
 @pytest.fixture
 def api(placement: PrivatePlacement) -> Iterator[ApiDatabase]:
-    one = ApiDatabase(placement.layout.database_url("nova_api"))
+    one = api_database(placement.layout.database_url("nova_api"))
     yield one
     one.close()
 
@@ -48,7 +50,7 @@ def api(placement: PrivatePlacement) -> Iterator[ApiDatabase]:
 @pytest.fixture
 def cell(api: ApiDatabase) -> Iterator[CellDatabase]:
     (mapped,) = [one for one in api.cells() if one.schedulable]
-    database = CellDatabase(mapped)
+    database = plain_databases.cell_database(mapped)
     yield database
     database.close()
 
@@ -90,7 +92,6 @@ def test_a_migrated_schema_has_every_column_that_is_read(
     assert row["memory_mb"] == 4096
     assert one.node in cell.node_names()
     assert cell.instances([one.host]) == {}
-    assert cell.minimum_compute_version() == 73
     assert cell.last_change() is not None
 
 
@@ -118,8 +119,8 @@ def test_a_reporting_node_is_seen(placement: PrivatePlacement, cell: CellDatabas
 
 def test_a_server_is_found_where_it_lives(placement: PrivatePlacement, api: ApiDatabase) -> None:
     one, server = Compute(placement), str(uuid.uuid4())
-    locate = Locator(api, CellDatabase).locate
-    assert locate(server) == Whereabouts(Doing.NOBODYS)
+    locate = Locator(api, plain_databases.cell_database).locate
+    assert locate(server) == ServerLocation(ServerActivity.NOBODYS)
     engine = sa.create_engine(placement.layout.database_url("nova_api"))
     cells = api_models.CellMapping
     with engine.begin() as connection:
@@ -127,10 +128,10 @@ def test_a_server_is_found_where_it_lives(placement: PrivatePlacement, api: ApiD
         connection.execute(sa.insert(api_models.InstanceMapping).values(
             instance_uuid=server, cell_id=number, project_id="p"))  # fmt: skip
     one.write(main_models.Instance, uuid=server, host=one.host, node=one.host, vm_state="active", deleted=0)
-    assert locate(server) == Whereabouts(Doing.AT_REST, one.node)
+    assert locate(server) == ServerLocation(ServerActivity.AT_REST, one.node)
     one.write(main_models.Migration, uuid=str(uuid.uuid4()), instance_uuid=server, deleted=0,
               migration_type="evacuation", status="accepted")  # fmt: skip
-    assert locate(server) == Whereabouts(Doing.UNDER_WAY)
+    assert locate(server) == ServerLocation(ServerActivity.UNDER_WAY)
 
 
 def test_a_start_on_the_real_thing(placement: PrivatePlacement, api: ApiDatabase) -> None:
@@ -138,7 +139,7 @@ def test_a_start_on_the_real_thing(placement: PrivatePlacement, api: ApiDatabase
     placement.take(str(uuid.uuid4()), {one.node: {"VCPU": 1, "MEMORY_MB": 512}})
     said: list[Any] = []
     mirror = PlacementMirror(placement.client)
-    loaded = Bootstrap(api, CellDatabase, mirror, said.append, lambda: 0.0).load()
+    loaded = Bootstrap(api, plain_databases.cell_database, mirror, said.append, lambda: 0.0).load()
     assert one.node in loaded.nodes
     (event,) = [event for event in said if isinstance(event, NodeRead) and event.node == one.node]
     assert list(event.consumers.values()) == [{one.node: {"VCPU": 1, "MEMORY_MB": 512}}]
@@ -156,7 +157,8 @@ def test_a_cell_that_is_disabled_is_not_opened(placement: PrivatePlacement, api:
         connection.execute(sa.insert(api_models.CellMapping).values(
             uuid=str(uuid.uuid4()), name=name, disabled=True, transport_url="rabbit://",
             database_connection="mysql+pymysql://nobody@127.0.0.1:9/none"))  # fmt: skip
-    loaded = Bootstrap(api, CellDatabase, PlacementMirror(placement.client), lambda _: None, lambda: 0.0).load()
+    mirror = PlacementMirror(placement.client)
+    loaded = Bootstrap(api, plain_databases.cell_database, mirror, lambda _: None, lambda: 0.0).load()
     assert name in {one.name for one in loaded.cells}
     assert len(loaded.databases) == 1 and not loaded.unread
 
@@ -174,14 +176,14 @@ def test_one_line_that_says_what_to_do(
 ) -> None:
     url = placement.layout.database_url("nova_api").replace(*change)
     with pytest.raises(DatabaseError, match=words) as caught:
-        ApiDatabase(url).cells()
+        api_database(url).cells()
     assert "lab-only" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_database_that_is_restarted_is_read_again(
     placement: PrivatePlacement, cell: CellDatabase
 ) -> None:
-    cell.check()
+    cell.node_names()
     placement.kill("mariadb")
     try:
         with pytest.raises(DatabaseError, match=r"lost|nobody answers|gone away"):
@@ -194,4 +196,4 @@ def test_a_database_that_is_restarted_is_read_again(
 def test_an_open_cell_is_named_in_its_errors() -> None:
     cell = Cell("uuid", "cell9", "mysql+pymysql://cloud:lab-only@127.0.0.1:9/nova", "")
     with pytest.raises(DatabaseError, match="cell9"):
-        CellDatabase(cell).services()
+        plain_databases.cell_database(cell).services()

@@ -22,10 +22,10 @@ from nova.scheduler.client import report
 from shared_scheduler.core.effects import Answer, Fail, FailureCode
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova.selection import allocation_request
-from shared_scheduler.placement.operations import OPERATIONS, Operation, Then, Writer, operation
-from shared_scheduler.placement.reply import CONCURRENT_UPDATE
+from shared_scheduler.placement.connection import CONCURRENT_UPDATE
 from tests.functional.placement_desk import PlacementDesk, after, before, lose_reply, vcpus_for
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
+from tests.support.operations import OPERATIONS, Operation, Then, Writer, operation
 
 OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
 RACERS = 4

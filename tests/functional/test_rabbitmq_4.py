@@ -11,8 +11,8 @@ import pytest
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import Mailbox, eventually
-from tools.realcloud.brokers import Programs, rabbitmq_4
-from tools.realcloud.rabbitmq import PrivateRabbit
+from tools.laboratory.cloud.brokers import Programs, rabbitmq_4
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 #: The first is refused by RabbitMQ 4.3 where nobody says otherwise.
 NOTHING_DEPRECATED = """

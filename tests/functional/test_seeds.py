@@ -3,7 +3,7 @@
 
 Seed 000 (bug 1341420, comment 24): three nodes with three slots each, nine requests in three groups of
 three, half a second apart.  Seed 001: 31 requests at once.  Stock Nova's figures for the second come
-from ``tools/cloud up --scheduler nova`` and ``tools/cloud burst --count 31 --freeze-conductor``; the
+from ``tools/lab cloud up --scheduler nova`` and ``tools/lab cloud burst --count 31 --freeze-conductor``; the
 closing test of this file measures them on the same machine and prints them beside ours.
 """
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 import pytest
 
 from tests.functional import truth
-from tools.realcloud.bursts import BurstReport, burst
-from tools.realcloud.catalog import Flavor
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.bursts import BurstReport, burst
+from tools.laboratory.cloud.catalog import Flavor
+from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
 PINNED = Flavor("pinned1", vcpus=1, ram_mb=400, disk_gb=1, extra={"hw:cpu_policy": "dedicated"})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.functional import truth
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
 

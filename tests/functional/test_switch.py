@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from tests.functional import truth
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
 
@@ -24,7 +24,7 @@ def test_switch_back_and_over_again(cloud: Cloud) -> None:
 
 
 def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
-    # stock schedulers need this option of Placement's beside any other writer (doc/placement.rst)
+    # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
     truth.begin(
         cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1
     )

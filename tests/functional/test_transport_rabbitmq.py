@@ -14,19 +14,19 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
-from shared_scheduler.protocol.messages import Beat, Increment, Leaf, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import Freshness, MessageWindow
-from shared_scheduler.transport import settings
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
-from tools.firedrill.proxy import Mode, Proxy
-from tools.realcloud.brokers import Programs, rabbitmq_4
-from tools.realcloud.rabbitmq import PrivateRabbit
+from tools.laboratory.cloud.brokers import Programs, rabbitmq_4
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
+from tools.laboratory.fire.proxy import Mode, Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,7 +129,7 @@ def test_what_one_sends_another_receives_in_order_and_in_batches(post: Post) -> 
     scheduler.awake.set()
     eventually(lambda: len(scheduler.bodies) == len(sent), "all received")
     assert scheduler.bodies == sent
-    assert 1 < max(scheduler.batches) <= settings.BATCH_MAX_MESSAGES
+    assert 1 < max(scheduler.batches) <= transport_settings.BATCH_MAX_MESSAGES
 
 
 def test_every_queue_is_exclusive_and_bounded(post: Post, rabbit: PrivateRabbit) -> None:
@@ -152,13 +152,13 @@ def test_queues_go_with_their_owners(post: Post, rabbit: PrivateRabbit) -> None:
 
 
 def test_what_was_sent_before_closing_is_flushed(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "CLOSE_FLUSH_S", PATIENCE_S)  # a machine may stand still for a while
+    monkeypatch.setattr(transport_settings, "CLOSE_FLUSH_S", PATIENCE_S)  # a machine may stand still for a while
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     for n in range(100):
         agent.endpoint.broadcast(b"%d" % n)
-    agent.endpoint.broadcast(b"goodbye")
+    agent.endpoint.broadcast(b"leave")
     agent.endpoint.close()
-    scheduler.hears(b"goodbye")
+    scheduler.hears(b"leave")
     assert len(scheduler.bodies) == 101
 
 
@@ -194,10 +194,10 @@ def test_a_full_outbox_drops_and_says_so(post: Post, rabbit: PrivateRabbit) -> N
     rabbit.ctl("stop_app")
     try:
         eventually(lambda: not agent.is_connected(), "it notices")
-        taken = [agent.endpoint.broadcast(b"x") for _ in range(settings.OUTBOX_MAX_MESSAGES + 100)]
+        taken = [agent.endpoint.broadcast(b"x") for _ in range(transport_settings.OUTBOX_MAX_MESSAGES + 100)]
     finally:
         rabbit.ctl("start_app")
-    assert taken.count(False) >= 100 - settings.PUBLISH_MAX_MESSAGES  # those are the sender's already
+    assert taken.count(False) >= 100 - transport_settings.PUBLISH_MAX_MESSAGES  # those are the sender's already
     assert agent.endpoint.counters.dropped == taken.count(False)  # type: ignore[attr-defined]
     eventually(agent.is_connected, "it returns")
 
@@ -290,7 +290,7 @@ def test_a_broker_that_hangs_is_left_for_the_next_one(
     post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given one that is reached by two ways, and a connection on the first
-    monkeypatch.setattr(settings, "HEARTBEAT_S", 1)
+    monkeypatch.setattr(transport_settings, "AMQP_HEARTBEAT_S", 1)
     alive = post.url.hosts[0]
     way = Proxy(alive.port)
     try:
@@ -325,7 +325,7 @@ def test_a_queue_that_somebody_deleted_comes_back(post: Post, rabbit: PrivateRab
 def test_an_exchange_that_somebody_deleted_comes_back(
     post: Post, rabbit: PrivateRabbit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "REBIND_S", 0.5)
+    monkeypatch.setattr(transport_settings, "REBIND_S", 0.5)
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     name = f'rabbit_misc:r(<<"/">>, exchange, <<"ssched.state.{post.cell}">>)'
     rabbit.ctl("eval", f'rabbit_exchange:delete({name}, false, <<"admin">>).')
@@ -412,7 +412,7 @@ def test_a_window_stays_true_through_everything_an_administrator_does(
     """A node reports while connections are closed and the broker restarts; afterwards the scheduler's
     copy is the node's state, and nothing was applied out of order."""
     scheduler, agent = post.scheduler(), post.agent("compute-1")
-    pipe = MessagePipe("node-1", "compute-1", 1, Random(1), beat_interval_s=0.5)
+    pipe = MessagePipe("node-1", "compute-1", 1, Random(1), heartbeat_interval_s=0.5)
     window = MessageWindow("node-1", Random(2), TokenBucket(100, 10))
     copy: dict[str, Leaf] = {}
     taken = [0]
@@ -426,7 +426,7 @@ def test_a_window_stays_true_through_everything_an_administrator_does(
         for body in scheduler.bodies[taken[0] :]:
             taken[0] += 1
             message = decode(body)
-            assert isinstance(message, Increment | Snapshot | Beat)
+            assert isinstance(message, Increment | Snapshot | Heartbeat)
             apply(window.receive(message, clock[0], lambda: digest_of(copy, {}, {})))
         apply(window.on_tick(clock[0]))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shared_scheduler.service import admin
-from tools.realcloud.cloud import Cloud
-from tools.realcloud.settings import Settings
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.cloud_settings import CloudSettings
 
 SETTLE_S = 20
 
@@ -33,7 +33,7 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "nova_options": {},
     "update_resources_interval_s": 0,
     "allocation_conflict_retry_count": 0,
-    "service_down_time_s": Settings().service_down_time_s,
+    "service_down_time_s": CloudSettings().service_down_time_s,
 }
 COMMAND_TIMEOUT_S = 300
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.functional import truth
-from tools.realcloud.brokers import rabbitmq_4
-from tools.realcloud.cloud import Cloud
+from tools.laboratory.cloud.brokers import rabbitmq_4
+from tools.laboratory.cloud.cloud import Cloud
 
 pytestmark = pytest.mark.timeout(1800)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tools.realcloud.bursts import burst, capacity_for
-from tools.realcloud.catalog import Flavor
-from tools.realcloud.cloud import Cloud
-from tools.realcloud.errors import CloudError
-from tools.realcloud.layout import ROOT, port_is_free
-from tools.realcloud.processes import ProcessTable
+from tools.laboratory import ROOT
+from tools.laboratory.cloud.bursts import burst, capacity_for
+from tools.laboratory.cloud.catalog import Flavor
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.ports import is_free
+from tools.laboratory.errors import LabError
+from tools.laboratory.processes.table import ProcessTable
 
 PLAIN: dict[str, object] = {
     "scheduler": "nova", "schedulers": 1, "computes": 3, "agents": "none", "cells": 1, "compute_slots": (3,),
@@ -54,7 +55,7 @@ def test_servers_boot_hold_what_they_use_and_give_it_back(cloud: Cloud) -> None:
 def test_the_tenth_server_has_no_place_and_says_so(cloud: Cloud) -> None:
     boot_one_by_one(cloud, 9)
 
-    with pytest.raises(CloudError, match="No valid host"):
+    with pytest.raises(LabError, match="No valid host"):
         cloud.wait_active(cloud.boot(1))
 
 
@@ -80,7 +81,7 @@ def test_other_numbers_add_and_remove(cloud: Cloud) -> None:
 def test_a_compute_that_has_servers_is_not_removed(cloud: Cloud) -> None:
     boot_one_by_one(cloud, 9)
 
-    with pytest.raises(CloudError, match=r"c3 still has 3 servers"):
+    with pytest.raises(LabError, match=r"c3 still has 3 servers"):
         cloud.up(computes=2)
 
     assert cloud.alive("c3")
@@ -152,12 +153,12 @@ def test_pinned_servers_and_devices_on_numa_computes(cloud: Cloud) -> None:
     for flavor in ("gpu", "huge"):
         assert set(cloud.wait_active(cloud.boot(1, flavor)).values()) == {"c2"}
     # one GPU was all there is
-    with pytest.raises(CloudError, match="No valid host"):
+    with pytest.raises(LabError, match="No valid host"):
         cloud.wait_active(cloud.boot(1, "gpu"))
 
 
 def test_two_cells_share_one_scheduler(cloud: Cloud) -> None:
-    with pytest.raises(CloudError, match="can only change while there are no computes"):
+    with pytest.raises(LabError, match="can only change while there are no computes"):
         cloud.up(cells=2)
     cloud.up(computes=0)
     try:
@@ -188,7 +189,7 @@ def test_an_up_that_was_killed_leaves_nothing_that_down_does_not_find(tmp_path: 
     own.down()
 
     assert processes.strays() == []
-    assert all(port_is_free(port) for port in own.layout.ports.values())
+    assert all(is_free(port) for port in own.layout.ports.values())
 
 
 def test_down_ends_all_and_up_finds_everything_again(cloud: Cloud) -> None:

@@ -12,17 +12,17 @@ from typing import Any
 from nova import context as nova_context
 from nova import objects
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
-from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.model.aggregates import AggregateFacts
+from shared_scheduler.model.compute_node import leaves_from_compute_node
+from shared_scheduler.model.image_properties import counted
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.nova.configuration import decision_settings
 from shared_scheduler.nova.request_spec import make_request
-from shared_scheduler.nova.settings import decision_settings
 from shared_scheduler.protocol.messages import Consumer
-from shared_scheduler.state.aggregates import AggregateFacts
-from shared_scheduler.state.compute_node import leaves_from_compute_node
-from shared_scheduler.state.image_properties import counted
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
 from tests.oracle.clouds import Cloud, Node
 from tests.oracle.nova_side import WEIGHERS
 

@@ -82,9 +82,9 @@ class Recorder:
 
         return get_weighed_objects
 
-    def _tell(self, look: Callable[[], Any]) -> Any:
+    def _tell(self, context: Callable[[], Any]) -> Any:
         try:
-            return look()
+            return context()
         except CannotTellError as error:
             self.left_out[str(error)] += 1
             return None
@@ -249,7 +249,7 @@ def preferred_cell(destination: Any) -> str | None:
 
 def options(name: str) -> dict[str, Any]:
     """Nova's options of now, as our settings."""
-    from shared_scheduler.nova.settings import decision_settings
+    from shared_scheduler.nova.configuration import decision_settings
 
     values = asdict(decision_settings([name], [name]))
     return {

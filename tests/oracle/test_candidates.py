@@ -18,12 +18,12 @@ from urllib.parse import urlencode
 import pytest
 import webob
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import PlacementForm
-from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.decision.worlds import small_request
 from tests.unit.placement.world import World, load_app
 

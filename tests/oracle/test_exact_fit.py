@@ -18,7 +18,6 @@ from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.plugins import NovaFilters
-from shared_scheduler.nova.settings import default_ratios
 from tests.oracle import asks, clouds, nova_side, our_side
 from tests.oracle.asks import Ask, NumaCell
 from tests.oracle.clouds import Cloud, Service
@@ -53,7 +52,7 @@ def cases(draw: Any) -> tuple[Cloud, list[Ask], dict[str, Any]]:
 def exact_decider(cloud: Cloud) -> Decider:
     """As the service puts it together, with the option set."""
     aggregates = AggregateCache()
-    exact = NovaFilters(HostManager(aggregates), HostStates(aggregates, default_ratios()))
+    exact = NovaFilters(HostManager(aggregates), HostStates(aggregates))
     decider = our_side.decider(our_side.host_table(cloud), FILTERS)
     decider.configure(replace(our_side.settings(FILTERS), exact_hosts_max=100), exact=exact)
     return decider
@@ -61,7 +60,7 @@ def exact_decider(cloud: Cloud) -> Decider:
 
 def our_answer(decider: Decider, cloud: Cloud, ask: Ask) -> list[tuple[str, float]]:
     request = our_side.request(nova_side.request_spec(ask), cloud)
-    decision = decider.decide(replace(request, flat=True, forms=(PlacementForm({}),)))
+    decision = decider.decide(replace(request, root_only=True, forms=(PlacementForm({}),)))
     names = {node.uuid: node.nodename for node in cloud.nodes}
     weights = decision.weights()
     return [(names[node], weights[node]) for node in decision.nodes()]

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Flavor, Group, Request
-from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.model.aggregates import AggregateFacts
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.model.topology import numa_leaves, pool_leaves
 from shared_scheduler.protocol.messages import Consumer
-from shared_scheduler.state.aggregates import AggregateFacts
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
-from shared_scheduler.state.topology_leaves import numa_leaves, pool_leaves
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.decision.worlds import small_request
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from nova import objects
 
-from shared_scheduler.decision.pipeline import Narrowing
+from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.decision.request import Request
 from tests.oracle import nova_side, our_side
 from tests.oracle.asks import Ask
@@ -101,7 +101,7 @@ def novas_sequence(cloud: Cloud, ask: Ask) -> list[str]:
 
 def our_sequence(cloud: Cloud, ask: Ask) -> list[str]:
     table = our_side.host_table(cloud)
-    decider, narrowing = our_side.decider(table, FILTERS), Narrowing()
+    decider, narrowing = our_side.decider(table, FILTERS), OncePerRequestFilters()
     request = our_side.request(nova_side.request_spec(ask), cloud)
     request = replace(request, instance_uuids=tuple(uuids()))
     chosen: list[str] = []

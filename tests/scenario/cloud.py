@@ -12,7 +12,7 @@ only what comes of it.
 ``schedulers s1 s2``                  they start, with the databases read
 ``request r1 s1 [vcpus=2] ...``       somebody asks s1 for an instance r1; ``count=2`` for r1.1 and
                                       r1.2, ``pin=2``, ``nic=1``, ``within=20``, ``alternates=1``,
-                                      ``flat=0`` (Placement must name candidates), ``apart r2``
+                                      ``root_only=0`` (Placement must name candidates), ``apart r2``
                                       (not on the host of r2)
 ``build r1 [node-2] [overhead=64]``   nova-compute claims it, on the node of the answer or here, and
                                       finds that it takes so many MiB more
@@ -48,12 +48,13 @@ from compute_agent import events as agent_ev
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.request import Flavor, Group, PlacementForm, Request
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import (
-    Beat,
     Claim,
-    Goodbye,
+    Heartbeat,
     Increment,
+    Leave,
     Message,
     Release,
     Snapshot,
@@ -63,10 +64,9 @@ from shared_scheduler.protocol.messages import (
 )
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.placement import SimPlacement
-from shared_scheduler.state.row import Freshness
-from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.table.row import Freshness
 from tests.scenario.cloud_nodes import Compute
-from tests.scenario.cloud_schedulers import CELL, Seat
+from tests.scenario.cloud_schedulers import CELL, ScriptedScheduler
 from tests.scenario.stage import Flight, Stage
 
 MEMORY_MB, DISK_GB = 16_384, 1_000
@@ -79,7 +79,7 @@ class Cloud(Stage):
         super().__init__()
         self.placement = SimPlacement()
         self.computes: dict[str, Compute] = {}
-        self.schedulers: dict[str, Seat] = {}
+        self.schedulers: dict[str, ScriptedScheduler] = {}
         self.lives: dict[str, int] = {}
         self.requests: dict[str, Request] = {}
         self.homes: dict[str, str] = {}  # consumer -> node of its answer
@@ -133,7 +133,7 @@ class Cloud(Stage):
         if party is not None and self.broker_up and not any(cut <= ends for cut in self.cuts):
             party.hear(decode(flight.cargo))
 
-    def party(self, name: str) -> Compute | Seat | None:
+    def party(self, name: str) -> Compute | ScriptedScheduler | None:
         return self.schedulers.get(name) or self.computes.get(name)
 
     def do_deliver(self, *words: str) -> None:
@@ -149,7 +149,7 @@ class Cloud(Stage):
             case Verdict():
                 consumer = self.claimants.get(message.claim_id, "?")
                 return f"{'accepts' if message.accepted else 'refuses'} {consumer}"
-            case Increment() | Snapshot() | Beat() | Goodbye():
+            case Increment() | Snapshot() | Heartbeat() | Leave():
                 return f"{type(message).__name__.lower()} {message.epoch}.{message.sequence}"
             case _:
                 return type(message).__name__.lower()
@@ -201,11 +201,11 @@ class Cloud(Stage):
             del self.schedulers[name]
             return
         self.lives[name] = self.lives.get(name, 0) + 1
-        self.schedulers[name] = seat = Seat(self, name, self.lives[name])
-        seat.feed(self.services())
+        self.schedulers[name] = scheduler = ScriptedScheduler(self, name, self.lives[name])
+        scheduler.feed(self.services())
         for node in self.computes:
-            seat.feed(self.read_of(node))
-        seat.feed(ev.ChannelChanged(CELL, self.broker_up))
+            scheduler.feed(self.read_of(node))
+        scheduler.feed(ev.ChannelChanged(CELL, self.broker_up))
 
     def services(self) -> ev.ServicesRead:
         facts = (
@@ -401,7 +401,7 @@ def made(name: str, facts: dict[str, int]) -> Request:
         forms=(PlacementForm(amounts),),
         usage=Usage(vcpus, 1024, 10, 1, 0),
         instance_uuids=(name,) if count == 1 else tuple(f"{name}.{i + 1}" for i in range(count)),
-        flat=bool(facts.get("flat", 1)),
+        root_only=bool(facts.get("root_only", 1)),
         queries=(query,),
         num_alternates=facts.get("alternates", 0),
         topology=json.dumps(wanted) if wanted else "",

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from compute_agent import effects as ef
 from compute_agent import events as ev
+from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
-from compute_agent.settings import Settings
-from shared_scheduler.protocol.addresses import agent_address
-from shared_scheduler.protocol.messages import Leaf, Message, Reason, RefusalCode, Usage
+from shared_scheduler.protocol.messages import Leaf, Message, Reason, RefusalCode, Usage, agent_address
 from shared_scheduler.sim.computes import SimTracker, Size
 from tests.unit.compute_agent.cells import CellsFit, cell_leaves
 
@@ -54,7 +53,7 @@ class Compute:
     def start_agent(self) -> None:
         self.epoch += 1
         self.agent = AgentCore(
-            self.node, self.host, self.address, self.epoch, self, Settings(),
+            self.node, self.host, self.address, self.epoch, self, AgentSettings(),
             self.rng, self.cloud.now, self.kept,
         )  # fmt: skip
         self.feed(ev.ChannelChanged(self.cloud.broker_up))

@@ -11,13 +11,13 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.judge import Approval
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
+from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.messages import Message, Reason
 from shared_scheduler.sim.placement import wanted_of
-from shared_scheduler.state.table import HostTable
-from shared_scheduler.state.topology import TopologyTake
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.compute_agent.cells import CellsFit, pinned
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class CellsJudge:
         after = CellsFit().consume(view.leaves, request.topology)
         if isinstance(after, Reason):
             return after
-        take = TopologyTake.between(view.leaves, after)
+        take = TopologyUsage.between(view.leaves, after)
         return Approval(candidates[0], request.topology, take=take)
 
 
-class Seat:
+class ScriptedScheduler:
     """One life of a scheduler."""
 
     def __init__(self, cloud: Cloud, name: str, life: int) -> None:
@@ -50,7 +50,7 @@ class Seat:
         self.name = name
         self.table = HostTable()
         self.core = SchedulerCore(
-            Identity(name, life), Settings(), self.table, Decider(self.table), CellsJudge(),
+            Identity(name, life), SchedulerSettings(), self.table, Decider(self.table), CellsJudge(),
             Random(f"{name}.{life}"),
         )  # fmt: skip
         self._seen: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Seat:
                 self.cloud.note(f"{self.name} sees {node} {state}")
 
     def state_of(self, node: str) -> str:
-        quarantined = node in self.core.nodes.quarantined
+        quarantined = node in self.core.quarantine.nodes
         return "quarantined" if quarantined else self.table.freshness(node).value
 
     # --- effects ---------------------------------------------------------------------------------
@@ -103,9 +103,9 @@ class Seat:
         verb = "write" if isinstance(effect, ef.WriteAllocation) else "delete"
         place = self.written if isinstance(effect, ef.WriteAllocation) else self.deleted
         failed: ev.Event = (
-            ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "no answer")
+            ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "no answer", cause=effect.cause)
             if isinstance(effect, ef.WriteAllocation)
-            else ev.AllocationDeleted(effect.claim_id, False, "no answer")
+            else ev.AllocationDeleted(effect.claim_id, False, "no answer", cause=effect.cause)
         )
         text = f"{verb} {effect.consumer}"
         self.call("placement", text, lambda: place(effect), lambda: self.feed(failed))
@@ -113,18 +113,18 @@ class Seat:
     def written(self, effect: Any) -> ev.Event:
         placement = self.cloud.placement
         if not placement.up:
-            return ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "down")
+            return ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "down", cause=effect.cause)
         write = placement.begin_write(effect.consumer, effect.allocations)
         code, detail = placement.end_write(write)
         self.cloud.note(f"placement says {code.value} for {effect.consumer}")
-        return ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations)
+        return ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations, cause=effect.cause)
 
     def deleted(self, effect: Any) -> ev.Event:
         placement = self.cloud.placement
         if placement.up:
             placement.delete_exactly(effect.consumer, effect.written)
             self.cloud.note(f"placement deletes {effect.consumer}")
-        return ev.AllocationDeleted(effect.claim_id, placement.up)
+        return ev.AllocationDeleted(effect.claim_id, placement.up, cause=effect.cause)
 
     def ask(self, effect: Question) -> None:
         def reply() -> ev.Event:
@@ -139,13 +139,13 @@ class Seat:
         match effect:
             case ef.AskCandidates(ask_id, node, queries):
                 found = () if error else self.candidates(node, queries)
-                return ev.CandidatesAnswered(ask_id, found, error)
+                return ev.CandidatesAnswered(ask_id, found, error, cause=effect.cause)
             case ef.AskFitting(ask_id, queries):
                 fits = frozenset[str]() if error else self.fitting(queries)
-                return ev.FittingAnswered(ask_id, fits, error)
+                return ev.FittingAnswered(ask_id, fits, error, cause=effect.cause)
             case ef.LookUpConsumer(consumer):
                 holds = self.cloud.placement.consumers.get(consumer, {})
-                return ev.ConsumerAnswered(consumer, holds, error)
+                return ev.ConsumerAnswered(consumer, holds, error, cause=effect.cause)
 
     def fitting(self, queries: Sequence[str]) -> frozenset[str]:
         return frozenset[str]().union(*(self.cloud.placement.fitting(wanted_of(q)) for q in queries))

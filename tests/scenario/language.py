@@ -9,11 +9,11 @@ the scripts; read the difference before you believe it.
 =============================  ===============================================================
 ``schedulers s1 s2``           who listens
 ``agent start [epoch=N]``      a new life of the agent: it says hello and broadcasts a snapshot
-``agent goodbye``              a clean shutdown
+``agent leave``              a clean shutdown
 ``set cn.a=1 numa.0=none``     the node changes; the pipe sends what is due
 ``consumer u1 VCPU=2``         a consumer comes (``gone``: it goes)
 ``claim c1 u1``                a claim is accepted (``ended``: it has ended)
-``beat``, ``snapshot``         the agent broadcasts one now
+``heartbeat``, ``snapshot``         the agent broadcasts one now
 ``wait 0.2``                   time passes; timers fire, nothing is delivered
 ``flow 30``                    time passes in a kind world: everything is delivered at once
 ``wire``                       what is on its way
@@ -41,22 +41,22 @@ from random import Random
 from typing import Any
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import (
-    Beat,
     Consumer,
-    Goodbye,
+    Heartbeat,
     Hello,
     Increment,
+    Leave,
     Message,
     Resync,
     Role,
     Snapshot,
 )
 from shared_scheduler.protocol.pipe import MessagePipe
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.protocol.window import MessageWindow, Outcome
 from tests.scenario.stage import Flight, Stage
@@ -110,8 +110,8 @@ class World(Stage):
     # --- the agent -------------------------------------------------------------------------------
 
     def do_agent(self, what: str, epoch: str = "") -> None:
-        if what == "goodbye":
-            self.broadcast(*self.the_pipe.say_goodbye(self.now))
+        if what == "leave":
+            self.broadcast(*self.the_pipe.leave(self.now))
             self.pipe = None
             return
         assert what == "start", what
@@ -142,8 +142,8 @@ class World(Stage):
         self.the_pipe.set_claim(claim_id, None if consumer == "ended" else consumer)
         self.poll()
 
-    def do_beat(self) -> None:
-        self.broadcast(self.the_pipe.beat())
+    def do_heartbeat(self) -> None:
+        self.broadcast(self.the_pipe.heartbeat())
 
     def do_snapshot(self) -> None:
         flushed, snapshot = self.the_pipe.take_snapshot(self.now)
@@ -207,7 +207,7 @@ class World(Stage):
         if isinstance(message, Resync):
             self.answer(message)
             return
-        assert isinstance(message, Hello | Snapshot | Increment | Beat | Goodbye)
+        assert isinstance(message, Hello | Snapshot | Increment | Heartbeat | Leave)
         scheduler = self.schedulers[flight.receiver]
         before = scheduler.window.freshness
         outcome = scheduler.window.receive(message, self.now, scheduler.digest)
@@ -309,7 +309,7 @@ def describe(message: Message) -> str:
         return f"resync {after if message.epoch else 'snapshot'}"
     if isinstance(message, Hello):
         return f"hello {message.epoch}"
-    assert isinstance(message, Snapshot | Increment | Beat | Goodbye)
+    assert isinstance(message, Snapshot | Increment | Heartbeat | Leave)
     text = f"{kind} {message.epoch}.{message.sequence}"
     return f"{text} {contents(message)}" if isinstance(message, Increment) else text
 

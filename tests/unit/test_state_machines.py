@@ -7,13 +7,13 @@ from enum import Enum
 
 import pytest
 
-from compute_agent.claims import How
+from compute_agent.claim_ledger import ClaimEnd
 from shared_scheduler.core.claims import ClaimState
-from shared_scheduler.core.doubt import DoubtState
-from shared_scheduler.core.work import Phase as RequestPhase
+from shared_scheduler.core.recheck import RecheckState
+from shared_scheduler.core.request_state import Phase as RequestPhase
 from shared_scheduler.protocol.phases import Phase as WindowPhase
 from shared_scheduler.protocol.window import Freshness
-from tools.statemachines.drawing import DOCUMENT, MACHINES, document, tables_of, window
+from tools.statemachines.drawing import DOCUMENT, MACHINES, MalformedTable, checked, document, tables_of, window
 
 
 def test_the_documentation_is_drawn_from_the_code() -> None:
@@ -25,8 +25,8 @@ def test_the_documentation_is_drawn_from_the_code() -> None:
     [
         ("shared_scheduler.core.requests", RequestPhase),
         ("shared_scheduler.core.claims", ClaimState),
-        ("shared_scheduler.core.doubt", DoubtState),
-        ("compute_agent.claims", How),
+        ("shared_scheduler.core.recheck", RecheckState),
+        ("compute_agent.claim_ledger", ClaimEnd),
     ],
 )
 def test_every_state_is_in_the_table_of_its_module(module: str, states: type[Enum]) -> None:
@@ -43,3 +43,18 @@ def test_the_windows_states_are_all_drawn() -> None:
 def test_a_module_that_loses_its_table_is_missed() -> None:
     for machine in MACHINES:
         assert len(tables_of(machine.module)) > machine.table, machine.module
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "PLACING   host found and it runs into the margin  PLACING",
+        "PLACING,",
+    ],
+)
+def test_a_malformed_table_is_refused(row: str) -> None:
+    ruler = "========  ==================  ======="
+    lines = [ruler, "phase     event               next", ruler, row, ruler]
+
+    with pytest.raises(MalformedTable, match="a_module"):
+        checked("a_module", lines)

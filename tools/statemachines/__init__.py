@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws ``doc/state_machines.rst`` from the tables in the code."""
+"""Draws ``doc/source/reference/state_machines.rst`` from the tables in the code."""

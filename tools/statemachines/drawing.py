@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each state machine of the product as the table at the head of its module tells it.
+"""Draws each state machine of the product from the table at the head of its module.
 
-The window runs on a table that is data (``protocol/phases.py``); its part is drawn from that.  The others
-are code beside a table in the module's docstring; that table is taken as it stands.
+The window runs on a table that is data (``protocol/phases.py``); its part is drawn from that.  The others are code
+with a table in the docstring of the module; that table is copied.
 """
 
 from __future__ import annotations
@@ -13,25 +13,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, Phase
+from docutils.parsers.rst.tableparser import SimpleTableParser, TableMarkupError
+from docutils.statemachine import StringList
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "doc" / "state_machines.rst"
+from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, Phase
+from tools.statemachines import claim_life, increment_life
+from tools.statemachines.tables import table
+
+REFERENCE = Path(__file__).resolve().parents[2] / "doc" / "source" / "reference"
+DOCUMENT = REFERENCE / "state_machines.rst"
 HEAD = """\
 ==============
 State machines
 ==============
 
-Drawn from the code by ``tools/state-machines``; a test fails where the two differ.  Each module tells
-the theory behind its table at its head.
+``tools/state-machines`` generates this page from the code, and a test fails when the two differ.  The docstring of each
+module explains its table.  States in parentheses are not represented: the thing does not exist yet, or no longer.
 """
 
 #: above a table's head, below it, and at the table's end
 RULER = re.compile(r"^=+( +=+)+$")
 
 
+class MalformedTable(Exception):
+    """The table at the head of a module is not valid reStructuredText."""
+
+
 @dataclass(frozen=True)
 class Machine:
-    """A machine: what people call it, where it lives, and the table of its module that shows it."""
+    """A machine: its title, its module, and which table of the module shows it."""
 
     title: str
     module: str
@@ -41,23 +51,41 @@ class Machine:
 MACHINES = (
     Machine("A request", "shared_scheduler.core.requests"),
     Machine("A scheduler's claim", "shared_scheduler.core.claims"),
-    Machine("A confirmed claim, until its node shows it", "shared_scheduler.core.watch"),
-    Machine("A claim in the host table: when a part counts", "shared_scheduler.state.claims"),
-    Machine("A claim in the host table: its life", "shared_scheduler.state.claims", 1),
-    Machine("A node, as the schedulers see it", "shared_scheduler.core.nodes"),
-    Machine('A "No" that is checked', "shared_scheduler.core.doubt"),
+    Machine("A confirmed claim until its node shows it", "shared_scheduler.core.confirmed_claims"),
+    Machine("A claim in the host table: when a part counts", "shared_scheduler.table.assumed_claims"),
+    Machine("A claim in the host table: its life", "shared_scheduler.table.assumed_claims", 1),
+    Machine("The freshness of a node", "shared_scheduler.core.nodes"),
+    Machine('The recheck of "no valid host"', "shared_scheduler.core.recheck"),
     Machine("An agent's readiness", "compute_agent.core"),
-    Machine("A claim on its node", "compute_agent.claims"),
-    Machine("An agent's reads of Placement", "compute_agent.lookout"),
+    Machine("A claim on its node", "compute_agent.claim_ledger"),
+    Machine("A read that is done again and again", "shared_scheduler.model.read_schedule"),
     Machine("The epoch of an agent", "compute_agent.epochs"),
     Machine("Signatures", "shared_scheduler.protocol.signing"),
 )
 
 
 def tables_of(module: str) -> list[str]:
-    """The tables in a module's docstring, as reStructuredText."""
+    """The tables in a module's docstring, as reStructuredText.
+
+    :raises MalformedTable: when a table cannot be parsed
+    """
     lines = (importlib.import_module(module).__doc__ or "").splitlines()
-    return ["\n".join(lines[start : end + 1]) for start, end in spans(lines)]
+    return [checked(module, lines[start : end + 1]) for start, end in spans(lines)]
+
+
+def checked(module: str, lines: list[str]) -> str:
+    """The table, if docutils can parse it.
+
+    :raises MalformedTable: when it cannot, or when a row has no state
+    """
+    try:
+        _, _, rows = SimpleTableParser().parse(StringList(lines))
+    except TableMarkupError as error:
+        raise MalformedTable(f"{module}: {error.args[0]}") from error
+    for row in rows:
+        if not "".join(row[0][3]).strip() or not any("".join(cell[3]).strip() for cell in row[1:]):
+            raise MalformedTable(f"{module}: a row of its table has only one cell: {[list(cell[3]) for cell in row]}")
+    return "\n".join(lines)
 
 
 def spans(lines: list[str]) -> Iterator[tuple[int, int]]:
@@ -67,24 +95,16 @@ def spans(lines: list[str]) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
-    """A simple table; the first row is its head."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    ruler = "  ".join("=" * width for width in widths)
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([ruler, lines[0].rstrip(), ruler, *(ln.rstrip() for ln in lines[1:]), ruler])
-
-
 def window() -> str:
-    """The window's phases and every step that there is."""
+    """The phases of the window and all its steps."""
     meaning = [("phase", "the row is", "asks"), *(
         (phase.value, FRESHNESS[phase].value, "yes" if phase in ASKING else "no") for phase in Phase
     )]  # fmt: skip
-    steps = [("phase", "what happens", "next")]
+    steps = [("phase", "event", "next")]
     for phase in Phase:
         happens = [(cause, TRANSITIONS[phase, cause]) for cause in Cause if (phase, cause) in TRANSITIONS]
         steps += [(phase.value, cause.value, after.value) for cause, after in happens]
-    return f"{table(meaning)}\n\nA pair that is not here cannot happen.\n\n{table(steps)}"
+    return f"{table(meaning)}\n\nA pair that is not in this table cannot occur.\n\n{table(steps)}"
 
 
 def section(title: str, module: str, body: str) -> str:
@@ -94,13 +114,15 @@ def section(title: str, module: str, body: str) -> str:
 
 
 def document() -> str:
-    """All of ``doc/state_machines.rst``."""
+    """All of ``doc/source/reference/state_machines.rst``."""
     first = section("A node's messages: the window", "shared_scheduler.protocol.phases", window())
     others = (section(m.title, m.module, tables_of(m.module)[m.table]) for m in MACHINES)
     return "\n".join([HEAD, first, *others])
 
 
 def main() -> int:
-    """Write it."""
+    """Write it, and the pages of a claim's and an increment's life."""
     DOCUMENT.write_text(document())
+    (REFERENCE / "claim_life.rst").write_text(claim_life.page())
+    (REFERENCE / "increment_life.rst").write_text(increment_life.page())
     return 0

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import (
     Aggregates,
     NativeFilter,
@@ -14,12 +15,11 @@ from shared_scheduler.decision.filters.base import (
     metadata_of,
     values_of,
 )
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.decision.operators import satisfies
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
 
 EXTRA_SPECS_SCOPE = "aggregate_instance_extra_specs"
 TENANT_KEY_PREFIX = "filter_tenant_id"
@@ -29,23 +29,23 @@ FLAVOR_KEY = "instance_type"
 class _AggregateFilter(NativeFilter):
     """A filter whose answer depends on the host's aggregates and ``_asked`` only."""
 
-    def mask(self, look: Look) -> BoolArray | None:
-        asked = self._asked(look)
-        if asked is None or not look.table.aggregates.all():
-            return None if asked is None or self._passes((), asked) else _nobody(look)
-        table, of = look.table, look.table.aggregates.of
-        return look.masks.kinds(
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        asked = self._asked(context)
+        if asked is None or not context.table.aggregates.all():
+            return None if asked is None or self._passes((), asked) else _nobody(context)
+        table, of = context.table, context.table.aggregates.of
+        return context.masks.kinds(
             table,
             (self.code, asked),
             table.columns.host_aggregates,
             lambda: lambda row: self._passes(of(row.host), asked),
         )
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        return self._detail(view.aggregates, self._asked(look))
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        return self._detail(view.aggregates, self._asked(context))
 
     @abstractmethod
-    def _asked(self, look: Look) -> Any:
+    def _asked(self, context: DecisionContext) -> Any:
         """What the request brings (hashable); None: nothing, every host passes."""
 
     @abstractmethod
@@ -57,8 +57,8 @@ class _AggregateFilter(NativeFilter):
         """What was compared, for hosts in these aggregates."""
 
 
-def _nobody(look: Look) -> BoolArray:
-    return mask_of_slots(look.high, ())
+def _nobody(context: DecisionContext) -> BoolArray:
+    return mask_of_slots(context.high, ())
 
 
 class AggregateImagePropertiesIsolation(_AggregateFilter):
@@ -68,15 +68,15 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
     once = True
     on_rebuild = True
 
-    def _asked(self, look: Look) -> Any:
-        settings = look.settings
+    def _asked(self, context: DecisionContext) -> Any:
+        settings = context.settings
         namespace = settings.aggregate_image_properties_isolation_namespace
         prefix = ""
         if namespace:
             prefix = namespace + settings.aggregate_image_properties_isolation_separator
         properties = {
             key: str(value)
-            for key, value in look.request.image_properties.items()
+            for key, value in context.request.image_properties.items()
             if value and key.startswith(prefix)
         }
         return tuple(sorted(properties.items())) or None
@@ -100,9 +100,9 @@ class AggregateInstanceExtraSpecsFilter(_AggregateFilter):
     code = "AggregateInstanceExtraSpecsFilter"
     once = True
 
-    def _asked(self, look: Look) -> Any:
+    def _asked(self, context: DecisionContext) -> Any:
         found = []
-        for key, value in look.request.flavor.extra_specs.items():
+        for key, value in context.request.flavor.extra_specs.items():
             scope, colon, rest = key.partition(":")
             if not colon or scope == EXTRA_SPECS_SCOPE:
                 found.append((rest if colon else key, value))
@@ -131,8 +131,8 @@ class AggregateMultiTenancyIsolation(_AggregateFilter):
     code = "AggregateMultiTenancyIsolation"
     once = True
 
-    def _asked(self, look: Look) -> Any:
-        return look.request.project_id
+    def _asked(self, context: DecisionContext) -> Any:
+        return context.request.project_id
 
     def _passes(self, aggregates: Aggregates, asked: Any) -> bool:
         named = _projects(aggregates)
@@ -156,8 +156,8 @@ class AggregateTypeAffinityFilter(_AggregateFilter):
     code = "AggregateTypeAffinityFilter"
     once = True
 
-    def _asked(self, look: Look) -> Any:
-        return look.request.flavor.name
+    def _asked(self, context: DecisionContext) -> Any:
+        return context.request.flavor.name
 
     def _passes(self, aggregates: Aggregates, asked: Any) -> bool:
         values = values_of(aggregates, FLAVOR_KEY)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
-from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.context import DecisionContext
+from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.aggregates import AggregateFacts
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
 
 Aggregates = tuple[AggregateFacts, ...]
 
@@ -18,7 +18,7 @@ Aggregates = tuple[AggregateFacts, ...]
 class NativeFilter(ABC):
     """One of Nova's filters over columns.  Class attributes are those of Nova's class.
 
-    ``screens`` tells that it may let hosts pass that Nova's filter refuses: the exact answer is
+    ``screens``: it may pass hosts that Nova's filter refuses; the exact answer is
     given by Nova's own object when the host is tried.
     """
 
@@ -28,11 +28,11 @@ class NativeFilter(ABC):
     screens = False
 
     @abstractmethod
-    def mask(self, look: Look) -> BoolArray | None:
+    def mask(self, context: DecisionContext) -> BoolArray | None:
         """Which slots pass; None: all of them."""
 
     @abstractmethod
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         """What was compared, for a host that did not pass."""
 
 

@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import NativeFilter
 from shared_scheduler.decision.host_attributes import OPAQUE, capability, is_attribute
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowTest
 from shared_scheduler.decision.operators import satisfies
+from shared_scheduler.model.leaves import STATS
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.leaves import STATS
-from shared_scheduler.state.row import Row
-from shared_scheduler.state.table import HostTable
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import Row
 
 SCOPE = "capabilities"
 #: attributes that hosts of one kind of hypervisor have in common
 OF_ITS_KIND = frozenset({"hypervisor_type", "hypervisor_version", "supported_instances", "cpu_info"})
-#: statistics that own claims are counted among, told or not
+#: statistics that own claims change, whether or not the node reports them
 COUNTED = frozenset({"num_instances", "io_workload"})
 ADDRESS_BITS = "hw:maxphysaddr_bits"
 
@@ -67,32 +67,32 @@ class ComputeCapabilitiesFilter(NativeFilter):
     code = "ComputeCapabilitiesFilter"
     once = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        wanted = wanted_by(look.request.flavor.extra_specs)
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        wanted = wanted_by(context.request.flavor.extra_specs)
         if not wanted:
             return None
         alike = tuple(one for one in wanted if one.path[0] in OF_ITS_KIND)
         others = tuple(
             one
             for one in wanted
-            if one.path[0] not in OF_ITS_KIND and not _is_nowhere(look.table, one)
+            if one.path[0] not in OF_ITS_KIND and not _is_nowhere(context.table, one)
         )
-        of_kind = self._by_kind(look, alike) if alike else None
-        of_row = self._by_row(look, others) if others else None
+        of_kind = self._by_kind(context, alike) if alike else None
+        of_row = self._by_row(context, others) if others else None
         if of_kind is None or of_row is None:
             return of_row if of_kind is None else of_kind
         return of_kind & of_row
 
-    def _by_kind(self, look: Look, wanted: tuple[Wanted, ...]) -> BoolArray:
-        kinds, key = look.columns.hypervisors, (self.code, wanted)
-        return look.masks.kinds(look.table, key, kinds, lambda: _test(look.table, wanted))
+    def _by_kind(self, context: DecisionContext, wanted: tuple[Wanted, ...]) -> BoolArray:
+        kinds, key = context.columns.hypervisors, (self.code, wanted)
+        return context.masks.kinds(context.table, key, kinds, lambda: _test(context.table, wanted))
 
-    def _by_row(self, look: Look, wanted: tuple[Wanted, ...]) -> BoolArray:
-        key, table = (self.code, wanted), look.table
-        return look.masks.rows(table, key, lambda: _test_named(table, wanted), static=False)
+    def _by_row(self, context: DecisionContext, wanted: tuple[Wanted, ...]) -> BoolArray:
+        key, table = (self.code, wanted), context.table
+        return context.masks.rows(table, key, lambda: _test_named(table, wanted), static=False)
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        for one in wanted_by(look.request.flavor.extra_specs):
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        for one in wanted_by(context.request.flavor.extra_specs):
             has = one.refused_with(view)
             if has is not None:
                 return {"key": ":".join(one.path), "required": one.requirement, "host": has}
@@ -102,7 +102,7 @@ class ComputeCapabilitiesFilter(NativeFilter):
 def _is_nowhere(table: HostTable, one: Wanted) -> bool:
     """Whether no host can have it, and need not.
 
-    Flavors have extra specs for aggregates, which this filter looks for on hosts all the same.
+    Flavors have extra specs for aggregates, which this filter looks up on hosts as well.
     """
     name = one.path[0]
     if not one.optional or is_attribute(name) or name in COUNTED:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import NativeFilter
-from shared_scheduler.decision.look import Look
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
 
 
 class ComputeFilter(NativeFilter):
@@ -18,13 +18,13 @@ class ComputeFilter(NativeFilter):
     code = "ComputeFilter"
     once = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        if not look.columns.down_count:
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        if not context.columns.down_count:
             return None
-        up: BoolArray = look.columns.up.array[: look.high]
+        up: BoolArray = context.columns.up.array[: context.high]
         return up
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         service = view.service
         if service is None:
             return {"service": None}
@@ -42,8 +42,8 @@ class AllHostsFilter(NativeFilter):
     code = "AllHostsFilter"
     once = True
 
-    def mask(self, look: Look) -> BoolArray | None:
+    def mask(self, context: DecisionContext) -> BoolArray | None:
         return None
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         return {}

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import NativeFilter, listed
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.table import HostTable
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.host_view import HostView
 
 
 def instances_by_slot(table: HostTable, uuids: Iterable[str]) -> dict[int, int]:
@@ -30,21 +30,21 @@ class ServerGroupAntiAffinityFilter(NativeFilter):
 
     code = "ServerGroupAntiAffinityFilter"
 
-    def mask(self, look: Look) -> BoolArray | None:
-        group = look.request.group
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        group = context.request.group
         if group is None or group.policy != "anti-affinity":
             return None
-        counts = instances_by_slot(look.table, group.members)
+        counts = instances_by_slot(context.table, group.members)
         full = [slot for slot, count in counts.items() if count >= group.max_server_per_host]
         if group.max_server_per_host > 0 and not full:
             return None
-        mask: BoolArray = np.full(look.high, group.max_server_per_host > 0, dtype=np.bool_)
+        mask: BoolArray = np.full(context.high, group.max_server_per_host > 0, dtype=np.bool_)
         mask[full] = False
-        mask[list(look.table.slots_with(look.instance_uuid))] = True
+        mask[list(context.table.slots_with(context.instance_uuid))] = True
         return mask
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        group = look.request.group
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        group = context.request.group
         members = group.members if group else frozenset()
         return {
             "members_on_host": listed(view.instances & members),
@@ -57,15 +57,15 @@ class ServerGroupAffinityFilter(NativeFilter):
 
     code = "ServerGroupAffinityFilter"
 
-    def mask(self, look: Look) -> BoolArray | None:
-        group = look.request.group
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        group = context.request.group
         if group is None or group.policy != "affinity" or not group.hosts:
             return None
-        table = look.table
+        table = context.table
         return mask_of_slots(
-            look.high, (slot for host in group.hosts for slot in table.slots_of_host(host))
+            context.high, (slot for host in group.hosts for slot in table.slots_of_host(host))
         )
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        group = look.request.group
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        group = context.request.group
         return {"group_hosts": listed(group.hosts if group else frozenset())}

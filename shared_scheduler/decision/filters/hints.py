@@ -6,15 +6,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.filters.base import NativeFilter, listed
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowTest, mask_of_slots
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.row import Row
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import Row
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -31,13 +31,13 @@ class DifferentHostFilter(NativeFilter):
     code = "DifferentHostFilter"
     once = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        uuids = hint_values(look.request, "different_host")
-        slots = {slot for uuid in uuids for slot in look.table.slots_with(uuid)}
-        return ~mask_of_slots(look.high, slots) if slots else None
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        uuids = hint_values(context.request, "different_host")
+        slots = {slot for uuid in uuids for slot in context.table.slots_with(uuid)}
+        return ~mask_of_slots(context.high, slots) if slots else None
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        uuids = frozenset(hint_values(look.request, "different_host"))
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        uuids = frozenset(hint_values(context.request, "different_host"))
         return {"on_host": listed(uuids & view.instances)}
 
 
@@ -47,15 +47,15 @@ class SameHostFilter(NativeFilter):
     code = "SameHostFilter"
     once = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        uuids = hint_values(look.request, "same_host")
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        uuids = hint_values(context.request, "same_host")
         if not uuids:
             return None
-        slots = {slot for uuid in uuids for slot in look.table.slots_with(uuid)}
-        return mask_of_slots(look.high, slots)
+        slots = {slot for uuid in uuids for slot in context.table.slots_with(uuid)}
+        return mask_of_slots(context.high, slots)
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        return {"wanted": list(hint_values(look.request, "same_host"))}
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        return {"wanted": list(hint_values(context.request, "same_host"))}
 
 
 class SimpleCIDRAffinityFilter(NativeFilter):
@@ -64,16 +64,16 @@ class SimpleCIDRAffinityFilter(NativeFilter):
     code = "SimpleCIDRAffinityFilter"
     once = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        network = _network(look.request)
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        network = _network(context.request)
         if network is None:
             return None
-        return look.masks.rows(look.table, (self.code, network), lambda: _within(network))
+        return context.masks.rows(context.table, (self.code, network), lambda: _within(network))
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         return {
             "host_ip": view.leaves.get("cn.host_ip"),
-            "network": str(_network(look.request)),
+            "network": str(_network(context.request)),
         }
 
 

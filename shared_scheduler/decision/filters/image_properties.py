@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.filters.base import NativeFilter
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowTest
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.row import Row
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import Row
 
 #: what Nova's fields canonicalise, by position, for hosts whose records hold another spelling
 _SAME: tuple[Mapping[str, str], ...] = (
@@ -35,7 +35,7 @@ _SAME: tuple[Mapping[str, str], ...] = (
 
 #: what is asked of the kinds of instances that a host supports, in their order
 _FEATURES = ("hw_architecture", "img_hv_type", "hw_vm_mode")
-#: what is looked at beside one of those
+#: what is compared beside one of those
 _OTHERS = ("img_hv_requested_version", "hw_maxphysaddr_bits")
 
 _PREDICATE = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*(\d+(?:\.\d+)*)\s*$")
@@ -95,17 +95,17 @@ class ImagePropertiesFilter(NativeFilter):
     once = True
     on_rebuild = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        properties = look.request.image_properties
-        features = _features(properties, look.settings.image_properties_default_architecture)
-        if not any(features):  # Nova looks at versions and address bits only beside one of these
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        properties = context.request.image_properties
+        features = _features(properties, context.settings.image_properties_default_architecture)
+        if not any(features):  # Nova compares versions and address bits only beside one of these
             return None
         key = (self.code, features, *map(properties.get, _OTHERS))
-        kinds = look.columns.hypervisors
-        return look.masks.kinds(look.table, key, kinds, lambda: _test(self._wanted(look)))
+        kinds = context.columns.hypervisors
+        return context.masks.kinds(context.table, key, kinds, lambda: _test(self._wanted(context)))
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        wanted = self._wanted(look)
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        wanted = self._wanted(context)
         return {
             "required": list(wanted.features),
             "required_version": wanted.version,
@@ -115,9 +115,9 @@ class ImagePropertiesFilter(NativeFilter):
         }
 
     @staticmethod
-    def _wanted(look: Look) -> Wanted:
-        default = look.settings.image_properties_default_architecture
-        return wanted_by(look.request.image_properties, default)
+    def _wanted(context: DecisionContext) -> Wanted:
+        default = context.settings.image_properties_default_architecture
+        return wanted_by(context.request.image_properties, default)
 
 
 def _test(wanted: Wanted) -> RowTest:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import NativeFilter
-from shared_scheduler.decision.look import Look
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
 
 
 class IsolatedHostsFilter(NativeFilter):
@@ -19,22 +19,22 @@ class IsolatedHostsFilter(NativeFilter):
     once = True
     on_rebuild = True
 
-    def mask(self, look: Look) -> BoolArray | None:
-        settings = look.settings
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        settings = context.settings
         restricted = settings.restrict_isolated_hosts_to_isolated_images
-        image_isolated = look.request.image_id in settings.isolated_images
+        image_isolated = context.request.image_id in settings.isolated_images
         if not restricted and not image_isolated:
             return None
         hosts = settings.isolated_hosts
-        isolated = look.masks.rows(
-            look.table, (self.code, hosts), lambda: lambda row: row.host in hosts
+        isolated = context.masks.rows(
+            context.table, (self.code, hosts), lambda: lambda row: row.host in hosts
         )
         return isolated if image_isolated else ~isolated
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        settings = look.settings
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        settings = context.settings
         return {
             "host_isolated": view.host in settings.isolated_hosts,
-            "image_isolated": look.request.image_id in settings.isolated_images,
+            "image_isolated": context.request.image_id in settings.isolated_images,
             "restricted": settings.restrict_isolated_hosts_to_isolated_images,
         }

@@ -8,20 +8,20 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.filters.base import NativeFilter
 from shared_scheduler.decision.filters.hints import hint_values
 from shared_scheduler.decision.host_attributes import OPAQUE, lookup
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowTest
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.row import Row
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import Row
 
 
 class _OpaqueOperandError(Exception):
-    """The query looks at something that only Nova's own objects show."""
+    """The query reads a value that only Nova's own objects have."""
 
 
 def _each(compare: Callable[[Any, Any], bool]) -> Callable[[list[Any]], bool]:
@@ -55,21 +55,21 @@ class JsonFilter(NativeFilter):
 
     code = "JsonFilter"
 
-    def mask(self, look: Look) -> BoolArray | None:
-        text = _text(look)
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        text = _text(context)
         if not text:
             return None
         query = _parse(text)
-        return look.masks.rows(
-            look.table, (self.code, text), lambda: _test(look, query), static=False
+        return context.masks.rows(
+            context.table, (self.code, text), lambda: _test(context, query), static=False
         )
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        return {"query": _text(look), "operands": _operands(_parse(_text(look)), view)}
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        return {"query": _text(context), "operands": _operands(_parse(_text(context)), view)}
 
 
-def _text(look: Look) -> str:
-    return (hint_values(look.request, "query") or ("",))[0]
+def _text(context: DecisionContext) -> str:
+    return (hint_values(context.request, "query") or ("",))[0]
 
 
 def _parse(text: str) -> Any:
@@ -92,8 +92,8 @@ def _check(query: Any) -> None:
             _check(part)
 
 
-def _test(look: Look, query: Any) -> RowTest:
-    table = look.table
+def _test(context: DecisionContext, query: Any) -> RowTest:
+    table = context.table
 
     def test(row: Row) -> bool:
         try:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import NativeFilter, least_of, values_of
-from shared_scheduler.decision.look import Look
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray, FloatArray
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray, FloatArray
+from shared_scheduler.table.host_view import HostView
 
 
 class _Below(NativeFilter):
@@ -19,21 +19,21 @@ class _Below(NativeFilter):
     option = ""
     by_aggregate = False
 
-    def mask(self, look: Look) -> BoolArray | None:
-        below: BoolArray = self._column(look) < self._limit(look)
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        below: BoolArray = self._column(context) < self._limit(context)
         return below
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        limit: float = self._default(look)
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        limit: float = self._default(context)
         if self.by_aggregate:
             limit = least_of(values_of(view.aggregates, self.option), limit, int)
         return {self._number: self._of_view(view), self.option: limit}
 
-    def _limit(self, look: Look) -> float | FloatArray:
-        default, option, table = self._default(look), self.option, look.table
+    def _limit(self, context: DecisionContext) -> float | FloatArray:
+        default, option, table = self._default(context), self.option, context.table
         if not self.by_aggregate or not table.aggregates.has_key(option):
             return default
-        return look.masks.numbers_of_kinds(
+        return context.masks.numbers_of_kinds(
             table,
             ("limit", option),
             table.columns.host_aggregates,
@@ -45,11 +45,11 @@ class _Below(NativeFilter):
     _number = ""
 
     @abstractmethod
-    def _default(self, look: Look) -> int:
+    def _default(self, context: DecisionContext) -> int:
         """The option's value."""
 
-    def _column(self, look: Look) -> FloatArray:
-        column: FloatArray = getattr(look.columns, self._number).array[: look.high]
+    def _column(self, context: DecisionContext) -> FloatArray:
+        column: FloatArray = getattr(context.columns, self._number).array[: context.high]
         return column
 
     def _of_view(self, view: HostView) -> Leaf:
@@ -63,8 +63,8 @@ class IoOpsFilter(_Below):
     option = "max_io_ops_per_host"
     _number = "num_io_ops"
 
-    def _default(self, look: Look) -> int:
-        return look.settings.max_io_ops_per_host
+    def _default(self, context: DecisionContext) -> int:
+        return context.settings.max_io_ops_per_host
 
 
 class AggregateIoOpsFilter(IoOpsFilter):
@@ -81,8 +81,8 @@ class NumInstancesFilter(_Below):
     option = "max_instances_per_host"
     _number = "num_instances"
 
-    def _default(self, look: Look) -> int:
-        return look.settings.max_instances_per_host
+    def _default(self, context: DecisionContext) -> int:
+        return context.settings.max_instances_per_host
 
 
 class AggregateNumInstancesFilter(NumInstancesFilter):

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import NativeFilter, listed
-from shared_scheduler.decision.look import Look
-from shared_scheduler.decision.metrics import metrics_of
+from shared_scheduler.decision.host_attributes import metrics_of
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.state.columns import BoolArray
-from shared_scheduler.state.view import HostView
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_view import HostView
 
 
 class MetricsFilter(NativeFilter):
@@ -18,20 +18,20 @@ class MetricsFilter(NativeFilter):
 
     code = "MetricsFilter"
 
-    def mask(self, look: Look) -> BoolArray | None:
-        names = _wanted(look)
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        names = _wanted(context)
         if not names:
             return None
-        return look.masks.rows(
-            look.table,
+        return context.masks.rows(
+            context.table,
             (self.code, names),
             lambda: lambda row: names <= metrics_of(row.leaves).keys(),
             static=False,
         )
 
-    def detail(self, look: Look, view: HostView) -> Mapping[str, Leaf]:
-        return {"missing": listed(_wanted(look) - metrics_of(view.leaves).keys())}
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        return {"missing": listed(_wanted(context) - metrics_of(view.leaves).keys())}
 
 
-def _wanted(look: Look) -> frozenset[str]:
-    return frozenset(name for name, _ in look.settings.metrics_weight_setting)
+def _wanted(context: DecisionContext) -> frozenset[str]:
+    return frozenset(name for name, _ in context.settings.metrics_weight_setting)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.groups import instances_by_slot
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.weighers.base import NativeWeigher
-from shared_scheduler.state.columns import FloatArray, IntArray
+from shared_scheduler.table.columns import FloatArray, IntArray
 
 
 class _SoftGroupWeigher(NativeWeigher):
@@ -17,17 +17,17 @@ class _SoftGroupWeigher(NativeWeigher):
     policy = ""
     towards = 1
 
-    def tells_nothing(self, look: Look) -> bool:
-        group = look.request.group
+    def is_constant(self, context: DecisionContext) -> bool:
+        group = context.request.group
         return group is None or group.policy != self.policy
 
-    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
-        group = look.request.group
+    def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
+        group = context.request.group
         assert group is not None
-        counts = instances_by_slot(look.table, group.members)
+        counts = instances_by_slot(context.table, group.members)
         if not counts:
             return None
-        values: FloatArray = np.zeros(look.high)
+        values: FloatArray = np.zeros(context.high)
         values[list(counts)] = [self.towards * count for count in counts.values()]
         return values if slots is None else values.take(slots)
 
@@ -51,13 +51,13 @@ class CrossCellWeigher(NativeWeigher):
 
     name, option = "CrossCellWeigher", "cross_cell_move_weight_multiplier"
 
-    def tells_nothing(self, look: Look) -> bool:
-        return look.request.preferred_cell is None
+    def is_constant(self, context: DecisionContext) -> bool:
+        return context.request.preferred_cell is None
 
-    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
-        preferred = look.request.preferred_cell
+    def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
+        preferred = context.request.preferred_cell
         assert preferred is not None
-        cells = look.columns.cell.array[: look.high]
-        here = cells == look.columns.cell_code(preferred)
+        cells = context.columns.cell.array[: context.high]
+        here = cells == context.columns.cell_code(preferred)
         values: FloatArray = np.where(here, 1.0, -1.0)
         return values if slots is None else values.take(slots)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import least_of, values_of
-from shared_scheduler.decision.look import Look
 from shared_scheduler.decision.masks import RowNumber
-from shared_scheduler.state.columns import FloatArray, IntArray
+from shared_scheduler.table.columns import FloatArray, IntArray
 
 
 class NativeWeigher(ABC):
@@ -25,26 +25,26 @@ class NativeWeigher(ABC):
     #: raw values are wanted even where the multiplier is 0 (it may refuse the request)
     always = False
 
-    def tells_nothing(self, look: Look) -> bool:
+    def is_constant(self, context: DecisionContext) -> bool:
         """Known at once: raw values of all hosts are equal."""
         return False
 
     @abstractmethod
-    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
+    def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
         """Raw weights of ``slots`` (None: of all slots), clamped at ``minval``; None: all equal."""
 
-    def multiplier(self, look: Look, slots: IntArray | None) -> float | FloatArray:
+    def multiplier(self, context: DecisionContext, slots: IntArray | None) -> float | FloatArray:
         """One for all, or one a host where an aggregate sets it."""
-        default = self.configured(look)
-        if not look.table.aggregates.has_key(self.metadata_key):
+        default = self.configured(context)
+        if not context.table.aggregates.has_key(self.metadata_key):
             return self.sign * default
-        every = look.masks.numbers_of_kinds(
-            look.table,
+        every = context.masks.numbers_of_kinds(
+            context.table,
             ("multiplier", self.name),
-            look.columns.host_aggregates,
-            lambda: self._of_row(look, default),
+            context.columns.host_aggregates,
+            lambda: self._of_row(context, default),
         )
-        of_slots = every[: look.high] if slots is None else every.take(slots)
+        of_slots = every[: context.high] if slots is None else every.take(slots)
         return self.sign * of_slots
 
     @property
@@ -52,13 +52,13 @@ class NativeWeigher(ABC):
         """The key in the metadata of aggregates."""
         return self.option
 
-    def configured(self, look: Look) -> float:
+    def configured(self, context: DecisionContext) -> float:
         """The option's value."""
-        value: float = getattr(look.settings, self.option)
+        value: float = getattr(context.settings, self.option)
         return value
 
-    def _of_row(self, look: Look, default: float) -> RowNumber:
-        table, key = look.table, self.metadata_key
+    def _of_row(self, context: DecisionContext, default: float) -> RowNumber:
+        table, key = context.table, self.metadata_key
         return lambda row: least_of(values_of(table.aggregates.of(row.host), key), default, float)
 
 
@@ -67,8 +67,8 @@ class ColumnWeigher(NativeWeigher):
 
     column = ""
 
-    def tells_nothing(self, look: Look) -> bool:
-        return look.columns.is_uniform(self.column)
+    def is_constant(self, context: DecisionContext) -> bool:
+        return context.columns.is_uniform(self.column)
 
-    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
-        return look.columns.numbers(self.column, slots)
+    def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
+        return context.columns.numbers(self.column, slots)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.masks import RowNumber
 from shared_scheduler.decision.weighers.base import NativeWeigher
-from shared_scheduler.state.columns import FloatArray, IntArray
-from shared_scheduler.state.image_properties import leaf_of
-from shared_scheduler.state.row import Row
+from shared_scheduler.model.image_properties import leaf_of
+from shared_scheduler.table.columns import FloatArray, IntArray
+from shared_scheduler.table.row import Row
 
 
 class ImagePropertiesWeigher(NativeWeigher):
@@ -22,20 +22,20 @@ class ImagePropertiesWeigher(NativeWeigher):
 
     name, option = "ImagePropertiesWeigher", "image_props_weight_multiplier"
 
-    def tells_nothing(self, look: Look) -> bool:
-        return self.configured(look) == 0.0 or not look.request.image_properties
+    def is_constant(self, context: DecisionContext) -> bool:
+        return self.configured(context) == 0.0 or not context.request.image_properties
 
-    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
-        properties = look.request.image_properties
+    def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
+        properties = context.request.image_properties
         asked = frozenset((key, str(value)) for key, value in properties.items())
-        of_nodes = look.masks.numbers(
-            look.table, (self.name, asked), lambda: self._count(look, asked), static=False
+        of_nodes = context.masks.numbers(
+            context.table, (self.name, asked), lambda: self._count(context, asked), static=False
         )
-        every = _of_hosts(look, of_nodes)
-        return every[: look.high] if slots is None else every.take(slots)
+        every = _of_hosts(context, of_nodes)
+        return every[: context.high] if slots is None else every.take(slots)
 
-    def _count(self, look: Look, asked: frozenset[tuple[str, str]]) -> RowNumber:
-        ratios = dict(look.settings.image_props_weight_setting)
+    def _count(self, context: DecisionContext, asked: frozenset[tuple[str, str]]) -> RowNumber:
+        ratios = dict(context.settings.image_props_weight_setting)
         shares = {leaf_of(pair): ratios.get(pair[0], 0.0) if ratios else 1.0 for pair in asked}
 
         def value(row: Row) -> float:
@@ -45,10 +45,10 @@ class ImagePropertiesWeigher(NativeWeigher):
         return value
 
 
-def _of_hosts(look: Look, of_nodes: FloatArray) -> FloatArray:
-    """Nova looks at the instances of a node's whole service host."""
+def _of_hosts(context: DecisionContext, of_nodes: FloatArray) -> FloatArray:
+    """Nova counts the instances of the whole service host of a node."""
     every = of_nodes
-    for slots in look.table.crowded():
+    for slots in context.table.crowded():
         every = of_nodes.copy() if every is of_nodes else every
         every[list(slots)] = of_nodes[list(slots)].sum()
     return every

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.errors import DecisionError
-from shared_scheduler.decision.look import Look
+from shared_scheduler.decision.host_attributes import metrics_of
 from shared_scheduler.decision.masks import RowNumber
-from shared_scheduler.decision.metrics import metrics_of
 from shared_scheduler.decision.weighers.base import NativeWeigher
-from shared_scheduler.state.columns import FloatArray, IntArray
-from shared_scheduler.state.row import Row
+from shared_scheduler.table.columns import FloatArray, IntArray
+from shared_scheduler.table.row import Row
 
 #: in the column: a metric of the setting is missing
 MISSING = float("nan")
@@ -27,23 +27,23 @@ class MetricsWeigher(NativeWeigher):
     name, option = "MetricsWeigher", "metrics_weight_multiplier"
     always = True
 
-    def tells_nothing(self, look: Look) -> bool:
-        return not look.settings.metrics_weight_setting
+    def is_constant(self, context: DecisionContext) -> bool:
+        return not context.settings.metrics_weight_setting
 
-    def raw(self, look: Look, slots: IntArray | None) -> FloatArray | None:
-        settings = look.settings
+    def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
+        settings = context.settings
         key = (self.name, settings.metrics_weight_setting)
-        every = look.masks.numbers(look.table, key, lambda: self._sum(look), static=False)
-        values = every[: look.high] if slots is None else every.take(slots)
+        every = context.masks.numbers(context.table, key, lambda: self._sum(context), static=False)
+        values = every[: context.high] if slots is None else every.take(slots)
         missing = np.isnan(values)
         if not missing.any():
             return values
         if settings.metrics_required:
-            raise DecisionError(self._complaint(look, slots, int(np.argmax(missing))))
+            raise DecisionError(self._complaint(context, slots, int(np.argmax(missing))))
         return np.where(missing, settings.metrics_weight_of_unavailable, values)
 
-    def _sum(self, look: Look) -> RowNumber:
-        settings = look.settings
+    def _sum(self, context: DecisionContext) -> RowNumber:
+        settings = context.settings
 
         def value(row: Row) -> float:
             metrics, total = metrics_of(row.leaves), 0.0
@@ -54,14 +54,14 @@ class MetricsWeigher(NativeWeigher):
                     return MISSING
             return total
 
-        multiplier = self._of_row(look, self.configured(look))
+        multiplier = self._of_row(context, self.configured(context))
         return value
 
     @staticmethod
-    def _complaint(look: Look, slots: IntArray | None, position: int) -> str:
+    def _complaint(context: DecisionContext, slots: IntArray | None, position: int) -> str:
         slot = position if slots is None else int(slots[position])
-        view = look.view(slot)
-        names = [name for name, _ in look.settings.metrics_weight_setting]
+        view = context.view(slot)
+        names = [name for name, _ in context.settings.metrics_weight_setting]
         missing = sorted(set(names) - metrics_of(view.leaves).keys())
         return (
             f"host {view.host} ({view.nodename}) reports no metric {', '.join(missing)}: enable its "

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import compare, manage
-from shared_scheduler.nova import backend, truth
+from shared_scheduler.nova import source_readers
+from shared_scheduler.novalib import threading_backend
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.service import admin
-from shared_scheduler.service.comparison import PLACEMENT, Picture
+from shared_scheduler.service.comparison import PLACEMENT, SourceView
 
 
 class Look:
@@ -23,19 +24,19 @@ class Look:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
 
-    def look(self, say: Any) -> tuple[list[Picture], frozenset[str]]:
+    def read(self, say: Any) -> tuple[list[SourceView], frozenset[str]]:
         if self.error is not None:
             raise self.error
-        return [Picture(PLACEMENT, frozenset(), {})], frozenset()
+        return [SourceView(PLACEMENT, frozenset(), {})], frozenset()
 
 
 @pytest.fixture(autouse=True)
 def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One that runs and knows no node."""
-    monkeypatch.setattr(backend, "choose_threads", lambda: None)
-    monkeypatch.setattr(truth, "configure", lambda files: None)
-    monkeypatch.setattr(truth, "admin_socket_dir", lambda: tmp_path)
-    monkeypatch.setattr(truth, "Truth", Look)
+    monkeypatch.setattr(threading_backend, "choose_threads", lambda: None)
+    monkeypatch.setattr(source_readers, "configure", lambda files: None)
+    monkeypatch.setattr(source_readers, "admin_socket_dir", lambda: tmp_path)
+    monkeypatch.setattr(source_readers, "Truth", Look)
     answer = {"scheduler": "sched1", "nodes": []}
     server = admin.AdminServer(tmp_path / "sched1-17.sock", {"tables": lambda _: answer})
     server.start()
@@ -64,7 +65,7 @@ def test_what_cannot_be_looked_at_exits_with_2_and_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = KeyringError("/etc/keys: Permission denied", "[shared_scheduler] signing_keys_file")
-    monkeypatch.setattr(truth, "Truth", lambda: Look(keys))
+    monkeypatch.setattr(source_readers, "Truth", lambda: Look(keys))
     assert run() == 2
     shown = capsys.readouterr()
     assert "signing_keys_file" in shown.err
@@ -74,6 +75,6 @@ def test_what_cannot_be_looked_at_exits_with_2_and_one_line(
 def test_what_nobody_foresaw_is_not_taken_for_a_difference(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(truth, "Truth", lambda: Look(RuntimeError("a mistake of ours")))
+    monkeypatch.setattr(source_readers, "Truth", lambda: Look(RuntimeError("a mistake of ours")))
     assert run() == 2
     assert capsys.readouterr().err.endswith("compare: unexpected RuntimeError: a mistake of ours\n")

@@ -92,7 +92,7 @@ def test_a_worker_that_dies_ends_it_with_one_line(swarm: Swarm) -> None:
     ended, figures, told = swarm.ended()
     assert ended == 2
     assert figures["seeds"] < SEEDS and figures["cpu_s"] > BUSY_S
-    assert "simulate: a worker died" in told and "Traceback" not in told
+    assert "simulate: a worker process was killed" in told and "Traceback" not in told
     assert not any(map(cpu_s, swarm.workers)), "no worker is left"
 
 

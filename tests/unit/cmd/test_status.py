@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.service import admin
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import SOURCES
 
 ANSWER = {
     "scheduler": "sched1", "pid": 17, "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
@@ -22,9 +25,17 @@ ANSWER = {
 }  # fmt: skip
 
 
+READS = {
+    "scheduler": "sched1", "pid": 17, "reads": Revalidator(lambda event: None).report(),
+}  # fmt: skip
+READS["reads"][0].update({"reads": 4, "seconds": 0.006, "queries": 4, "rows": 2, "oldest_s": 1.25})  # type: ignore[index]
+
+
 @pytest.fixture
 def sockets(tmp_path: Path) -> Iterator[Path]:
-    server = admin.AdminServer(tmp_path / "sched1-17.sock", {"status": lambda _: ANSWER})
+    server = admin.AdminServer(
+        tmp_path / "sched1-17.sock", {"status": lambda _: ANSWER, "reads": lambda _: READS}
+    )
     server.start()
     yield tmp_path
     server.stop()
@@ -36,6 +47,22 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     assert "sched1 (process 17)" in out
     assert "c1 NOT CONNECTED" in out
     assert "requests_failed" not in out  # what is 0 is no news
+
+
+def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manage.main(["status", "--reads", "--socket-dir", str(sockets)]) == 0
+    _, head, first, *others = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in (first, *others)] == [source.name for source in SOURCES]
+    shown = dict(zip(head.split(), re.split(r"\s{2,}", first), strict=True))
+    assert {name: shown[name] for name in ("decision_waits", "oldest_s", "reads", "ms_each", "queries_each")} == {
+        "decision_waits": "always", "oldest_s": "1.2", "reads": "4", "ms_each": "1.5", "queries_each": "1.0",
+    }  # fmt: skip
+
+
+def test_the_reads_are_data_too(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manage.main(["status", "--reads", "--format", "json", "--socket-dir", str(sockets)]) == 0
+    [answer] = json.loads(capsys.readouterr().out)
+    assert answer["reads"][0]["rows"] == 2
 
 
 def test_one_that_is_frozen_is_said_beside_the_others(

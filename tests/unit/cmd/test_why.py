@@ -63,7 +63,7 @@ def test_the_story_is_told_from_request_to_numbers(
     assert out[1:4] == [
         "  asked    1 server, flavor huge, MEMORY_MB 4096",
         "  outcome  no_valid_host: There are not enough hosts available.",
-        "  decided  1 of 12 hosts passed; fell: 11 no_room:MEMORY_MB",
+        "  decided  1 of 12 hosts passed; rejected: 11 no_room:MEMORY_MB",
     ]
     assert "  c1    no_capacity  free 7" in out
     assert "  c1    passes             RAMWeigher 0.25" in out

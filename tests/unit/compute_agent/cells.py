@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from shared_scheduler.model.topology import bitmap, cpus_of
 from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
-from shared_scheduler.state.topology_leaves import bitmap, cpus_of
 
 CELL = "numa.0"
 POOL = "pci.nic"

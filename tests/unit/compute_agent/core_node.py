@@ -7,6 +7,7 @@ import random
 from typing import Any, TypeVar
 
 from compute_agent import events as ev
+from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from compute_agent.effects import (
     Broadcast,
@@ -18,17 +19,16 @@ from compute_agent.effects import (
     ReadAllocations,
     ReadTree,
 )
-from compute_agent.settings import Settings
+from shared_scheduler.model.providers import Provider
 from shared_scheduler.protocol.messages import (
     Allocations,
     Message,
 )
-from shared_scheduler.state.providers import Provider
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, report, root
 
 Kind = TypeVar("Kind")
 EPOCH = 7
-SETTINGS = Settings()
+SETTINGS = AgentSettings()
 SCHEDULER = "ssched.scheduler.a"
 
 

@@ -17,9 +17,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from compute_agent.claims import Ending, How
+from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, EndedClaim
 from compute_agent.events import Member
-from compute_agent.ledger import Ledger
 from shared_scheduler.protocol.messages import Claim, RefusalCode
 from tests.unit.compute_agent.cells import POOL, CellsFit, cell_leaves, pinned
 from tests.unit.compute_agent.worlds import NODE, claim, report, root
@@ -61,7 +60,7 @@ class OneNode(RuleBasedStateMachine):
         self.tell()
 
     def begin(self) -> None:
-        self.book = Ledger(NODE, CellsFit())
+        self.book = ClaimLedger(NODE, CellsFit())
         self.book.accounts.set_tree([root(CPUS)])
 
     # --- what the ledger hears -------------------------------------------------------------------
@@ -83,10 +82,10 @@ class OneNode(RuleBasedStateMachine):
                 found |= taken
         return found
 
-    def note(self, endings: Iterable[Ending]) -> None:
+    def note(self, endings: Iterable[EndedClaim]) -> None:
         for ending in endings:
             self.ended.append(ending.claim.claim_id)
-            if ending.how is How.VANISHED:
+            if ending.how is ClaimEnd.VANISHED:
                 self.check_evidence(ending.claim)
 
     def check_evidence(self, one: Claim) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compute_agent.effects import ReadAllocations, ReadTree
+from shared_scheduler.model import leaves as names
 from shared_scheduler.protocol.messages import Resync, Snapshot
-from shared_scheduler.state import leaves as names
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
 from tests.unit.compute_agent.worlds import NODE
 

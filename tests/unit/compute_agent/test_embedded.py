@@ -19,21 +19,22 @@ from nova.compute.resource_tracker import ResourceTracker
 from nova.exception import ComputeResourcesUnavailable
 from nova.pci.stats import PciDeviceStats
 
+from compute_agent.agent_settings import AgentSettings
 from compute_agent.conf import register_opts
-from compute_agent.embedded import METHODS, EmbeddedAgents, NothingKept
 from compute_agent.service import agent as agent_module
 from compute_agent.service.agent import Agent, Do
-from compute_agent.service.channel import Channel
-from compute_agent.settings import Settings
-from compute_agent.sources.placement import PlacementReader
-from compute_agent.tap import embedding
+from compute_agent.tap import embedded as embedded_module
+from compute_agent.tap.hooks import METHODS
 from compute_agent.tap.monitor import ResourceTrackerTap
-from shared_scheduler.nova import cells, one_process
-from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.nova import cells
+from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.codec import decode, encode
-from shared_scheduler.protocol.messages import Goodbye, Increment, Message, Snapshot, Verdict
+from shared_scheduler.protocol.messages import Increment, Leave, Message, Snapshot, Verdict, agent_address
 from shared_scheduler.sim.topology import is_pool
-from shared_scheduler.transport.local_bus import LocalBus
+from shared_scheduler.transport.channel import Channel
+from tests.support import one_process
+from tests.support.local_bus import LocalBus
+from tests.support.one_process import EmbeddedAgents, NothingKept, SettlingAgent
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim
@@ -104,10 +105,10 @@ class Compute:
         for name, hooked in self.agents.hooks(self.trackers):
             setattr(self.trackers, name, hooked)
 
-    def _agent(self, tracker: Any) -> Agent:
-        return Agent(
+    def _agent(self, tracker: Any) -> SettlingAgent:
+        return SettlingAgent(
             tracker.host, Channel(self.bus.agent_endpoint(tracker.host)),
-            PlacementReader(self.placement), NothingKept(), next(self.epochs), SlotFit(), Settings(),
+            PlacementReader(self.placement), NothingKept(), next(self.epochs), SlotFit(), AgentSettings(),
             random.Random(1), mode="embedded",
         )  # fmt: skip
 
@@ -267,7 +268,7 @@ def test_a_claim_that_nova_compute_refuses_holds_nothing_any_more(
 
 
 @pytest.mark.parametrize("how", ["remove_node", "clean_compute_node_cache"])
-def test_a_node_that_the_tracker_drops_says_goodbye(
+def test_a_node_that_the_tracker_drops_leaves(
     compute: Compute, scheduler: Scheduler, how: str
 ) -> None:
     tracker = compute.start()
@@ -278,24 +279,24 @@ def test_a_node_that_the_tracker_drops_says_goodbye(
     else:
         tracker.clean_compute_node_cache([])
 
-    assert isinstance(scheduler.heard[-1], Goodbye)
+    assert isinstance(scheduler.heard[-1], Leave)
 
 
 def test_a_nova_compute_that_begins_anew_has_a_new_agent(compute: Compute, scheduler: Scheduler) -> None:
     compute.start()
     compute.start()
 
-    told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Goodbye | Snapshot)]
-    assert told == [(Snapshot, 1), (Goodbye, 1), (Snapshot, 2)]
+    told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Leave | Snapshot)]
+    assert told == [(Snapshot, 1), (Leave, 1), (Snapshot, 2)]
 
 
-def test_a_nova_compute_that_ends_says_goodbye(compute: Compute, scheduler: Scheduler) -> None:
+def test_a_nova_compute_that_ends_leaves(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     assert scheduler.leaf("agent.mode") == "embedded"
 
     tracker.driver.cleanup_host(host=HOST)  # the last thing that its manager does
 
-    assert isinstance(scheduler.heard[-1], Goodbye)
+    assert isinstance(scheduler.heard[-1], Leave)
 
 
 def test_its_last_word_is_that_nova_compute_takes_nothing_more(
@@ -317,9 +318,9 @@ def test_a_service_that_is_started_again_is_heard_of_again(
         tracker.driver.cleanup_host(host=HOST)
         tracker.update_available_resource(CONTEXT, HOST, startup=True)
 
-    told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Goodbye | Snapshot)]
+    told = [(type(one), one.epoch) for one in scheduler.heard if isinstance(one, Leave | Snapshot)]
     assert told == [
-        (Snapshot, 1), (Goodbye, 1), (Snapshot, 2), (Goodbye, 2), (Snapshot, 3),
+        (Snapshot, 1), (Leave, 1), (Snapshot, 2), (Leave, 2), (Snapshot, 3),
     ]  # fmt: skip
 
 
@@ -337,7 +338,7 @@ def test_a_driver_that_fails_to_clean_up_is_heard_all_the_same(
     with pytest.raises(RuntimeError, match="libvirt is away"):
         tracker.driver.cleanup_host(host=HOST)
 
-    assert isinstance(scheduler.heard[-1], Goodbye)
+    assert isinstance(scheduler.heard[-1], Leave)
 
 
 def test_a_scheduler_that_starts_later_is_told_what_is_there(compute: Compute, bus: LocalBus) -> None:
@@ -359,7 +360,7 @@ def no_agent_can_be_made(compute: Compute, monkeypatch: pytest.MonkeyPatch) -> N
     def broken(_tracker: Any) -> Agent:
         raise ValueError("no transport_url")
 
-    monkeypatch.setattr(compute.agents, "_make", broken)
+    monkeypatch.setattr(compute.agents, "make", broken)
 
 
 def test_an_agent_that_cannot_be_made_costs_nova_compute_nothing(
@@ -376,8 +377,9 @@ def held_up(bus: LocalBus) -> Iterator[tuple[Compute, Any, threading.Event]]:
     """A nova-compute that waits for nobody, and its agent, which waits: for its disk, say."""
     made, free = Compute(bus, wait_s=0), threading.Event()
     tracker = made.start()
-    [(_, embedded)] = made.agents._agents.values()
-    embedded._agent.put(Do(lambda: free.wait(WAIT_S) and None))
+    [sink] = made.agents.sinks.values()
+    assert sink.agent is not None
+    sink.agent.put(Do(lambda: free.wait(WAIT_S) and None))
     yield made, tracker, free
     free.set()
     made.agents.stop()
@@ -410,11 +412,12 @@ def test_what_found_no_room_is_told_once_there_is_some(
     for count in (1, 2):
         uuid = f"{count}{GUEST[1:]}"
         tracker.instance_claim(CONTEXT, guest(tracker, uuid), HOST, {}, LIMITS)
-    assert "no room" in caplog.text
+    assert "the inbox is full" in caplog.text
 
     free.set()
-    [(_, embedded)] = made.agents._agents.values()
-    eventually(embedded._agent._inbox.empty)
+    [sink] = made.agents.sinks.values()
+    assert sink.agent is not None
+    eventually(sink.agent._inbox.empty)
     tracker._update(CONTEXT, tracker.compute_nodes[HOST])  # the next audit
 
     eventually(lambda: scheduler.leaf("cn.vcpus_used") == 2)
@@ -444,15 +447,15 @@ def test_nova_compute_embeds_it_when_told_to(
     conf: Any, compute: Compute, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given nova-compute's own start: its tracker is handed to the entry point before anything is served
-    conf.set_override("embedded", True, group="compute_agent")
     made = []
 
     def agent_from(tracker: Any, _conf: Any) -> Agent:
         made.append(compute._agent(tracker))
         return made[-1]
 
-    monkeypatch.setattr(embedding, "agent_from", agent_from)
+    monkeypatch.setattr(embedded_module, "agent_from", agent_from)
     tracker = Tracker()
+    conf.set_override("embedded", True, group="compute_agent")
     ResourceTrackerTap(tracker)
     # then there is no agent before the first report, which the process that serves makes
     assert made == []

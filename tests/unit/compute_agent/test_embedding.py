@@ -12,10 +12,10 @@ from oslo_config import cfg
 from oslo_messaging import opts as messaging_opts
 
 from compute_agent.conf import register_opts
-from compute_agent.service.state import StateDirectory, StateError
-from compute_agent.tap import embedding
-from shared_scheduler.protocol.messages import Goodbye
-from shared_scheduler.transport.local_bus import LocalBus
+from compute_agent.service.state_directory import StateDirectory, StateError
+from compute_agent.tap import embedded
+from shared_scheduler.protocol.messages import Leave
+from tests.support.local_bus import LocalBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest
 from tests.unit.compute_agent.test_embedded import GUEST, LIMITS, Scheduler, eventually
@@ -48,7 +48,7 @@ class ReportClient:
 
 
 def test_it_is_made_from_the_configuration_of_nova_compute(nova_conf: Any, tmp_path: Path) -> None:
-    agent = embedding.agent_from(Tracker(), nova_conf)
+    agent = embedded.agent_from(Tracker(), nova_conf)
 
     assert agent.host == HOST
     assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]
@@ -60,15 +60,15 @@ def test_a_build_that_ends_after_nova_computes_last_step_is_told_by_another_agen
     # given a nova-compute whose manager has cleaned up, while a build is still under way
     bus = LocalBus()
     scheduler = Scheduler(bus)
-    monkeypatch.setattr(embedding, "KombuBus", lambda *_: bus)
+    monkeypatch.setattr(embedded, "KombuBus", lambda *_: bus)
     tracker = Tracker()
     tracker.reportclient = ReportClient()
-    embedding.embed(tracker, nova_conf)
+    embedded.embed(tracker, nova_conf)
     tracker.update_available_resource(CONTEXT, HOST, startup=True)
     eventually(lambda: scheduler.leaf("agent.ready") is True)
     tracker.driver.cleanup_host(host=HOST)
     first = scheduler.heard[-1]
-    assert isinstance(first, Goodbye)
+    assert isinstance(first, Leave)
 
     # when the build takes its place
     tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
@@ -77,7 +77,7 @@ def test_a_build_that_ends_after_nova_computes_last_step_is_told_by_another_agen
     eventually(lambda: scheduler.leaf("cn.vcpus_used") == 1)
     tracker.driver.cleanup_host(host=HOST)
     second = scheduler.heard[-1]
-    assert isinstance(second, Goodbye) and second.epoch > first.epoch
+    assert isinstance(second, Leave) and second.epoch > first.epoch
 
 
 def test_a_start_that_fails_keeps_no_state_from_the_next_one(
@@ -89,6 +89,6 @@ def test_a_start_that_fails_keeps_no_state_from_the_next_one(
     with monkeypatch.context() as broken:
         broken.setattr(StateDirectory, "next_epoch", full)
         with pytest.raises(StateError, match="no space left"):
-            embedding.agent_from(Tracker(), nova_conf)
+            embedded.agent_from(Tracker(), nova_conf)
 
-    assert embedding.agent_from(Tracker(), nova_conf).host == HOST
+    assert embedded.agent_from(Tracker(), nova_conf).host == HOST

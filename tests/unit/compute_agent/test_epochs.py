@@ -9,6 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compute_agent import events as ev
+from compute_agent.agent_settings import (
+    EPOCH_ASKED_MAX,
+    EPOCH_STEP_MAX,
+    EPOCHS_BURST,
+    EPOCHS_PER_S,
+    AgentSettings,
+)
 from compute_agent.core import AgentCore
 from compute_agent.effects import (
     Broadcast,
@@ -18,24 +25,17 @@ from compute_agent.effects import (
     ReadTree,
 )
 from compute_agent.epochs import Ask, Epochs
-from compute_agent.settings import (
-    EPOCH_ASKED_MAX,
-    EPOCH_STEP_MAX,
-    EPOCHS_BURST,
-    EPOCHS_PER_S,
-    Settings,
-)
-from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.limits import COUNT_MAX, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import (
-    Beat,
+    Heartbeat,
     Hello,
     Resync,
     Snapshot,
     Verdict,
 )
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import Freshness, MessageWindow
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim, report
@@ -54,12 +54,12 @@ def life(seed: int) -> Node:
 class TestReload:
     def test_shorter_times_count_at_once_and_not_after_the_next_read(self) -> None:
         node = Node()
-        node.core.reconfigure(Settings(placement_poll_s=3600, claim_check_after_s=3600), node.now)
+        node.core.reconfigure(AgentSettings(placement_poll_s=3600, claim_check_after_s=3600), node.now)
         node.start()
         node.send(claim("c1", "vm-1"))
         node.pass_s(30)
 
-        node.core.reconfigure(Settings(placement_poll_s=100, claim_check_after_s=5), node.now)
+        node.core.reconfigure(AgentSettings(placement_poll_s=100, claim_check_after_s=5), node.now)
         effects = node.pass_s(6)
         assert node.core.ledger.pending == {}
         assert not [one for one in effects if isinstance(one, ReadTree)]
@@ -81,9 +81,10 @@ class TestEpochOfThePast:
         assert told.leaves["agent.ready"] is True
         assert told.digest == digest_of(told.leaves, told.consumers, told.claims)
         assert [one.epoch for one in said(effects, Hello)] == [told.epoch]
-        assert effects.index(KeepEpoch(NODE, told.epoch)) < effects.index(Broadcast(told))
+        keep = KeepEpoch(NODE, told.epoch, cause=f"{NODE}@{EPOCH + 100}/0")
+        assert effects.index(keep) < effects.index(Broadcast(told))
         assert NoticeCode.EPOCH_BEGUN in notices(effects)
-        assert {beat.epoch for beat in said(node.pass_s(20), Beat)} == {told.epoch}
+        assert {heartbeat.epoch for heartbeat in said(node.pass_s(20), Heartbeat)} == {told.epoch}
 
     def test_two_lives_that_are_told_the_same_epoch_do_not_come_to_one(self) -> None:
         """Each had lost its memory, and another scheduler told it of the epoch before both."""
@@ -109,13 +110,13 @@ class TestEpochOfThePast:
 
     def test_a_window_that_followed_the_future_follows_the_agent_again(self) -> None:
         window = MessageWindow(NODE, random.Random(1), TokenBucket(10, 10))
-        window.receive(Beat(NODE, EPOCH + 100, 3, HOST, 0), 0.0, lambda: 0)
+        window.receive(Heartbeat(NODE, EPOCH + 100, 3, HOST, 0), 0.0, lambda: 0)
         node = Node()
         node.start()
         node.now = SILENT_AFTER_S + 1
         window.on_tick(node.now)
 
-        asked = window.receive(node.core.publisher.pipe.beat(), node.now, lambda: 0).resync
+        asked = window.receive(node.core.publisher.pipe.heartbeat(), node.now, lambda: 0).resync
         assert asked is not None
         (snapshot,) = said(
             node.send(Resync(NODE, SCHEDULER, asked.epoch, asked.after_sequence)), Snapshot

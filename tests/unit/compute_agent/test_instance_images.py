@@ -7,7 +7,7 @@ from typing import Any
 
 from nova import objects
 
-from compute_agent.sources.image_properties import InstanceImages
+from shared_scheduler.novalib.image_properties import InstanceImages
 from tests.unit.compute_agent.real_tracker import CONTEXT
 
 #: a value of an earlier release, or of a site's own Nova

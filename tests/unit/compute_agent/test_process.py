@@ -17,7 +17,7 @@ import msgpack
 import pytest
 
 from compute_agent.effects import KeptClaim
-from compute_agent.service.state import StateDirectory
+from compute_agent.service.state_directory import StateDirectory
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.worlds import HOST, NODE, claim
 

@@ -13,22 +13,21 @@ from typing import Any
 
 import pytest
 
+from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from compute_agent.events import Member, TrackerReported
 from compute_agent.service import agent as agent_module
 from compute_agent.service.agent import Agent
-from compute_agent.service.channel import Channel
 from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
-from compute_agent.service.state import StateDirectory
-from compute_agent.settings import Settings
-from compute_agent.sources.placement import PlacementError, PlacementReader
+from compute_agent.service.state_directory import StateDirectory
 from compute_agent.tap.wire import ClaimFailed, NodeGone, NodeReported, TapHello
-from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.placement.reader import PlacementError, PlacementReader
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import (
     Claim,
-    Goodbye,
+    Heartbeat,
     Hello,
+    Leave,
     Message,
     RefusalCode,
     Resync,
@@ -36,8 +35,10 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
     Verdict,
     Want,
+    agent_address,
 )
-from shared_scheduler.transport.memory_bus import MemoryBus
+from shared_scheduler.transport.channel import Channel
+from tests.support.memory_bus import MemoryBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, SlotFit, claim
 
@@ -102,15 +103,15 @@ class World:
         self.channel = Channel(self.bus.agent_endpoint(HOST))
         self.agent = Agent(
             HOST, self.channel, PlacementReader(self.placement), self.state,
-            self.state.next_epoch(time.time), SlotFit(), Settings(), random.Random(1),
+            self.state.next_epoch(time.time), SlotFit(), AgentSettings(), random.Random(1),
         )  # fmt: skip
         self.thread = threading.Thread(target=self.agent.run, daemon=True)
         self.thread.start()
 
     def tap(self) -> None:
         """nova-compute's tap speaks."""
-        self.agent.heard(TapHello(HOST, 1))
-        self.agent.heard(NodeReported(NODE, ROOT_LEAVES, {}, complete=True, ready=True))
+        self.agent.take_from_tap(TapHello(HOST, 1))
+        self.agent.take_from_tap(NodeReported(NODE, ROOT_LEAVES, {}, complete=True, ready=True))
 
     def ready(self) -> Snapshot:
         found: Snapshot = self.scheduler.wait(
@@ -156,6 +157,20 @@ class TestAgent:
         reason = world.scheduler.verdict("c1").reason
         assert reason is not None and reason.code == RefusalCode.WRONG_NODE
 
+    def test_a_node_that_goes_and_returns_begins_a_new_epoch(self, world: World) -> None:
+        """Or schedulers that missed its end would take all that it says afterwards for old."""
+        world.tap()
+        first = world.ready()
+        world.agent.take_from_tap(NodeGone(NODE))
+        world.scheduler.wait(lambda one: isinstance(one, Leave))
+        told = len(world.scheduler.heard)
+
+        world.tap()
+
+        world.scheduler.wait(lambda _: any(isinstance(one, Snapshot) for one in world.scheduler.heard[told:]))
+        epochs = {one.epoch for one in world.scheduler.heard[told:] if isinstance(one, Snapshot | Heartbeat)}
+        assert min(epochs) > first.epoch
+
     def test_rubbish_is_counted_and_harms_nobody(self, world: World) -> None:
         world.tap()
         world.ready()
@@ -164,7 +179,7 @@ class TestAgent:
         world.scheduler.cast(claim("c1"))
 
         assert world.scheduler.verdict("c1").accepted
-        assert world.channel.counters["rejected"] == 1
+        assert world.channel.counters["messages_rejected"] == 1
 
     def test_a_lost_tap_makes_it_refuse(self, world: World) -> None:
         world.tap()
@@ -182,7 +197,7 @@ class TestAgent:
         world.scheduler.cast(claim("c1", "vm-1", vcpus=2))
         assert world.scheduler.verdict("c1").accepted
 
-        world.agent.heard(ClaimFailed("vm-1", "instance_claim", "NUMA"))
+        world.agent.take_from_tap(ClaimFailed("vm-1", "instance_claim", "NUMA"))
         world.scheduler.wait(lambda one: getattr(one, "claims", {}).get("c1", "") is None)
         world.scheduler.cast(claim("c2", vcpus=2))
 
@@ -220,21 +235,21 @@ class TestAgent:
         world.tap()
         assert world.ready().epoch > told.epoch
 
-    def test_a_clean_stop_says_goodbye(self, world: World) -> None:
+    def test_a_clean_stop_leaves(self, world: World) -> None:
         world.tap()
         world.ready()
 
         world.stop()
 
-        world.scheduler.wait(lambda one: isinstance(one, Goodbye))
+        world.scheduler.wait(lambda one: isinstance(one, Leave))
 
-    def test_a_node_that_nova_drops_is_said_goodbye_for_and_forgotten(self, world: World) -> None:
+    def test_a_node_that_nova_drops_leaves_and_is_forgotten(self, world: World) -> None:
         world.tap()
         world.ready()
 
-        world.agent.heard(NodeGone(NODE))
+        world.agent.take_from_tap(NodeGone(NODE))
 
-        world.scheduler.wait(lambda one: isinstance(one, Goodbye))
+        world.scheduler.wait(lambda one: isinstance(one, Leave))
         world.stop()
         assert StateDirectory(str(world.path)).kept() == {}
 
@@ -265,7 +280,7 @@ class TestAgent:
         )
 
 
-    def test_a_mistake_at_a_beat_does_not_end_it(
+    def test_a_mistake_at_a_heartbeat_does_not_end_it(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         world.tap()
@@ -286,7 +301,7 @@ class TestAgent:
         for _ in range(20):
             world.agent.received([Resync(NODE, "ssched.scheduler.a", 0, 0)])
 
-        assert caplog.text.count("too much waits") == 1
+        assert caplog.text.count("messages are dropped") == 1
 
 
 class TestPlacementReader:

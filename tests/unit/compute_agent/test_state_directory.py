@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compute_agent.effects import KeptClaim
-from compute_agent.service.state import StateDirectory, StateError
+from compute_agent.service.state_directory import StateDirectory, StateError
 from tests.unit.compute_agent.worlds import NODE, claim
 
 

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from nova.pci.manager import PciDevTracker
 from compute_agent.events import Member
 from compute_agent.sources.tap_client import TapClient
 from compute_agent.tap import channel as channel_module
+from compute_agent.tap.channel import TapChannel
 from compute_agent.tap.hooks import METHODS, Hooks, missing_names
 from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
 from compute_agent.tap.wire import (
@@ -92,9 +94,15 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def hooks(tracker: Tracker, path: str) -> Hooks:
-    made = Hooks(tracker, path, os.getpid())
+    made = Hooks(tracker, os.getpid(), partial(TapChannel, path))
+    made.install()
     tracker.update_available_resource(CONTEXT, HOST, startup=True)
     return made
+
+
+def channel_of(hooks: Hooks) -> TapChannel:
+    assert isinstance(hooks.sink, TapChannel)
+    return hooks.sink
 
 
 @pytest.fixture
@@ -250,12 +258,13 @@ class TestWhatIsTold:
         assert listener.next(NodeGone) == NodeGone(NODE)
 
     def test_a_node_without_an_audit_is_not_ready(self, tracker: Tracker, path: str) -> None:
-        hooks = Hooks(tracker, path, 1)
+        hooks = Hooks(tracker, 1, partial(TapChannel, path))
+        hooks.install()
         tracker.compute_nodes[HOST] = record()
 
         tracker._update(CONTEXT, tracker.compute_nodes[HOST])
 
-        (_, told) = hooks._everything()
+        (_, told) = hooks.everything()
         assert isinstance(told, NodeReported) and not told.ready
 
 
@@ -263,7 +272,8 @@ class TestNovaIsLeftAlone:
     def test_a_mistake_in_a_hook_is_not_novas_problem(
         self, tracker: Tracker, listener: Listener, caplog: pytest.LogCaptureFixture
     ) -> None:
-        del tracker.stats[HOST].states  # whatever: something that we read is not as we know it
+        stats = tracker.stats.pop(HOST)
+        tracker.stats[HOST] = {}  # whatever: something that we read is not as we know it
 
         with caplog.at_level(logging.ERROR):
             tracker._update(CONTEXT, tracker.compute_nodes[HOST])
@@ -271,23 +281,29 @@ class TestNovaIsLeftAlone:
         assert "nova-compute is not affected" in caplog.text
         assert not listener.next(NodeReported, after=1).ready
 
+        # and once it is as we know it, the next audit makes the node ready, by a complete report
+        tracker.stats[HOST] = stats
+        tracker.update_available_resource(CONTEXT, HOST)
+        told = listener.next(NodeReported, after=2)
+        assert told.ready and told.complete
+
     def test_without_an_agent_nothing_piles_up(self, tracker: Tracker, hooks: Hooks) -> None:
         for index in range(50):
             tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}"), HOST, {})
 
-        assert len(hooks.channel._queue) == 0
+        assert len(channel_of(hooks)._queue) == 0
 
     def test_a_full_queue_becomes_one_complete_report(
         self, tracker: Tracker, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(channel_module, "QUEUE_MAX_MESSAGES", 3)
-        hooks.channel._peer = object()  # type: ignore[assignment]  # connected, and never read from
+        channel_of(hooks)._peer = object()  # type: ignore[assignment]  # connected, and never read from
 
-        with hooks.channel.lock:
+        with hooks.sink.lock:
             for index in range(20):
                 tracker.instance_claim(CONTEXT, guest(tracker, f"vm-{index}", vcpus=0), HOST, {})
-            queued = list(hooks.channel._queue)
-            hooks.channel._peer = None
+            queued = list(channel_of(hooks)._queue)
+            channel_of(hooks)._peer = None
 
         assert len(queued) <= 3
         complete = [one for one in queued if isinstance(one, NodeReported) and one.complete]

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from compute_agent.events import Member, TrackerReported
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.resources import Inventory
 from shared_scheduler.protocol.messages import Claim, Leaf, Reason, RefusalCode, Usage
-from shared_scheduler.state.providers import Provider
-from shared_scheduler.state.resources import Inventory
 
 NODE = "4d6ad7b1-6b1c-4f5d-8f5f-000000000001"
 HOST = "cmp-1"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of confirmed claims, as a machine that hypothesis drives: each counts until there is evidence.
 
-One node whose agent accepts everything, tells what has changed as late as it likes, and beats; servers are built and
-deleted; Placement is asked and says anything. Whatever time does, the row counts each server once: those that its
+One node whose agent accepts everything, reports changes at any later time, and sends heartbeats.  Servers are
+built and deleted; Placement answers anything.  Whatever time does, the row counts each server once: those that its
 base shows, and those that were promised and that nothing has said to be shown, or gone.
 """
 
@@ -16,13 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.events import ConsumerAnswered
 from shared_scheduler.protocol.digest import digest_of
-from shared_scheduler.protocol.messages import Beat, Consumer, Increment
+from shared_scheduler.protocol.messages import Consumer, Heartbeat, Increment
 from tests.unit.core.desk import Desk, host_of, node_leaves, of_kind, only, only_claim, request, taken
 
 NODE = "node-1"
 VCPUS, FREE_MB = 64, 8192
 SERVERS_MAX = 4
-BEAT_S = 5.0
+HEARTBEAT_S = 5.0
 #: by then Placement must have been asked about a claim that its node does not show
 LOOKED_S = 40.0
 
@@ -84,13 +84,13 @@ class ClaimMachine(RuleBasedStateMachine):
 
     @rule(for_s=st.sampled_from([0.1, 3.0, 20.0, 100.0]))
     def wait(self, for_s: float) -> None:
-        """The agent goes on to beat, at what it has got through."""
+        """The agent goes on to heartbeat, at what it has got through."""
         asked: set[str] = set()
-        for _ in range(max(1, int(for_s / BEAT_S))):
-            looks = of_kind(ef.LookUpConsumer, self.desk.wait(min(for_s, BEAT_S)))
+        for _ in range(max(1, int(for_s / HEARTBEAT_S))):
+            looks = of_kind(ef.LookUpConsumer, self.desk.wait(min(for_s, HEARTBEAT_S)))
             asked |= {look.consumer for look in looks}
             digest = digest_of(self.leaves, self.base, self.pending)
-            self.desk.hear(Beat(NODE, 1, self.delivered, host_of(NODE), digest))
+            self.desk.hear(Heartbeat(NODE, 1, self.delivered, host_of(NODE), digest))
         self.asked |= asked
         assert for_s < LOOKED_S or self.promised.keys() <= asked, "nobody looks after what is not shown"
 
@@ -101,12 +101,12 @@ class ClaimMachine(RuleBasedStateMachine):
         server = min(self.asked)
         self.asked.discard(server)
         if says == "does not answer":
-            self.desk.give(ConsumerAnswered(server, {}, "HTTP 503"))
+            self.desk.give(ConsumerAnswered(server, {}, "HTTP 503", cause="req-1"))
             return
         if says == "holds" or server not in self.promised:
-            self.desk.give(ConsumerAnswered(server, taken(NODE), ""))
+            self.desk.give(ConsumerAnswered(server, taken(NODE), "", cause="req-1"))
             return
-        self.desk.give(ConsumerAnswered(server, {}, ""))
+        self.desk.give(ConsumerAnswered(server, {}, "", cause="req-1"))
         del self.promised[server]
         self._tell({server: None}, {self.claims.pop(server): None})
 

@@ -12,11 +12,11 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.judge import AcceptAll, Approval, HostJudge
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.core.settings import Identity, Settings
+from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import NOVA_DEFAULTS, Decider
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
-from shared_scheduler.decision.settings import DecisionSettings
-from shared_scheduler.protocol.addresses import agent_address
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import (
     Allocations,
@@ -31,9 +31,9 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
     Usage,
     Verdict,
+    agent_address,
 )
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
 
 CELL = "cell-1"
 OTHER_CELL = "cell-2"
@@ -119,7 +119,7 @@ def node_read(node: str, cell: str = CELL, vcpus: int = 4, free_mb: int = 8192) 
 
 
 def request(*servers: str, **changes: Any) -> Request:
-    """A flat request for the small flavor, one instance for each name."""
+    """a root-only request for the small flavor, one instance for each name."""
     made = Request(
         request_id="req-1",
         project_id="project",
@@ -168,7 +168,7 @@ class Desk:
         self.now = 100.0
         self.core = SchedulerCore(
             Identity(ME, 1),
-            Settings(**settings),
+            SchedulerSettings(**settings),
             self.table,
             Decider(self.table, decision),
             judge or AcceptAll(),
@@ -236,11 +236,11 @@ class Desk:
     ) -> list[ef.Effect]:
         """Placement answers a write."""
         done = write.allocations if code == ev.WriteCode.WRITTEN else {}
-        return self.give(ev.AllocationWritten(write.claim_id, code, "", done))
+        return self.give(ev.AllocationWritten(write.claim_id, code, "", done, cause=write.cause))
 
     def deleted(self, delete: ef.DeleteAllocation, gone: bool = True) -> list[ef.Effect]:
         """Placement answers a delete."""
-        return self.give(ev.AllocationDeleted(delete.claim_id, gone))
+        return self.give(ev.AllocationDeleted(delete.claim_id, gone, cause=delete.cause))
 
     # -- what is left
 
@@ -250,7 +250,7 @@ class Desk:
         assert len(self.core.claims) == 0
         for node in self.table.nodes():
             for own in self.table.outstanding(node):
-                assert own.kept, f"{own.claim_id} was neither confirmed nor forgotten"
+                assert own.confirmed, f"{own.claim_id} was neither confirmed nor forgotten"
 
 
 def claims_in(effects: Sequence[ef.Effect]) -> list[Claim]:

@@ -66,29 +66,29 @@ def test_several_of_a_group_keep_to_the_hosts_of_one_another() -> None:
     assert [len(inner) for inner in answer.choices] == [1, 1]
 
 
-def test_alternates_that_are_not_flat_need_a_candidate_and_the_answer_waits_for_them() -> None:
+def test_alternates_that_are_not_root_only_need_a_candidate_and_the_answer_waits_for_them() -> None:
     desk = Desk().with_agents("node-1", "node-2", "node-3")
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=2)))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, num_alternates=2)))
     candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,))))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,), cause=ask.cause)))
     asks = of_kind(ef.AskCandidates, desk.wait(0.001))
     assert ask.node not in {each.node for each in asks} and len(asks) == 2
     assert desk.written(only(ef.WriteAllocation, desk.accept(claim))) == []
-    assert desk.give(ev.CandidatesAnswered(asks[0].ask_id, ())) == []
+    assert desk.give(ev.CandidatesAnswered(asks[0].ask_id, (), cause="req-1")) == []
     found = ev.Candidate(taken(asks[1].node), {"": (asks[1].node,)})
-    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(asks[1].ask_id, (found,))))
+    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(asks[1].ask_id, (found,), cause="req-1")))
     assert [choice.node for choice in answer.choices[0]] == [ask.node, asks[1].node]
 
 
 def test_alternates_are_the_best_first_in_whatever_order_placement_names_them() -> None:
     # given three hosts, one emptier than the other
     desk = Desk().with_agents("node-1").with_agents("node-2", free_mb=6144).with_agents("node-3", free_mb=2048)
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=2)))
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),))))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, num_alternates=2)))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)))
     first, second = of_kind(ef.AskCandidates, desk.wait(0.001))
     # when the answers come the other way round
     for each in (second, first):
-        desk.give(ev.CandidatesAnswered(each.ask_id, (candidate_on(each.node),)))
+        desk.give(ev.CandidatesAnswered(each.ask_id, (candidate_on(each.node),), cause=each.cause))
     # then the conductor tries the emptier one first
     answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
     assert [choice.node for choice in answer.choices[0]] == ["node-1", "node-2", "node-3"]
@@ -96,9 +96,9 @@ def test_alternates_are_the_best_first_in_whatever_order_placement_names_them() 
 
 def test_alternates_that_placement_does_not_name_in_time_are_left_out() -> None:
     desk = Desk(alternates_timeout_s=2.0).with_agents("node-1", "node-2")
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False, num_alternates=1)))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, num_alternates=1)))
     candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,))))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,), cause=ask.cause)))
     desk.wait(0.001)
     desk.written(only(ef.WriteAllocation, desk.accept(claim)))
     (answer,) = of_kind(ef.Answer, desk.wait(2.1))

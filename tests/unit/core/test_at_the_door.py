@@ -55,7 +55,8 @@ def test_a_request_without_instances_is_a_bad_request() -> None:
 def test_a_new_scheduler_says_hello_and_wants_snapshots() -> None:
     desk = Desk()
     effects = desk.give(ev.ChannelChanged(CELL, True))
-    assert effects == [ef.Broadcast(CELL, Hello(Role.SCHEDULER, ME, 1, "", "", Want.SNAPSHOT, 0))]
+    hello = Hello(Role.SCHEDULER, ME, 1, "", "", Want.SNAPSHOT, 0)
+    assert effects == [ef.Broadcast(CELL, hello, cause="channel connected: cell-1")]
 
 
 def test_a_claim_is_repeated_until_its_verdict_comes() -> None:

@@ -10,8 +10,8 @@ import pytest
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import StepFailedError
-from shared_scheduler.protocol.messages import Beat, Increment, Leaf, Verdict
-from shared_scheduler.state.row import Freshness, Version
+from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Verdict
+from shared_scheduler.table.row import Freshness, Version
 from tests.unit.core.desk import (
     CELL,
     Desk,
@@ -61,7 +61,7 @@ def test_a_malformed_leaf_of_one_node_costs_no_other_node_anything(name: str, va
     # the node itself is suspect, is asked, and is right again with a usable snapshot
     assert desk.table.freshness("node-2") is Freshness.SUSPECT
     assert desk.table.version("node-2") == Version(1, 1)
-    desk.hear(Beat("node-2", 1, 2, "host-2", 0))
+    desk.hear(Heartbeat("node-2", 1, 2, "host-2", 0))
     assert "node-2" in resyncs_in(desk.wait(1.0))
     desk.hear(snapshot("node-2", sequence=3))
     assert desk.table.freshness("node-2") is Freshness.FRESH
@@ -73,7 +73,7 @@ def test_a_node_that_says_only_what_is_unusable_is_closed_and_asked_ever_more_ra
     for second in range(120):
         desk.hear(
             snapshot("node-1", sequence=2, cn__free_ram_mb="junk"),
-            Beat("node-1", 1, 2, "host-1", 0),
+            Heartbeat("node-1", 1, 2, "host-1", 0),
         )
         asked += [second for _ in resyncs_in(desk.wait(1.0))]
     assert desk.table.freshness("node-1") is Freshness.STALE

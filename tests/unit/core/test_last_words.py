@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 
 from shared_scheduler.core import effects as ef
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Group, Request
-from shared_scheduler.decision.settings import DecisionSettings
 from tests.unit.core.desk import Desk, Picky, host_of, only, only_claim, request
 
 #: one device of a kind that no node has

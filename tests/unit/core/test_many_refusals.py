@@ -71,7 +71,7 @@ def test_an_instance_that_finds_no_other_host_gives_back_what_the_others_hold() 
     # when that host refuses the second one, and Placement knows of no other
     (ask,) = of_kind(ef.AskFitting, desk.refuse(second))
     # then the first one is released
-    effects = desk.give(ev.FittingAnswered(ask.ask_id, frozenset()))
+    effects = desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
     assert releases_in(effects) == [first.claim_id]
     assert len(of_kind(ef.Fail, effects)) == 1
     desk.idle()

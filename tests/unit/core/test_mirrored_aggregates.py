@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.settings import Settings
-from shared_scheduler.state.aggregates import AggregateFacts
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.model.aggregates import AggregateFacts
 from tests.unit.core.desk import Desk, resyncs_in
 
-SOON_S = Settings().mirrored_after_s
+SOON_S = SchedulerSettings().mirrored_after_s
 
 
 def aggregate(*hosts: str, key: int = 1, **metadata: str) -> AggregateFacts:

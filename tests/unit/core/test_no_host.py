@@ -30,7 +30,7 @@ def test_no_host_and_placement_agrees() -> None:
     desk = Desk().with_agents("node-1", vcpus=1)
     big = request(forms=(PlacementForm({"VCPU": 2}),))
     ask = only(ef.AskFitting, desk.ask(big))
-    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset())))
+    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
     assert fail.code == ef.FailureCode.NO_VALID_HOST and fail.text
     # the same question is not put twice within some seconds
     again = only(ef.Fail, desk.ask(big))
@@ -44,7 +44,7 @@ def test_no_host_but_placement_knows_better() -> None:
     desk = Desk().without_agents("node-1", vcpus=0)
     ask = only(ef.AskFitting, desk.ask())
     # when Placement says that it fits, the row is read again
-    refresh = only(ef.RefreshNode, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}))))
+    refresh = only(ef.RefreshNode, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
     assert refresh.node == "node-1"
     # then the request is decided again on what was read
     write = only(ef.WriteAllocation, desk.give(node_read("node-1")))
@@ -57,7 +57,7 @@ def test_no_host_but_placement_knows_better_than_the_agent() -> None:
     ask = only(ef.AskFitting, desk.ask())
 
     # when Placement says that it fits, the agent is asked to look there
-    sent = only(ef.Send, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}))))
+    sent = only(ef.Send, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
     assert isinstance(sent.message, Resync) and sent.message.doubted
 
     # then what only changes a part of the row is no answer, and the whole row is
@@ -72,7 +72,7 @@ def test_a_place_in_a_cell_or_a_device_may_come_free_like_any_other() -> None:
     ask = only(ef.AskFitting, desk.refuse(only_claim(desk.ask()), "topology"))
 
     # when Placement, which knows nothing of devices, says that the node fits
-    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"})))
+    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
 
     # then it is tried once more
     again = only_claim(desk.hear(snapshot("node-1", sequence=3)))
@@ -90,11 +90,11 @@ def test_a_host_whose_agent_is_late_for_another_request_is_waited_for() -> None:
     desk = Desk(verdict_timeout_s=3.0).with_agents("node-1")
     desk.ask(request("other"))
     [first] = of_kind(ef.AskFitting, desk.wait(3.1))
-    desk.give(ev.FittingAnswered(first.ask_id, frozenset()))
+    desk.give(ev.FittingAnswered(first.ask_id, frozenset(), cause=first.cause))
 
     # when a request finds nothing else, its "no" is checked
     ask = only(ef.AskFitting, desk.ask(request("server-2", queries=("resources=VCPU:1",))))
-    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"})))
+    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
 
     # then it is placed when the agent speaks again
     [claim] = claims_in(desk.hear(snapshot("node-1", sequence=3)))
@@ -105,7 +105,7 @@ def test_requests_of_one_shape_share_one_question() -> None:
     desk = Desk().with_agents("node-1", vcpus=0)
     ask = only(ef.AskFitting, desk.ask())
     assert desk.ask(request("server-2")) == []
-    fails = desk.give(ev.FittingAnswered(ask.ask_id, frozenset()))
+    fails = desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
     assert len(of_kind(ef.Fail, fails)) == 2
 
 
@@ -113,7 +113,7 @@ def test_another_shape_waits_until_the_question_in_flight_is_answered() -> None:
     desk = Desk().with_agents("node-1", vcpus=0)
     first = only(ef.AskFitting, desk.ask())
     assert desk.ask(request("server-2", queries=("resources=VCPU:2",))) == []
-    effects = desk.give(ev.FittingAnswered(first.ask_id, frozenset()))
+    effects = desk.give(ev.FittingAnswered(first.ask_id, frozenset(), cause=first.cause))
     assert [ask.queries for ask in of_kind(ef.AskFitting, effects)] == [("resources=VCPU:2",)]
 
 
@@ -126,7 +126,7 @@ def test_a_question_that_nobody_waits_for_any_more_is_not_asked() -> None:
     effects = desk.wait(6.0)
     # then nobody is asked about the second one, and who comes next is
     assert len(of_kind(ef.Fail, effects)) == 2
-    assert of_kind(ef.AskFitting, effects) == [] and len(desk.core.doubt) == 0
+    assert of_kind(ef.AskFitting, effects) == [] and len(desk.core.recheck) == 0
     only(ef.AskFitting, desk.ask(request("server-3", queries=("resources=VCPU:3",))))
 
 
@@ -195,7 +195,7 @@ def tried_in_vain(desk: Desk, asked: Request) -> list[ef.Effect]:
     """Placement names no candidates on any of the hosts that are tried."""
     effects = desk.ask(asked)
     while effects and isinstance(effects[0], ef.AskCandidates) and effects[0].node != "node-9":
-        effects = desk.give(ev.CandidatesAnswered(effects[0].ask_id, ()))
+        effects = desk.give(ev.CandidatesAnswered(effects[0].ask_id, (), cause="req-1"))
     return effects
 
 
@@ -203,10 +203,10 @@ def test_the_one_host_with_candidates_is_found_among_more_than_are_tried() -> No
     # given ten hosts of which a request may try three, and only the worst one has what it asks for
     desk = Desk(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
     desk.with_agents("node-9", free_mb=2048)
-    asked = request(flat=False)
+    asked = request(root_only=False)
     # when three have been tried, Placement is asked which hosts they are
     ask = only(ef.AskFitting, tried_in_vain(desk, asked))
-    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-9"})))
+    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-9"}), cause=ask.cause))
     # then that one is tried next, once its agent has looked
     candidates = only(ef.AskCandidates, desk.hear(snapshot("node-9", sequence=2, free_mb=2048)))
     assert candidates.node == "node-9"
@@ -217,6 +217,6 @@ def test_the_one_host_with_candidates_is_found_among_more_than_are_tried() -> No
 
 def test_where_placement_names_no_host_either_the_request_fails() -> None:
     desk = Desk(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
-    ask = only(ef.AskFitting, tried_in_vain(desk, request(flat=False)))
-    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset())))
+    ask = only(ef.AskFitting, tried_in_vain(desk, request(root_only=False)))
+    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
     assert (fail.code, "3 hosts were tried" in fail.text) == (ef.FailureCode.NO_VALID_HOST, True)

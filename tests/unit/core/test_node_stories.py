@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import (
-    Beat,
     Claim,
     Consumer,
-    Goodbye,
+    Heartbeat,
     Hello,
     Increment,
+    Leave,
     Reason,
     Resync,
     Role,
@@ -21,8 +22,7 @@ from shared_scheduler.protocol.messages import (
     Verdict,
     Want,
 )
-from shared_scheduler.state.row import Freshness, Version
-from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.table.row import Freshness, Version
 from tests.unit.core.desk import (
     CELL,
     ME,
@@ -39,10 +39,10 @@ from tests.unit.core.desk import (
 )
 
 
-def beat(desk: Desk, node: str = "node-1", sequence: int = 1, epoch: int = 1) -> Beat:
-    """A beat whose digest is that of our own copy."""
+def heartbeat(desk: Desk, node: str = "node-1", sequence: int = 1, epoch: int = 1) -> Heartbeat:
+    """A heartbeat whose digest is that of our own copy."""
     digest = desk.table.digest(node) if node in desk.table else 0
-    return Beat(node, epoch, sequence, node.replace("node", "host"), digest)
+    return Heartbeat(node, epoch, sequence, node.replace("node", "host"), digest)
 
 
 # -- freshness
@@ -83,9 +83,9 @@ def test_a_new_life_of_an_agent_makes_the_row_stale_until_its_snapshot() -> None
     assert desk.table.version("node-1") == Version(2, 1)
 
 
-def test_a_lost_last_message_is_found_by_the_beat() -> None:
+def test_a_lost_last_message_is_found_by_the_heartbeat() -> None:
     desk = Desk().with_agents("node-1")
-    desk.hear(Beat("node-1", 1, 2, "host-1", 0))
+    desk.hear(Heartbeat("node-1", 1, 2, "host-1", 0))
     assert desk.table.freshness("node-1") is Freshness.SUSPECT
     assert resyncs_in(desk.wait(0.5)) == ["node-1"]
 
@@ -106,17 +106,17 @@ def test_an_agent_that_falls_silent_leaves_a_provisional_row_that_is_read_again(
     assert desk.table.freshness("node-1") is Freshness.FRESH
 
 
-def test_beats_keep_an_agent_alive() -> None:
+def test_heartbeats_keep_an_agent_alive() -> None:
     desk = Desk(silent_after_s=10.0).with_agents("node-1")
     for _ in range(5):
         desk.wait(5.0)
-        desk.hear(beat(desk))
+        desk.hear(heartbeat(desk))
     assert desk.table.freshness("node-1") is Freshness.FRESH
 
 
-def test_goodbye_is_silence_at_once() -> None:
+def test_leave_is_silence_at_once() -> None:
     desk = Desk().with_agents("node-1")
-    desk.hear(Goodbye("node-1", 1, 1))
+    desk.hear(Leave("node-1", 1, 1))
     assert desk.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
@@ -126,7 +126,7 @@ def test_what_databases_say_is_ignored_while_the_agent_speaks() -> None:
     assert desk.table.version("node-1") == Version(1, 1)
 
 
-def test_an_agent_that_gives_no_verdict_is_mute_then_silent() -> None:
+def test_an_agent_that_gives_no_verdict_is_unresponsive_then_silent() -> None:
     desk = Desk(silent_after_timeout_s=5.0).with_agents("node-1")
     only_claim(desk.ask())
     desk.wait(3.1)
@@ -136,11 +136,11 @@ def test_an_agent_that_gives_no_verdict_is_mute_then_silent() -> None:
     assert desk.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
-def test_any_word_of_a_mute_agent_makes_it_speak_for_its_node_again() -> None:
+def test_any_word_of_an_unresponsive_agent_makes_it_speak_for_its_node_again() -> None:
     desk = Desk().with_agents("node-1")
     only_claim(desk.ask())
     desk.wait(3.1)
-    desk.hear(beat(desk))
+    desk.hear(heartbeat(desk))
     assert desk.table.freshness("node-1") is Freshness.FRESH
 
 
@@ -252,16 +252,16 @@ def test_a_confirmed_claim_that_its_node_never_shows_is_looked_up_and_not_timed_
     claim = confirmed(desk)
     assert only(ef.LookUpConsumer, desk.wait(15.1)).consumer == "server-1"
     # Placement holds it: it stays, and is looked up again
-    desk.give(ev.ConsumerAnswered("server-1", taken("node-1")))
+    desk.give(ev.ConsumerAnswered("server-1", taken("node-1"), cause="req-1"))
     assert desk.table.is_outstanding(claim.claim_id)
     only(ef.LookUpConsumer, desk.wait(15.0))
     # nothing could be learned: it stays
-    desk.give(ev.ConsumerAnswered("server-1", {}, "503"))
+    desk.give(ev.ConsumerAnswered("server-1", {}, "503", cause="req-1"))
     assert desk.table.is_outstanding(claim.claim_id)
     # Placement knows nothing of it: that is evidence
-    desk.give(ev.ConsumerAnswered("server-1", {}))
+    desk.give(ev.ConsumerAnswered("server-1", {}, cause="req-1"))
     assert not desk.table.is_outstanding(claim.claim_id)
-    assert len(desk.core.watch) == 0
+    assert len(desk.core.confirmed_claims) == 0
 
 
 def test_a_confirmed_claim_that_its_node_shows_needs_no_look() -> None:
@@ -276,13 +276,13 @@ def test_a_confirmed_claim_that_its_node_shows_needs_no_look() -> None:
 # -- the channel, and other schedulers
 
 
-def test_after_a_reconnect_agents_are_asked_for_beats_and_rows_are_in_doubt_until_then() -> None:
+def test_after_a_reconnect_agents_are_asked_for_heartbeats_and_rows_are_in_doubt_until_then() -> None:
     desk = Desk().with_agents("node-1")
     (broadcast,) = desk.give(ev.ChannelChanged(CELL, True))
     assert isinstance(broadcast, ef.Broadcast) and isinstance(broadcast.message, Hello)
-    assert broadcast.message.want == Want.BEAT
+    assert broadcast.message.want == Want.HEARTBEAT
     assert desk.table.freshness("node-1") is Freshness.SUSPECT
-    desk.hear(beat(desk))
+    desk.hear(heartbeat(desk))
     assert desk.table.freshness("node-1") is Freshness.FRESH
 
 
@@ -295,9 +295,9 @@ def test_schedulers_know_one_another_and_forget_who_is_gone() -> None:
     desk = Desk(hello_interval_s=5.0)
     desk.give(ev.ChannelChanged(CELL, True))
     desk.hear(hello("scheduler-b"))
-    assert desk.core.presence.live(CELL) == (ME, "scheduler-b")
+    assert desk.core.peers.live(CELL) == (ME, "scheduler-b")
     desk.wait(21.0)
-    assert desk.core.presence.live(CELL) == (ME,)
+    assert desk.core.peers.live(CELL) == (ME,)
 
 
 def test_a_newcomer_is_greeted_at_once_but_not_again_and_again() -> None:

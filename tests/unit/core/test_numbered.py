@@ -25,14 +25,14 @@ def test_the_one_host_with_devices_is_found_among_many_better_ones() -> None:
     desk = Desk().with_agents(*(f"node-{number}" for number in range(MANY)))
     desk.with_agents("node-small", **{"rp.gpu-1": gpu("node-small", 1)})
     desk.with_agents("node-gpu", free_mb=2048, **{"rp.gpu-2": gpu("node-gpu", 2)})
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False, forms=(FORM,))))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, forms=(FORM,))))
     assert ask.node == "node-gpu", "the one with so many on one device"
     found = ev.Candidate({"node-gpu": {"VCPU": 1}, "gpu-2": {"VGPU": 3}}, {"": ("node-gpu",)})
-    assert only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,)))).node == "node-gpu"
+    assert only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,), cause=ask.cause))).node == "node-gpu"
 
 
 def test_without_such_a_host_the_class_is_named() -> None:
     desk = Desk().with_agents("node-1", "node-2")
-    only(ef.AskFitting, desk.ask(request(flat=False, forms=(FORM,))))  # "no" is checked
-    fail = only(ef.Fail, desk.give(ev.FittingAnswered("fitting.1", frozenset())))
+    only(ef.AskFitting, desk.ask(request(root_only=False, forms=(FORM,))))  # "no" is checked
+    fail = only(ef.Fail, desk.give(ev.FittingAnswered("fitting.1", frozenset(), cause="req-1")))
     assert fail.record.decisions[-1].reasons == {"no_room:VGPU": 2}

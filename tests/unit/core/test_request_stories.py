@@ -221,8 +221,8 @@ def test_a_claim_names_the_life_that_its_agent_began_while_placement_was_asked(k
     """Without it, a copy of the claim could begin again in the next one."""
     desk = Desk().without_agents("node-1")
     desk.hear(*known)
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False)))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False)))
     desk.hear(Hello(Role.AGENT, "ssched.agent.host-1", 5, "node-1", "host-1"))
     found = ev.Candidate(taken("node-1"), {"": ("node-1",)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,))))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,), cause=ask.cause)))
     assert (claim.seen_epoch, claim.seen_sequence) == (5, 0)

@@ -61,7 +61,7 @@ def test_multi_create_is_all_or_nothing() -> None:
     assert desk.written(writes[0]) == []
     # when the third is refused and Placement agrees that there is no room
     ask = only(ef.AskFitting, desk.refuse(claims[2]))
-    effects = desk.give(ev.FittingAnswered(ask.ask_id, frozenset()))
+    effects = desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
     # then what is written is deleted, what is in flight is awaited, and nobody is answered yet
     delete = only(ef.DeleteAllocation, effects)
     assert delete.consumer == "a"
@@ -110,26 +110,26 @@ def test_a_legacy_caller_leaves_nothing_behind_even_where_we_fail_on_it() -> Non
     desk.idle()
 
 
-def test_a_legacy_caller_asks_placement_nothing_even_if_its_request_is_not_flat() -> None:
+def test_a_legacy_caller_asks_placement_nothing_even_if_its_request_is_not_root_only() -> None:
     desk = Desk().with_agents("node-1")
-    answer = only(ef.Answer, desk.ask(request(claim=False, flat=False)))
+    answer = only(ef.Answer, desk.ask(request(claim=False, root_only=False)))
     assert nodes_of(answer) == ["node-1"]
 
 
-# -- not flat
+# -- not root-only
 
 
 def test_candidates_are_asked_of_the_best_host_then_of_the_next() -> None:
     desk = Desk().with_agents("node-1", "node-2")
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False)))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False)))
     assert ask.queries == request().queries
     # when Placement names none there
-    second = only(ef.AskCandidates, desk.give(ev.CandidatesAnswered(ask.ask_id, ())))
+    second = only(ef.AskCandidates, desk.give(ev.CandidatesAnswered(ask.ask_id, (), cause=ask.cause)))
     assert {ask.node, second.node} == {"node-1", "node-2"}
     # then the claim is for what it names on the next host
     nested = {second.node: {"VCPU": 1}, "nic-1": {"CUSTOM_BANDWIDTH": 100}}
     candidate = ev.Candidate(nested, {"": (second.node,), "_port": ("nic-1",)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(second.ask_id, (candidate,))))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(second.ask_id, (candidate,), cause=second.cause)))
     assert claim.allocations == nested
     write = only(ef.WriteAllocation, desk.accept(claim))
     assert write.mappings == candidate.mappings
@@ -137,15 +137,15 @@ def test_candidates_are_asked_of_the_best_host_then_of_the_next() -> None:
 
 def test_placement_cannot_name_candidates() -> None:
     desk = Desk().with_agents("node-1")
-    ask = only(ef.AskCandidates, desk.ask(request(flat=False)))
-    fail = only(ef.Fail, desk.give(ev.CandidatesAnswered(ask.ask_id, (), "503")))
+    ask = only(ef.AskCandidates, desk.ask(request(root_only=False)))
+    fail = only(ef.Fail, desk.give(ev.CandidatesAnswered(ask.ask_id, (), "503", cause=ask.cause)))
     assert fail.code == ef.FailureCode.PLACEMENT_UNREACHABLE and "503" in fail.text
 
 
-def test_instances_that_are_not_flat_are_asked_for_one_after_the_other() -> None:
+def test_instances_that_are_not_root_only_are_asked_for_one_after_the_other() -> None:
     desk = Desk().with_agents("node-1", "node-2")
-    first = only(ef.AskCandidates, desk.ask(request("a", "b", flat=False)))
+    first = only(ef.AskCandidates, desk.ask(request("a", "b", root_only=False)))
     candidate = ev.Candidate(taken(first.node), {"": (first.node,)})
-    effects = desk.give(ev.CandidatesAnswered(first.ask_id, (candidate,)))
+    effects = desk.give(ev.CandidatesAnswered(first.ask_id, (candidate,), cause=first.cause))
     assert [claim.consumer for claim in claims_in(effects)] == ["a"]
     assert len(of_kind(ef.AskCandidates, effects)) == 1

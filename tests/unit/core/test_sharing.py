@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.state.providers import SHARING_TRAIT, Provider
-from shared_scheduler.state.resources import Inventory
+from shared_scheduler.model.providers import SHARING_TRAIT, Provider
+from shared_scheduler.model.resources import Inventory
 from tests.unit.core.desk import QUERY, Desk, of_kind, only, only_claim, request
 
 POOL = Provider(
@@ -38,7 +38,7 @@ def test_placement_is_asked_what_a_host_with_shared_storage_may_take() -> None:
 def test_what_the_agent_cannot_judge_is_written_under_placements_judgement() -> None:
     desk = desk_with_pool()
     ask = only(ef.AskCandidates, desk.ask())
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,))))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
     write = only(ef.WriteAllocation, desk.accept(claim))
     assert write.allocations == TAKEN
     assert write.serialise
@@ -55,14 +55,14 @@ def test_what_the_agent_has_judged_whole_is_not() -> None:
 def test_hosts_with_shared_storage_have_alternates() -> None:
     desk = desk_with_pool("node-1", "node-2")
     ask = only(ef.AskCandidates, desk.ask(request(num_alternates=1)))
-    effects = desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate(ask.node),)))
+    effects = desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate(ask.node),), cause=ask.cause))
     effects = desk.accept(only_claim(effects))
     (write,) = of_kind(ef.WriteAllocation, effects)
     (for_other,) = of_kind(ef.AskCandidates, effects)
     assert desk.written(write) == [], "the answer waits for its alternates"
     assert (for_other.sharing, for_other.node != ask.node) == ((POOL,), True)
     found = candidate(for_other.node)
-    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(for_other.ask_id, (found,))))
+    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(for_other.ask_id, (found,), cause=for_other.cause)))
     assert [choice.node for choice in answer.choices[0]] == [ask.node, for_other.node]
     assert answer.choices[0][1].candidate == found
 
@@ -72,12 +72,13 @@ def test_an_evacuation_that_nobody_hears_of_leaves_the_server_its_disk_in_the_po
     desk = desk_with_pool()
     found = {"source": {"VCPU": 1}, "pool": TAKEN["pool"]}
     ask = only(ef.AskCandidates, desk.ask(request(merge_with_existing=True)))
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,))))
+    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
     write = only(ef.WriteAllocation, desk.accept(claim))
-    written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", {**TAKEN, **found}, found)
+    both = {**TAKEN, **found}
+    written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", both, found, cause=write.cause)
     answer = only(ef.Answer, desk.give(written))
 
-    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids)))
+    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
 
     assert delete.before == found
 

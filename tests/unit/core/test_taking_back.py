@@ -14,12 +14,12 @@ def test_an_answer_that_nobody_hears_is_taken_back() -> None:
     answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
     assert answer.claim_ids == (claim.claim_id,)
 
-    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids)))
+    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
 
     assert delete.written == taken("node-1")
     assert releases_in(desk.deleted(delete)) == [claim.claim_id]
     assert desk.table.outstanding("node-1") == ()
-    assert desk.give(ev.AnswerUnheard(answer.claim_ids)) == []
+    assert desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
 
 
 def test_an_agent_that_speaks_by_now_is_told_of_what_was_written_without_it() -> None:
@@ -50,7 +50,7 @@ def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() ->
     delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
 
     effects = desk.give(
-        ev.AllocationDeleted(delete.claim_id, False, "somebody has added to it", left_alone=True)
+        ev.AllocationDeleted(delete.claim_id, False, "somebody has added to it", left_alone=True, cause=delete.cause)
     )
 
     fail = only(ef.Fail, effects)
@@ -89,7 +89,7 @@ def test_a_delete_that_a_lost_write_has_outrun_is_done_once_more() -> None:
     again = only(ef.DeleteAllocation, desk.deleted(delete))
     assert again.written == taken("node-1")
     assert desk.table.outstanding("node-1") != ()
-    desk.give(ev.AllocationDeleted(again.claim_id, False, "Placement is away"))
+    desk.give(ev.AllocationDeleted(again.claim_id, False, "Placement is away", cause=again.cause))
     (last,) = of_kind(ef.DeleteAllocation, desk.wait(5.0))
     desk.deleted(last)
     assert desk.core.claims.endings["deleted"] == 1
@@ -102,7 +102,7 @@ def test_a_delete_that_is_tried_again_at_once_is_not_tried_later_as_well() -> No
     desk = Desk().with_agents("node-1")
     write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
     (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
-    desk.give(ev.AllocationDeleted(delete.claim_id, False, "Placement is away"))
+    desk.give(ev.AllocationDeleted(delete.claim_id, False, "Placement is away", cause=delete.cause))
     # when the answer comes after all, and the delete that follows it does its work
     again = only(ef.DeleteAllocation, desk.written(write))
     desk.deleted(again)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared_scheduler.core.turn import Timers
+from shared_scheduler.core.step import Timers
 
 KEYS = st.sampled_from([("a", "1"), ("a", "2"), ("b", "1")])
 

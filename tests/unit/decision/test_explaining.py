@@ -7,14 +7,14 @@ import json
 
 import pytest
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.errors import DecisionError, UnknownFilterError, UnknownWeigherError
 from shared_scheduler.decision.explain import explain
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.record import DecisionRecord, asked_of
 from shared_scheduler.decision.request import Group
-from shared_scheduler.decision.settings import DecisionSettings
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.decision.worlds import SMALL, add_host, cloud, form, small_request
 
 # -- what is wrong is said
@@ -56,7 +56,7 @@ def test_explain_tells_the_numbers_that_were_compared():
     table.upsert("new", "cell1", "new", "new")
     request = small_request(forms=(form(root_required=frozenset({"COMPUTE_NODE"})),))
 
-    answers = {answer.node: answer for answer in explain(Decider(table), request).told}
+    answers = {answer.node: answer for answer in explain(Decider(table), request).listed}
 
     assert answers["fine"].code == ""
     assert answers["full"].code == "no_room:DISK_GB"
@@ -77,7 +77,7 @@ def test_explain_tells_the_numbers_that_were_compared():
 def test_explain_tells_what_each_weigher_gave():
     table = cloud("a")
     add_host(table, "b", **{"cn.free_ram_mb": 7936})
-    first, second = explain(Decider(table), small_request()).told
+    first, second = explain(Decider(table), small_request()).listed
     assert (first.node, second.node) == ("a", "b")
     assert second.weights["RAMWeigher"] == 0.5
     assert second.weight == Decider(table).decide(small_request()).weight("b")
@@ -88,7 +88,7 @@ def test_explain_agrees_with_the_decision():
     add_host(table, "c", used={"VCPU": 16})
     decision = Decider(table).decide(small_request())
     explained = explain(Decider(table), small_request())
-    codes = [answer.code for answer in explained.told if answer.code]
+    codes = [answer.code for answer in explained.listed if answer.code]
     assert {code: codes.count(code) for code in codes} == decision.reasons
     assert {code: count for code, count in explained.counts.items() if code and count} == decision.reasons
     assert explained.counts[""] == decision.survivors
@@ -99,7 +99,7 @@ def test_of_each_reason_so_many_hosts_are_told_and_all_are_counted():
     for name in ("full-1", "full-2", "full-3"):
         add_host(table, name, used={"VCPU": 16})
     explained = explain(Decider(table), small_request(), each_max=2)
-    assert [answer.host for answer in explained.told] == ["a", "b", "full-1", "full-2"]
+    assert [answer.host for answer in explained.listed] == ["a", "b", "full-1", "full-2"]
     assert {code: count for code, count in explained.counts.items() if count} == {"": 3, "no_room:VCPU": 3}
 
 
@@ -107,7 +107,7 @@ def test_one_host_is_told_wherever_it_stands():
     table = cloud("a", "b", "c")
     add_host(table, "full", used={"VCPU": 16})
     for name, code in (("c", ""), ("full", "no_room:VCPU")):
-        [answer] = explain(Decider(table), small_request(), only=frozenset({name}), each_max=1).told
+        [answer] = explain(Decider(table), small_request(), only=frozenset({name}), each_max=1).listed
         assert (answer.host, answer.code) == (name, code)
 
 

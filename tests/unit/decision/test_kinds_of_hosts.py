@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.masks import MaskCache
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Flavor
-from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Usage
-from shared_scheduler.state.aggregates import AggregateFacts
 from tests.unit.decision.worlds import SMALL, add_host, cloud, small_request
 
 OLD, NEW = {"cn.cpu_info": '{"model": "old"}'}, {"cn.cpu_info": '{"model": "new"}'}
@@ -102,8 +102,8 @@ def test_no_host_is_asked_for_a_statistic_that_none_ever_told():
     table = cloud("n00", "n01")
     request = asking(ssd="fast")
     decider = Decider(table, DecisionSettings(enabled_filters=("ComputeCapabilitiesFilter",)))
-    (asked,) = decider.stages(decider.look(request))[-1:]
-    assert asked.mask(decider.look(request)) is None
+    (asked,) = decider.stages(decider.context(request))[-1:]
+    assert asked.mask(decider.context(request)) is None
     says(table, "n01", {"stats.ssd": "slow"})
-    mask = asked.mask(decider.look(request))
+    mask = asked.mask(decider.context(request))
     assert mask is not None and mask.tolist() == [True, False]

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider
-from shared_scheduler.decision.settings import DecisionSettings
-from shared_scheduler.state.aggregates import AggregateFacts
+from shared_scheduler.model.aggregates import AggregateFacts
 from tests.unit.decision.worlds import add_host, chosen, cloud, small_request
 
 # -- weights

@@ -7,11 +7,11 @@ import pytest
 
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import PlacementForm
+from shared_scheduler.model.resources import Inventory
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Usage
-from shared_scheduler.state.resources import Inventory
-from shared_scheduler.state.row import Freshness
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import Freshness
 from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, form, small_request
 
 

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from shared_scheduler.decision.pipeline import Decider, Narrowing
-from shared_scheduler.decision.settings import DecisionSettings
-from shared_scheduler.state.services import ServiceFacts
+from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.pipeline import Decider, OncePerRequestFilters
+from shared_scheduler.model.services import ServiceFacts
 from tests.unit.decision.worlds import add_host, cloud, small_request
 
 
@@ -61,7 +61,7 @@ def test_a_plug_in_that_runs_once_is_asked_for_the_first_instance_only():
         DecisionSettings(enabled_filters=("OnlyEvenHosts",)),
         foreign_filters={"OnlyEvenHosts": even},
     )
-    narrowing = Narrowing()
+    narrowing = OncePerRequestFilters()
     for index in (0, 1):
         decision = decider.decide(small_request(), index, narrowing=narrowing)
         assert list(decision.nodes()) == ["h0"]
@@ -95,5 +95,5 @@ def test_what_a_host_fell_to_keeps_its_name():
 def test_they_are_not_shown_without_their_candidates():
     even, decider = OnlyEvenHosts(), Decider(cloud("h0", "h1"))
     decider.configure(DecisionSettings(exact_hosts_max=3), exact=even)
-    decider.decide(small_request(flat=False))
+    decider.decide(small_request(root_only=False))
     assert even.asked == []

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from shared_scheduler.decision.pipeline import Decider, Narrowing
+from shared_scheduler.decision.pipeline import Decider, OncePerRequestFilters
 from shared_scheduler.decision.request import Destination, Flavor, Group
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, small_request
 
 # -- targets
@@ -79,7 +79,7 @@ def test_what_a_filter_dropped_for_the_first_instance_stays_dropped():
         flavor=Flavor("f", extra_specs={"capabilities:vcpus_used": "<= 0"}),
         instance_uuids=("s1", "s2"),
     )
-    decider, narrowing = Decider(table), Narrowing()
+    decider, narrowing = Decider(table), OncePerRequestFilters()
     assert list(decider.decide(request, 0, narrowing=narrowing).nodes()) == ["a"]
     table.assume("a", "c1", "s1", {"a": SMALL}, request.usage)
     second = decider.decide(request, 1, narrowing=narrowing)

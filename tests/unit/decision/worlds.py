@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
-from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.model.resources import Inventory
+from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer, Usage
-from shared_scheduler.state.resources import Inventory
-from shared_scheduler.state.services import ServiceFacts
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.host_table import HostTable
 
 CELL = "cell1"
 SMALL = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}

@@ -12,8 +12,8 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.protocol.messages import Beat, Hello, Message, Role
-from shared_scheduler.service.databases import Cell
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Message, Role
+from shared_scheduler.sync.databases import Cell
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
 from shared_scheduler.transport.kombu_bus import KombuBus
 
@@ -78,8 +78,8 @@ def cell(uuid: str, url: str = URL, disabled: bool = False) -> Cell:
     return Cell(uuid, f"name of {uuid}", "sqlite://", url, disabled)
 
 
-def beat(node: str) -> Beat:
-    return Beat(node, 7, 1, f"host of {node}", 0)
+def heartbeat(node: str) -> Heartbeat:
+    return Heartbeat(node, 7, 1, f"host of {node}", 0)
 
 
 def test_cells_on_one_queue_share_one_channel_and_its_address(story: Story) -> None:
@@ -129,23 +129,23 @@ def test_on_a_shared_queue_a_node_is_of_the_cell_that_its_row_names(story: Story
     story.open(cell("a"), cell("b"))
     story.rows.update({"n1": "a", "n2": "b"})
 
-    story.wires[0].say(beat("n1"), beat("n2"), beat("nobody told of it"))
+    story.wires[0].say(heartbeat("n1"), heartbeat("n2"), heartbeat("nobody told of it"))
 
     assert story.told == [
-        ev.MessagesArrived("a", (beat("n1"),)), ev.MessagesArrived("b", (beat("n2"),)),
+        ev.MessagesArrived("a", (heartbeat("n1"),)), ev.MessagesArrived("b", (heartbeat("n2"),)),
     ]  # fmt: skip
-    assert story.channels.by_cell["a"].counters["cell_of_node_unknown"] == 1
+    assert story.channels.by_cell["a"].channel.counters["cell_of_node_unknown"] == 1
 
 
 def test_alone_on_its_queue_a_cell_hears_of_new_nodes_at_once(story: Story) -> None:
     story.open(cell("a"))
-    story.wires[0].say(beat("new"))
-    assert story.told == [ev.MessagesArrived("a", (beat("new"),))]
+    story.wires[0].say(heartbeat("new"))
+    assert story.told == [ev.MessagesArrived("a", (heartbeat("new"),))]
 
 
 def test_nodes_of_a_disabled_cell_are_not_taken_for_the_others(story: Story) -> None:
     story.open(cell("off", disabled=True), cell("a"))
-    story.wires[0].say(beat("of the disabled cell"))
+    story.wires[0].say(heartbeat("of the disabled cell"))
     assert story.told == []
     assert "off" not in story.channels.addresses
 
@@ -156,7 +156,7 @@ def test_a_cell_that_joins_later_is_told_that_the_channel_is_up(story: Story) ->
     story.told.clear()
     story.open(cell("a"), cell("b"))
 
-    story.channels.by_cell["b"].announce("b")
+    story.channels.by_cell["b"].announce_cell("b")
 
     assert story.told == [ev.ChannelChanged("b", True)]
 
@@ -204,7 +204,7 @@ def test_a_queue_that_the_last_cell_moved_away_from_is_left(story: Story) -> Non
     story.open(cell("a", MOVED))
 
     assert [wire.closed for wire in story.wires] == [1, 0]
-    assert story.channels.by_cell["a"].address == story.channels.addresses["a"]
+    assert story.channels.by_cell["a"].channel.address == story.channels.addresses["a"]
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from nova.db.main import models
 from oslo_db.exception import CantStartEngineError
 from oslo_utils import timeutils
 
+from shared_scheduler.model.compute_node import IMAGE_COUNTS, leaves_from_compute_node
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.instance_images import with_images
-from shared_scheduler.placement.second_look import Doing, Whereabouts
-from shared_scheduler.service.databases import Cell, DatabaseError
-from shared_scheduler.service.whereabouts import Locator
-from shared_scheduler.state.compute_node import IMAGE_COUNTS, leaves_from_compute_node
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from shared_scheduler.sync.databases import Cell, DatabaseError
+from shared_scheduler.sync.server_location import Locator
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import cell1
 
@@ -76,7 +76,7 @@ def test_a_server_is_found_where_it_lives(databases: None) -> None:
         admin(), instance_uuid=server.uuid, project_id="p", cell_mapping=cell1()
     ).create()
     found = Locator(NovaApiDatabase(), NovaCellDatabase).locate(server.uuid)
-    assert found == Whereabouts(Doing.AT_REST, NODE)
+    assert found == ServerLocation(ServerActivity.AT_REST, NODE)
 
 
 def test_an_image_that_nova_does_not_understand_keeps_nobody_from_reading_the_nodes() -> None:

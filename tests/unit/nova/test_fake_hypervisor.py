@@ -8,7 +8,7 @@ import multiprocessing
 from pathlib import Path
 from typing import Any
 
-from tools.realcloud import fake_compute
+from tools.laboratory.cloud import fake_compute
 
 SERVER = "b3cf41dd-bfaf-4422-a9c1-65aac6d46216"
 HARDWARE: dict[str, Any] = {

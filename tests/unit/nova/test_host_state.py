@@ -17,13 +17,13 @@ from nova.scheduler.filters import compute_filter
 from oslo_utils import timeutils
 
 from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.configuration import default_ratios
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.host_state import DERIVED, HostStates
-from shared_scheduler.nova.settings import default_ratios
 from shared_scheduler.placement.mirror import Tree
 from shared_scheduler.protocol.messages import Consumer, Usage
-from shared_scheduler.service.node_reads import node_read
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.sync.node_reads import node_read
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.nova.conftest import admin
 from tests.unit.nova.test_request_filters import add_aggregate, cell1
 
@@ -131,7 +131,7 @@ class World:
         return state
 
     def ours(self) -> Any:
-        states = HostStates(self.aggregates, default_ratios())
+        states = HostStates(self.aggregates)
         return states.make(self.table.view(self.node.uuid))
 
 
@@ -278,7 +278,7 @@ def test_null_ratios_count_as_novas_defaults(databases: None) -> None:
 
 
 def test_costly_parts_are_kept_until_the_row_changes(world: World) -> None:
-    states = HostStates(world.aggregates, default_ratios())
+    states = HostStates(world.aggregates)
     before = states.make(world.table.view(world.node.uuid))
     assert before.numa_topology is states.make(world.table.view(world.node.uuid)).numa_topology
 
@@ -293,7 +293,7 @@ def test_costly_parts_are_kept_until_the_row_changes(world: World) -> None:
 
 
 def test_what_a_filter_sets_on_one_state_stays_there(world: World) -> None:
-    states = HostStates(world.aggregates, default_ratios())
+    states = HostStates(world.aggregates)
     one = states.make(world.table.view(world.node.uuid))
     one.limits["numa_topology"] = "x"
     one.free_ram_mb = 1

@@ -12,7 +12,6 @@ import pytest
 from nova import objects
 from nova.scheduler import filters
 
-from compute_agent.sources import topology
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.judge import Approval
 from shared_scheduler.nova import judge
@@ -20,7 +19,7 @@ from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.plugins import NovaFilters
 from shared_scheduler.nova.request_spec import make_request
-from shared_scheduler.nova.settings import default_ratios
+from shared_scheduler.novalib import topology
 from shared_scheduler.protocol.messages import Reason, Usage
 from tests.unit.nova.conftest import NoNodes, flavor, request_spec, user_context
 from tests.unit.nova.test_host_state import INSTANCE, World
@@ -38,7 +37,7 @@ class Bench:
         self.world = world
         self.manager = HostManager(world.aggregates)
         self.judge = judge.NovaJudge(
-            self.manager, HostStates(world.aggregates, default_ratios())
+            self.manager, HostStates(world.aggregates)
         )
 
     def verify(
@@ -231,7 +230,7 @@ class TestSeveralAtOnce:
     @staticmethod
     def passing(world: World, spec: Any) -> int:
         request = make_request(user_context(), spec, [str(uuid.uuid4())], 0, NoNodes())
-        states = HostStates(world.aggregates, default_ratios())
+        states = HostStates(world.aggregates)
         views = [world.table.view(world.node.uuid)]
         return len(NovaFilters(HostManager(world.aggregates), states).passing(request, 0, views))
 

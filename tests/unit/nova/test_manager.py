@@ -348,7 +348,7 @@ def test_while_it_stops_periodic_tasks_are_passed_over(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager, looked = start().manager, list[Any]()
-    monkeypatch.setattr(manager._discovery, "look", looked.append)
+    monkeypatch.setattr(manager._discovery, "discover", looked.append)
     manager._shutdown_in_progress.set()
     # the loop that calls this sleeps for as long as it is told
     assert manager.periodic_tasks(None) > 0

@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.nova import placement_transport
 from shared_scheduler.nova.placement_transport import ReportClientTransport
-from shared_scheduler.placement.reply import Meaning
+from shared_scheduler.placement.connection import Meaning
 
 
 @pytest.fixture

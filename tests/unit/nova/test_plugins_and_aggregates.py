@@ -149,7 +149,7 @@ class TestHostDiscovery:
     ) -> None:
         conf.set_override("host", me)
 
-        discovery.HostDiscovery(Group(*up)).look(admin())
+        discovery.HostDiscovery(Group(*up)).discover(admin())
 
         assert len(looked) == looks
 
@@ -163,8 +163,8 @@ class TestHostDiscovery:
         conf.set_override("host", "sched1")
         finder = discovery.HostDiscovery(Group("sched1"))
 
-        finder.look(admin())
-        finder.look(admin())
+        finder.discover(admin())
+        finder.discover(admin())
 
         warnings = [r for r in caplog.records if r.levelname == "WARNING"]
         assert len([r for r in warnings if "discover_hosts_in_cells_interval" in r.message]) == 1

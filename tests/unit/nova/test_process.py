@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import oslo_messaging
@@ -50,9 +52,31 @@ def test_what_is_wrong_is_not_said_twice(said: list[str], monkeypatch: pytest.Mo
         raise PluginError("[filter_scheduler] weight_classes = NoSuch cannot be loaded")
 
     monkeypatch.setattr(process, "_run", broken)
-    monkeypatch.setattr(process.settings, "check_files", broken)
+    monkeypatch.setattr(process.configuration, "check_files", broken)
 
     process.main(["nova-scheduler"])
     process.reload(None)
 
     assert under_way == [None, None]
+
+
+PASSWORD_WITH_A_SLASH = """
+[DEFAULT]
+transport_url = rabbit://nova:s3cret/more@controller:5672/
+"""
+
+
+def test_a_url_that_cannot_be_used_ends_in_one_line_without_the_password(tmp_path: Path) -> None:
+    file = tmp_path / "nova.conf"
+    file.write_text(PASSWORD_WITH_A_SLASH)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+    output = done.stdout + done.stderr
+    assert done.returncode == REFUSED_TO_START, output
+    assert "percent-escape" in output
+    assert "s3c" not in output
+    assert "Traceback" not in output

@@ -122,24 +122,24 @@ def test_amounts_of_the_root_are_flat(kind: str) -> None:
     spec.root_required.add("OWNER_NOVA")
     spec.root_forbidden.add("COMPUTE_STATUS_DISABLED")
 
-    assert request(spec).flat
+    assert request(spec).root_only
 
 
 @pytest.mark.parametrize("kind", ["traits", "vtpm", "image traits"])
 def test_traits_are_asked_of_placement_because_no_write_checks_them(kind: str) -> None:
-    assert not request(SPECS[kind]()).flat
+    assert not request(SPECS[kind]()).root_only
 
 
 def test_aggregates_are_asked_of_placement_because_no_write_checks_them() -> None:
     spec = request_spec(requested_destination=objects.Destination(
         aggregates=["5e08ea53-c4c6-448e-9334-ac4953de3cfa"]))
 
-    assert not request(spec).flat
+    assert not request(spec).root_only
 
 
 @pytest.mark.parametrize("kind", ["override", "numbered", "port"])
-def test_what_the_root_alone_cannot_answer_is_not_flat(kind: str) -> None:
-    assert not request(SPECS[kind]()).flat
+def test_what_the_root_alone_cannot_answer_is_not_root_only(kind: str) -> None:
+    assert not request(SPECS[kind]()).root_only
 
 
 def test_a_pinned_request_falls_back_to_vcpu() -> None:

@@ -11,9 +11,9 @@ import pytest
 from nova.scheduler.weights import ram
 
 from shared_scheduler.core import effects as ef
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, weighers_of
-from shared_scheduler.decision.settings import DecisionSettings
 from shared_scheduler.decision.weighers.base import NativeWeigher
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates

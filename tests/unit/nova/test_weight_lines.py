@@ -11,11 +11,11 @@ import pytest
 from nova import weights
 from nova.scheduler.weights import HostWeightHandler
 
-from shared_scheduler.decision.settings import DecisionSettings
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.nova import weight_lines
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.plugins import SiteWeigher
-from shared_scheduler.nova.weight_lines import TellingDecider
+from shared_scheduler.nova.weight_lines import LoggingDecider
 from tests.unit.core.desk import Desk, request
 
 NODES = ("node-1", "node-2")
@@ -43,7 +43,7 @@ class States:
 def decide(level: int, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What is said while two hosts are weighed, which are alike but for their racks."""
     desk = Desk().with_agents(*NODES)
-    decider = TellingDecider(desk.core.table)
+    decider = LoggingDecider(desk.core.table)
     rack = SiteWeigher(RackWeigher(), cast(HostStates, States()))
     settings = DecisionSettings(enabled_filters=(), weighers=WEIGHERS, ram_weight_multiplier=3.0)
     decider.configure(settings, {}, {rack.name: rack})

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.placement.second_look import without_nova
-from shared_scheduler.placement.settle import Settler
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.world import Clock, World, load_app
 
 
@@ -32,5 +32,5 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def settler(world: World, clock: Clock) -> Settler:
-    return Settler(world.client, clock, clock.pause, random.Random(1), without_nova)
+def settler(world: World, clock: Clock) -> AllocationWriter:
+    return AllocationWriter(world.client, clock, clock.pause, random.Random(1), without_nova)

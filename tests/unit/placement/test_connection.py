@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.placement.client import PlacementClient, UnreachableError
-from shared_scheduler.placement.connection import transport_to
-from shared_scheduler.placement.reply import Meaning, Reply, no_reply, reply_from
+from shared_scheduler.placement.connection import Meaning, Reply, no_reply, reply_from
+from tests.support.keystone_transport import transport_to
 
 
 def test_nobody_at_the_address() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import WriteCode
-from shared_scheduler.placement.settle import Settler
-from tests.unit.placement.test_settle import intent, undo
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from tests.unit.placement.test_allocation_writer import intent, undo
 from tests.unit.placement.world import World, carried_out, never_sent
 
 DISK = {"DISK_GB": 10}
@@ -25,7 +25,7 @@ def evacuated(world: World) -> WriteAllocation:
 
 
 def test_it_is_taken_back_to_what_it_found(
-    world: World, settler: Settler, evacuated: WriteAllocation
+    world: World, settler: AllocationWriter, evacuated: WriteAllocation
 ) -> None:
     found = world.client.consumer(evacuated.consumer).allocations
 
@@ -38,7 +38,7 @@ def test_it_is_taken_back_to_what_it_found(
 
 
 def test_one_that_was_never_written_is_not_taken_for_somebody_elses(
-    world: World, settler: Settler, evacuated: WriteAllocation
+    world: World, settler: AllocationWriter, evacuated: WriteAllocation
 ) -> None:
     # given a Placement that goes after it was read, and comes back
     found = world.client.consumer(evacuated.consumer).allocations

@@ -16,7 +16,7 @@ import pytest
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.placement.second_look import without_nova
+from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.world import Fault, World, in_trouble, lost_reply
 
 WAIT_S = 60.0
@@ -33,7 +33,7 @@ def intent(provider: str, vcpus: int = 1, **changes: Any) -> WriteAllocation:
 
 
 def undo(effect: WriteAllocation) -> DeleteAllocation:
-    return DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations)
+    return DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations, effect.request_id)
 
 
 class Committer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import uuid
 
+from shared_scheduler.model.providers import SHARING_TRAIT
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
-from shared_scheduler.state.providers import SHARING_TRAIT
 from tests.unit.placement.world import World
 
 

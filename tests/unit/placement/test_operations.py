@@ -9,10 +9,10 @@ import pytest
 
 from shared_scheduler.core.effects import ConsumerPolicy, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import WriteCode
-from shared_scheduler.placement.operations import OPERATIONS, Operation, Then, Writer
+from tests.support.operations import OPERATIONS, Operation, Then, Writer
 from tests.unit.core.desk import Desk, of_kind, only, request
 
-DOCUMENT = Path(__file__).parents[3] / "doc" / "placement.rst"
+DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "admin" / "placement.rst"
 OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
 
 

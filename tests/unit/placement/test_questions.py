@@ -110,15 +110,15 @@ def test_a_child_speaks_for_its_root(world: World, asker: Asker) -> None:
 def test_a_consumer(world: World, asker: Asker) -> None:
     node, consumer = world.provider(), str(uuid.uuid4())
     world.take(consumer, {node: {"VCPU": 3}})
-    assert asker.ask(LookUpConsumer(consumer)).allocations == {node: {"VCPU": 3}}
-    nobody = asker.ask(LookUpConsumer(str(uuid.uuid4())))
+    assert asker.ask(LookUpConsumer(consumer, cause="req-1")).allocations == {node: {"VCPU": 3}}
+    nobody = asker.ask(LookUpConsumer(str(uuid.uuid4()), cause="req-1"))
     assert (nobody.allocations, nobody.error) == ({}, "")
 
 
 @pytest.mark.parametrize(
     "question",
     [AskCandidates("a", str(uuid.uuid4()), (QUERY,), ""), AskFitting("a", (QUERY,), ""),
-     LookUpConsumer(str(uuid.uuid4()))],
+     LookUpConsumer(str(uuid.uuid4()), cause="req-1")],
     ids=["candidates", "fitting", "consumer"],
 )  # fmt: skip
 def test_trouble_is_said(world: World, asker: Asker, question: Any) -> None:
@@ -141,7 +141,7 @@ def test_what_waits_at_the_stop_still_hears_something(world: World) -> None:
     world.http.faults = [slow, slow]
     consumers = [str(uuid.uuid4()) for _ in range(3)]
     for consumer in consumers:
-        asker.questions.submit(LookUpConsumer(consumer))
+        asker.questions.submit(LookUpConsumer(consumer, cause="req-1"))
     stopper = threading.Thread(target=asker.questions.stop)
     stopper.start()
     while not asker.questions.stopping:

@@ -12,11 +12,11 @@ import pytest
 
 from shared_scheduler.core.effects import AskCandidates
 from shared_scheduler.core.events import Candidate
+from shared_scheduler.model.providers import SHARING_TRAIT, Provider
+from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Questions
 from shared_scheduler.placement.sharing import divisions, needs_whole_cloud
-from shared_scheduler.state.providers import SHARING_TRAIT, Provider
-from shared_scheduler.state.resources import Inventory
 from tests.unit.placement.world import World
 
 Canonical = set[tuple[frozenset[tuple[str, str, int]], frozenset[tuple[str, frozenset[str]]]]]

@@ -13,10 +13,10 @@ from placement.objects import consumer as consumers
 from placement.objects import project, user
 
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.client import UnreachableError
-from shared_scheduler.placement.policy import ORPHAN_AFTER_S
-from shared_scheduler.placement.settle import Settler
-from tests.unit.placement.test_settle import intent
+from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
+from tests.unit.placement.test_allocation_writer import intent
 from tests.unit.placement.world import Clock, World, carried_out, raced
 
 
@@ -37,7 +37,7 @@ def orphan(consumer: str, generation: int = 0) -> None:
 
 
 def test_an_orphan_record_does_not_lock_a_consumer_for_ever(
-    world: World, settler: Settler, clock: Clock
+    world: World, settler: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
     effect = intent(node)
@@ -50,7 +50,7 @@ def test_an_orphan_record_does_not_lock_a_consumer_for_ever(
 
 
 def test_a_record_that_shows_nothing_and_refuses_null_and_zero_is_a_hard_error(
-    world: World, settler: Settler, clock: Clock
+    world: World, settler: AllocationWriter, clock: Clock
 ) -> None:
     # given a consumer of another generation without allocations; nobody touches the provider
     node, began_s = world.provider(), clock.now
@@ -63,7 +63,7 @@ def test_a_record_that_shows_nothing_and_refuses_null_and_zero_is_a_hard_error(
 
 
 def test_whose_conflict_it_was_is_open_where_providers_cannot_be_read(
-    world: World, settler: Settler, monkeypatch: pytest.MonkeyPatch
+    world: World, settler: AllocationWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_: str) -> int:
         raise UnreachableError("no answer")
@@ -73,7 +73,7 @@ def test_whose_conflict_it_was_is_open_where_providers_cannot_be_read(
     assert settler.write(intent(world.provider())).code is WriteCode.PROVIDER_CONFLICT
 
 
-def test_providers_are_read_only_when_patience_is_over(world: World, settler: Settler) -> None:
+def test_providers_are_read_only_when_patience_is_over(world: World, settler: AllocationWriter) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
     world.http.faults = [raced, carried_out, raced, carried_out]
@@ -82,7 +82,7 @@ def test_providers_are_read_only_when_patience_is_over(world: World, settler: Se
 
 
 def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
-    world: World, settler: Settler, clock: Clock
+    world: World, settler: AllocationWriter, clock: Clock
 ) -> None:
     node, began_s = world.provider(), clock.now
 
@@ -97,7 +97,7 @@ def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
 
 
 def test_a_race_that_ends_when_patience_does_is_won(
-    world: World, settler: Settler, clock: Clock
+    world: World, settler: AllocationWriter, clock: Clock
 ) -> None:
     # given others who change the provider, up to the first write after patience is over
     node, began_s = world.provider(), clock.now

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from compute_agent.accounts import Accounts
-from compute_agent.claims import Bounded, Pending
-from compute_agent.ledger import Ledger
+from compute_agent.claim_ledger import ClaimLedger, PendingClaim
 from shared_scheduler.protocol.messages import Claim
 from tests.unit.compute_agent.cells import CELL, POOL
 from tests.unit.compute_agent.ledger_machine import OneNode
@@ -23,15 +22,15 @@ from tests.unit.planted.planting import bug
 def judge_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
     """Claims that are accepted and not built yet are not counted when the next one is judged."""
 
-    def shortage(self: Ledger, claim: Claim) -> Any:
+    def shortage(self: ClaimLedger, claim: Claim) -> Any:
         pending, self.pending = self.pending, {}
         try:
             return real(self, claim)
         finally:
             self.pending = pending
 
-    real = Ledger._shortage
-    patch.setattr(Ledger, "_shortage", shortage)
+    real = ClaimLedger._shortage
+    patch.setattr(ClaimLedger, "_shortage", shortage)
 
 
 @bug(OneNode)
@@ -47,34 +46,40 @@ def give_devices_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_leaf_at_judging(patch: pytest.MonkeyPatch, name: str) -> None:
-    def topology_of(self: Ledger, claim: Claim) -> Any:
+    def topology_of(self: ClaimLedger, claim: Claim) -> Any:
         found = real(self, claim)
         if isinstance(found, Mapping):
             return {key: value for key, value in found.items() if key != name}
         return found
 
-    real = Ledger._topology_of
-    patch.setattr(Ledger, "_topology_of", topology_of)
+    real = ClaimLedger._topology_of
+    patch.setattr(ClaimLedger, "_topology_of", topology_of)
 
 
 @bug(OneNode)
 def accept_what_was_released(patch: pytest.MonkeyPatch) -> None:
     """A claim whose release came first is judged as if nothing had been."""
-    patch.setattr(Bounded, "forget", lambda self, key: None)
+
+    def prejudice(self: ClaimLedger, claim: Claim) -> Any:
+        self._early_releases.clear()
+        return real(self, claim)
+
+    real = ClaimLedger._prejudice
+    patch.setattr(ClaimLedger, "_prejudice", prejudice)
 
 
 @bug(OneNode)
 def let_a_refusal_change_something(patch: pytest.MonkeyPatch) -> None:
     """A claim that does not fit is pending all the same."""
 
-    def judge(self: Ledger, claim: Claim, now: float) -> Any:
+    def judge(self: ClaimLedger, claim: Claim, now: float) -> Any:
         reason = real(self, claim, now)
         if reason is not None:
-            self.pending[claim.claim_id] = Pending(claim, now)
+            self.pending[claim.claim_id] = PendingClaim(claim, now)
         return reason
 
-    real = Ledger.judge
-    patch.setattr(Ledger, "judge", judge)
+    real = ClaimLedger.judge
+    patch.setattr(ClaimLedger, "judge", judge)
 
 
 # -- the life of claims
@@ -84,69 +89,69 @@ def let_a_refusal_change_something(patch: pytest.MonkeyPatch) -> None:
 def let_a_claim_end_by_a_timer(patch: pytest.MonkeyPatch) -> None:
     """A claim that is old is let go, whatever Placement holds (un-consume on a timer)."""
 
-    def is_disproved(self: Ledger, held: Pending, started_s: float, after_s: float) -> bool:
+    def is_disproved(self: ClaimLedger, held: PendingClaim, started_s: float, after_s: float) -> bool:
         return started_s >= held.accepted_at_s + after_s
 
-    patch.setattr(Ledger, "_is_disproved", is_disproved)
+    patch.setattr(ClaimLedger, "_is_disproved", is_disproved)
 
 
 @bug(OneNode)
 def let_a_young_claim_vanish(patch: pytest.MonkeyPatch) -> None:
     """A claim that Placement does not hold yet ends at the first look."""
 
-    def is_disproved(self: Ledger, held: Pending, started_s: float, after_s: float) -> bool:
+    def is_disproved(self: ClaimLedger, held: PendingClaim, started_s: float, after_s: float) -> bool:
         return not self._is_in_placement(held)
 
-    patch.setattr(Ledger, "_is_disproved", is_disproved)
+    patch.setattr(ClaimLedger, "_is_disproved", is_disproved)
 
 
 @bug(OneNode)
 def never_take_over(patch: pytest.MonkeyPatch) -> None:
     """A claim stays pending after nova-compute has taken it over."""
-    patch.setattr(Ledger, "_is_taken_over", lambda self, held: False)
+    patch.setattr(ClaimLedger, "_is_taken_over", lambda self, held: False)
 
 
 @bug(OneNode)
 def lose_claims_at_a_report(patch: pytest.MonkeyPatch) -> None:
     """What nova-compute says replaces the claims that it does not know yet."""
 
-    def count(self: Ledger) -> None:
+    def count(self: ClaimLedger) -> None:
         self.leaves = dict(self._tracker_leaves)
 
-    patch.setattr(Ledger, "_count_again", count)
+    patch.setattr(ClaimLedger, "_count_again", count)
 
 
 @bug(OneNode)
 def forget_claims_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     """What an earlier life accepted is not held."""
-    patch.setattr(Ledger, "restore", lambda self, kept, now: None)
+    patch.setattr(ClaimLedger, "restore", lambda self, kept, now: None)
 
 
 @bug(OneNode)
 def forget_a_release(patch: pytest.MonkeyPatch) -> None:
     """A claim that its scheduler takes back stays pending."""
 
-    def end(self: Ledger, claim_ids: Any, how: Any, why: str = "") -> Any:
+    def end(self: ClaimLedger, claim_ids: Any, how: Any, why: str = "") -> Any:
         kept = dict(self.pending)
         found = real(self, claim_ids, how, why)
         self.pending = kept
         return found
 
-    real = Ledger._end
-    patch.setattr(Ledger, "_end", end)
+    real = ClaimLedger._end
+    patch.setattr(ClaimLedger, "_end", end)
 
 
 @bug(OneNode)
 def end_the_claims_of_others(patch: pytest.MonkeyPatch) -> None:
     """One refused build ends every pending claim."""
 
-    def refused(self: Ledger, consumer: str, why: str) -> Any:
+    def refused(self: ClaimLedger, consumer: str, why: str) -> Any:
         return real(self, consumer, why) and [
             one for key in list(self.pending) if (one := self.release(key)) is not None
         ]
 
-    real = Ledger.refused_by_compute
-    patch.setattr(Ledger, "refused_by_compute", refused)
+    real = ClaimLedger.refused_by_compute
+    patch.setattr(ClaimLedger, "refused_by_compute", refused)
 
 
 @bug(OneNode)

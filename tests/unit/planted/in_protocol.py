@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.protocol.messages import Beat, Increment
-from shared_scheduler.protocol.pipe import MessagePipe
-from shared_scheduler.protocol.ring import ReplayRing
+from shared_scheduler.protocol.messages import Heartbeat, Increment
+from shared_scheduler.protocol.pipe import MessagePipe, ReplayRing
 from shared_scheduler.protocol.window import Cause, MessageWindow, Outcome
 from tests.unit.planted.planting import bug
 from tests.unit.protocol.channel_machine import ChannelMachine
@@ -67,23 +66,23 @@ def let_a_snapshot_roll_back(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug(ChannelMachine)
-def take_beats_for_granted(patch: pytest.MonkeyPatch) -> None:
-    """A beat's digest is not compared: a copy that rots is never found out."""
-    patch.setattr(MessageWindow, "_compare", lambda self, beat, now, own_digest: Cause.VERIFIED)
+def take_heartbeats_for_granted(patch: pytest.MonkeyPatch) -> None:
+    """A heartbeat's digest is not compared: a copy that rots is never found out."""
+    patch.setattr(MessageWindow, "_compare", lambda self, heartbeat, now, own_digest: Cause.VERIFIED)
 
 
 @bug(ChannelMachine)
 def miss_a_lost_last_message(patch: pytest.MonkeyPatch) -> None:
-    """A beat's sequence is not looked at."""
+    """A heartbeat's sequence is not looked at."""
 
-    def take(self: MessageWindow, beat: Beat, now: float, own_digest: Any) -> None:
-        if self._knows_no_state_of(beat.epoch):
-            real(self, beat, now, own_digest)
+    def take(self: MessageWindow, heartbeat: Heartbeat, now: float, own_digest: Any) -> None:
+        if self._knows_no_state_of(heartbeat.epoch):
+            real(self, heartbeat, now, own_digest)
         else:
             self._step(Cause.HEARD, now)
 
-    real = MessageWindow._take_beat
-    patch.setattr(MessageWindow, "_take_beat", take)
+    real = MessageWindow._take_heartbeat
+    patch.setattr(MessageWindow, "_take_heartbeat", take)
 
 
 @bug(ChannelMachine)

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.state.base import BaseWriter
-from shared_scheduler.state.claims import OwnClaim
-from shared_scheduler.state.host_columns import HostColumns
-from shared_scheduler.state.members import Members
-from shared_scheduler.state.overlay import Overlay
-from shared_scheduler.state.row import Row
-from shared_scheduler.state.row_columns import RowWriter
-from shared_scheduler.state.table import HostTable
-from shared_scheduler.state.topology import TopologyTake
+from shared_scheduler.model.topology import TopologyUsage
+from shared_scheduler.table.assumed_claims import Overlay
+from shared_scheduler.table.host_columns import HostColumns
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.row import OwnClaim, Row
+from shared_scheduler.table.row_writer import Members, RowWriter
 from tests.unit.planted.planting import bug
-from tests.unit.state.table_machine import TableMachine
+from tests.unit.table.table_machine import TableMachine
 
 # -- our claims
 
@@ -71,13 +68,13 @@ def ignore_the_epoch_of_a_verdict(patch: pytest.MonkeyPatch) -> None:
 @bug(TableMachine)
 def count_a_claim_beside_the_base(patch: pytest.MonkeyPatch) -> None:
     """A claim counts on, although its node shows its allocations."""
-    patch.setattr("shared_scheduler.state.overlay.has_allocations", lambda *args: False)
+    patch.setattr("shared_scheduler.table.assumed_claims.has_allocations", lambda *args: False)
 
 
 @bug(TableMachine)
 def miss_that_a_claim_was_let_go(patch: pytest.MonkeyPatch) -> None:
-    """The agent tells that a claim has ended, and the overlay does not hear of it."""
-    patch.setattr(Overlay, "ended", lambda self, row, claim_id: None)
+    """The agent tells that a claim has ended, and the overlay ignores it."""
+    patch.setattr(Overlay, "mark_ended", lambda self, row, pending: None)
 
 
 # -- NUMA and PCI
@@ -85,15 +82,15 @@ def miss_that_a_claim_was_let_go(patch: pytest.MonkeyPatch) -> None:
 
 @bug(TableMachine)
 def take_devices_twice(patch: pytest.MonkeyPatch) -> None:
-    """A claim takes its devices once more for each look."""
+    """A claim takes its devices once more each time."""
 
-    def add_to(self: TopologyTake, into: dict[str, Any]) -> None:
+    def consume_from(self: TopologyUsage, into: dict[str, Any]) -> None:
         real(self, into)
         for name, count in self.devices.items():
             into[name] -= count
 
-    real = TopologyTake.add_to
-    patch.setattr(TopologyTake, "add_to", add_to)
+    real = TopologyUsage.consume_from
+    patch.setattr(TopologyUsage, "consume_from", consume_from)
 
 
 @bug(TableMachine)
@@ -103,7 +100,7 @@ def pin_over_what_is_pinned(patch: pytest.MonkeyPatch) -> None:
     def taken(cell: Any, take: Any) -> Any:
         return [cell[0] + take.cpu_usage, cell[1], format(take.pinned, "x"), cell[3]]
 
-    patch.setattr("shared_scheduler.state.topology._taken", taken)
+    patch.setattr("shared_scheduler.model.topology._taken", taken)
 
 
 @bug(TableMachine)
@@ -119,7 +116,7 @@ def weigh_devices_that_are_claimed(patch: pytest.MonkeyPatch) -> None:
         count(self, row, claim, sign)
         pools(self._writer, row)
 
-    real, count = RowWriter.pools, Overlay._count_numbers
+    real, count = RowWriter.derive_pools, Overlay._count_numbers
     patch.setattr(Overlay, "_count_numbers", numbers)
 
 
@@ -159,8 +156,8 @@ def leave_a_node_that_went_open(patch: pytest.MonkeyPatch) -> None:
 @bug(TableMachine)
 def count_a_class_of_the_child_for_the_root(patch: pytest.MonkeyPatch) -> None:
     """What a consumer takes of a child provider is not given back when it goes."""
-    def drop(self: BaseWriter, row: Row, uuid: str, stored: Any) -> bool:
+    def drop(self: RowWriter, row: Row, uuid: str, stored: Any) -> bool:
         return real(self, row, uuid, stored._replace(others=()))
 
-    real = BaseWriter._drop
-    patch.setattr(BaseWriter, "_drop", drop)
+    real = RowWriter._drop
+    patch.setattr(RowWriter, "_drop", drop)

@@ -12,6 +12,8 @@ import pytest
 from tests.unit.planted import in_core, in_ledger, in_protocol, in_table
 from tests.unit.planted.planting import Planted, notices
 
+pytestmark = pytest.mark.long
+
 PLANTED = [
     found
     for module in (in_protocol, in_ledger, in_table, in_core)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
-from shared_scheduler.protocol.messages import Beat, Goodbye, Hello, Increment, Role, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Role, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import Freshness, MessageWindow, Outcome
 from tests.unit.protocol.copies import NODE, Copy, names, uuids, values
 
@@ -73,8 +73,8 @@ class ChannelMachine(RuleBasedStateMachine):
             self.send(message)
 
     @rule()
-    def the_agent_beats(self) -> None:
-        self.send(self.pipe.beat())
+    def the_agent_sends_heartbeats(self) -> None:
+        self.send(self.pipe.heartbeat())
 
     @rule(overtaken=st.booleans())
     def somebody_else_wanted_a_snapshot(self, overtaken: bool) -> None:
@@ -90,8 +90,8 @@ class ChannelMachine(RuleBasedStateMachine):
         self.restart()
 
     @rule()
-    def the_agent_says_goodbye_and_returns(self) -> None:
-        for message in self.pipe.say_goodbye(self.now):
+    def the_agent_leaves_and_returns(self) -> None:
+        for message in self.pipe.leave(self.now):
             self.send(message)
         self.restart()
 
@@ -128,7 +128,7 @@ class ChannelMachine(RuleBasedStateMachine):
         before = len(self.wire)
         self.a_claim_changes("u2", None if "u2" in self.copy.claims else "u9")
         del self.wire[before:]
-        self.arrive(encode(self.pipe.beat()))
+        self.arrive(encode(self.pipe.heartbeat()))
         self.time_passes(1.5)
         self.asks_on_the_way = 0
 
@@ -141,7 +141,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def arrive(self, body: bytes) -> None:
         message = decode(body)
-        assert isinstance(message, Hello | Snapshot | Increment | Beat | Goodbye)
+        assert isinstance(message, Hello | Snapshot | Increment | Heartbeat | Leave)
         position = self.copy.position
         outcome = self.window.receive(message, self.now, self.copy.digest)
         if message.epoch < position[0]:
@@ -193,13 +193,13 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule()
     def the_world_becomes_kind(self) -> None:
-        """Nothing is lost from now on: within a bounded number of beats the copy is the truth."""
+        """Nothing is lost from now on: within a bounded number of heartbeats the copy is the truth."""
         asked_before = self.window.counters.resyncs_asked
         # a copy that rotted after it was compared is found out when it is compared again
-        for _ in range(8 + int(limits.VERIFY_AGAIN_S / limits.BEAT_INTERVAL_S)):
-            self.send(self.pipe.beat())
+        for _ in range(8 + int(limits.VERIFY_AGAIN_S / limits.HEARTBEAT_INTERVAL_S)):
+            self.send(self.pipe.heartbeat())
             self.all_arrive()
-            self.time_passes(limits.BEAT_INTERVAL_S)
+            self.time_passes(limits.HEARTBEAT_INTERVAL_S)
             if self.asks_on_the_way:
                 self.an_ask_arrives_or_not(lost=False)
             self.all_arrive()

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.codec import decode, encode
-from shared_scheduler.protocol.messages import Beat, Increment
+from shared_scheduler.protocol.messages import Heartbeat, Increment
 from shared_scheduler.protocol.pipe import MessagePipe
 from tests.unit.protocol.copies import NODE, Copy, consumers, names, uuids, values
 
@@ -47,7 +47,7 @@ class PipeMachine(RuleBasedStateMachine):
                 self.log.append(message)
                 self.ended -= {claim for claim, who in message.claims.items() if who is None}
             else:
-                assert message == Beat(NODE, 1, self.told.position[1], "h", self.told.digest())
+                assert message == Heartbeat(NODE, 1, self.told.position[1], "h", self.told.digest())
 
     @rule(name=names, value=values)
     def a_leaf_changes(self, name: str, value: Any) -> None:

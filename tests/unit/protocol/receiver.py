@@ -6,8 +6,8 @@ from __future__ import annotations
 from random import Random
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import TokenBucket
-from shared_scheduler.protocol.messages import Beat, Hello, Increment, Role, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Role, Snapshot
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import (
     MessageWindow,
     NodeMessage,
@@ -28,8 +28,8 @@ def snapshot(sequence: int, epoch: int = 1) -> Snapshot:
     return Snapshot(NODE, epoch, sequence, "compute-1", {"cn.vcpus_used": sequence}, {}, {}, DIGEST)
 
 
-def beat(sequence: int, epoch: int = 1, digest: int = DIGEST) -> Beat:
-    return Beat(NODE, epoch, sequence, "compute-1", digest)
+def heartbeat(sequence: int, epoch: int = 1, digest: int = DIGEST) -> Heartbeat:
+    return Heartbeat(NODE, epoch, sequence, "compute-1", digest)
 
 
 def hello(epoch: int) -> Hello:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from shared_scheduler.protocol.messages import (
-    Beat,
     Claim,
     Consumer,
-    Goodbye,
+    Heartbeat,
     Hello,
     Increment,
     Leaf,
+    Leave,
     Message,
     Reason,
     RefusalCode,
@@ -73,8 +73,8 @@ MESSAGES: tuple[Message, ...] = (
         {CLAIM: SERVER},
         2**64 - 1,
     ),
-    Beat(NODE, EPOCH, 7, "compute-1", 0xDEADBEEF),
-    Goodbye(NODE, EPOCH, 9),
+    Heartbeat(NODE, EPOCH, 7, "compute-1", 0xDEADBEEF),
+    Leave(NODE, EPOCH, 9),
     Claim(
         CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(2, 2048, 20, 1, 1), "{}", EPOCH, 7, 3000
     ),

@@ -23,9 +23,9 @@ from shared_scheduler.protocol.errors import (
     UnsendableMessage,
 )
 from shared_scheduler.protocol.messages import (
-    Beat,
     Claim,
     Consumer,
+    Heartbeat,
     Hello,
     Increment,
     Message,
@@ -130,13 +130,13 @@ def test_a_leaf_that_nobody_would_accept_is_not_sent(leaf: Any, complaint: str) 
 @pytest.mark.parametrize(
     "message",
     [
-        Beat("", EPOCH, 1, "compute-1", 0),
-        Beat("n" * 65, EPOCH, 1, "compute-1", 0),
-        Beat("tab\there", EPOCH, 1, "compute-1", 0),
-        Beat(NODE, 0, 1, "compute-1", 0),
-        Beat(NODE, EPOCH, -1, "compute-1", 0),
-        Beat(NODE, EPOCH, 1, "compute-1", 2**64),
-        Beat(NODE, True, 1, "compute-1", 0),
+        Heartbeat("", EPOCH, 1, "compute-1", 0),
+        Heartbeat("n" * 65, EPOCH, 1, "compute-1", 0),
+        Heartbeat("tab\there", EPOCH, 1, "compute-1", 0),
+        Heartbeat(NODE, 0, 1, "compute-1", 0),
+        Heartbeat(NODE, EPOCH, -1, "compute-1", 0),
+        Heartbeat(NODE, EPOCH, 1, "compute-1", 2**64),
+        Heartbeat(NODE, True, 1, "compute-1", 0),
         Increment(NODE, EPOCH, 0),
         Increment(NODE, EPOCH, 1, consumers={"c": Consumer({NODE: {"VCPU": -1}})}),
         Increment(NODE, EPOCH, 1, consumers={"c": Consumer({NODE: {"VCPU": 2**31}})}),
@@ -207,20 +207,20 @@ def test_a_message_with_a_field_missing_is_refused(message: Message) -> None:
 @pytest.mark.parametrize(
     ("position", "value", "complaint"),
     [
-        (2, "", "Beat.node: 0 characters"),
-        (2, 7, "Beat.node: a text was expected, not int"),
-        (3, "1", "Beat.epoch: an integer was expected, not str"),
-        (3, True, "Beat.epoch: an integer was expected, not bool"),
-        (3, 0, "Beat.epoch: 0 is not in 1"),
-        (4, -1, "Beat.sequence: -1 is not in 0"),
-        (4, 1.0, "Beat.sequence: an integer was expected, not float"),
-        (5, None, "Beat.host: a text was expected, not nothing"),
-        (5, "h" * 256, "Beat.host: 256 characters"),
-        (6, -1, "Beat.digest: -1 is not in"),
+        (2, "", "Heartbeat.node: 0 characters"),
+        (2, 7, "Heartbeat.node: a text was expected, not int"),
+        (3, "1", "Heartbeat.epoch: an integer was expected, not str"),
+        (3, True, "Heartbeat.epoch: an integer was expected, not bool"),
+        (3, 0, "Heartbeat.epoch: 0 is not in 1"),
+        (4, -1, "Heartbeat.sequence: -1 is not in 0"),
+        (4, 1.0, "Heartbeat.sequence: an integer was expected, not float"),
+        (5, None, "Heartbeat.host: a text was expected, not nothing"),
+        (5, "h" * 256, "Heartbeat.host: 256 characters"),
+        (6, -1, "Heartbeat.digest: -1 is not in"),
     ],
 )
 def test_the_error_names_message_field_and_fault(position: int, value: Any, complaint: str) -> None:
-    row = row_of(Beat(NODE, EPOCH, 1, "compute-1", 5))
+    row = row_of(Heartbeat(NODE, EPOCH, 1, "compute-1", 5))
     row[position] = value
     with pytest.raises(MalformedMessage, match=complaint):
         decode(msgpack.packb(row))
@@ -279,9 +279,9 @@ def test_a_huge_body_is_refused_by_its_size_alone() -> None:
 
 
 def test_each_type_has_its_own_limit() -> None:
-    beat = encode(Beat(NODE, EPOCH, 1, "compute-1", 5))
-    with pytest.raises(MessageTooLarge, match="Beat: 4097 bytes, allowed are 4096"):
-        decode(beat + b"\x00" * (4097 - len(beat)))
+    heartbeat = encode(Heartbeat(NODE, EPOCH, 1, "compute-1", 5))
+    with pytest.raises(MessageTooLarge, match="Heartbeat: 4097 bytes, allowed are 4096"):
+        decode(heartbeat + b"\x00" * (4097 - len(heartbeat)))
 
 
 def test_a_length_that_the_body_does_not_have_allocates_nothing_of_that_size() -> None:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import TokenBucket
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.errors import RemoteProtocolError
-from shared_scheduler.protocol.messages import Beat, Goodbye, Hello, Increment, Role, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Role, Snapshot
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import MessageWindow, NodeMessage
 from tests.unit.protocol.samples import MESSAGES, NODE
 
@@ -109,8 +109,8 @@ digests = st.integers(0, limits.DIGEST_MAX)
 spoken: st.SearchStrategy[NodeMessage] = st.one_of(
     st.builds(Increment, st.just(NODE), anything, anything, st.builds(lambda x: {"cn.x": x}, filling)),
     st.builds(lambda e, s, d: Snapshot(NODE, e, s, "h", {}, {}, {}, d), anything, anything, digests),
-    st.builds(lambda e, s, d: Beat(NODE, e, s, "h", d), anything, anything, digests),
-    st.builds(lambda e, s: Goodbye(NODE, e, s), anything, anything),
+    st.builds(lambda e, s, d: Heartbeat(NODE, e, s, "h", d), anything, anything, digests),
+    st.builds(lambda e, s: Leave(NODE, e, s), anything, anything),
     st.builds(lambda e: Hello(Role.AGENT, "a", e, NODE, "h"), anything),
 )
 moments = st.sampled_from([0.0, 0.001, 1.0, 30.0, 100.0, -50.0])  # clocks jump back, too

@@ -6,8 +6,8 @@ from __future__ import annotations
 from random import Random
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.bucket import InFlight, TokenBucket
-from shared_scheduler.protocol.messages import Beat, Snapshot
+from shared_scheduler.protocol.messages import Heartbeat, Snapshot
+from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
 from shared_scheduler.protocol.window import MessageWindow, ResyncWish
 
 NODES = 500
@@ -15,7 +15,7 @@ STEP_S = 0.05
 
 
 class Fleet:
-    """Many windows of one scheduler, all of which have heard a beat and hold no state."""
+    """Many windows of one scheduler, all of which have heard a heartbeat and hold no state."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -23,7 +23,7 @@ class Fleet:
         in_flight = InFlight(limits.RESYNCS_IN_FLIGHT_MAX, limits.RESYNC_PATIENCE_S)
         self.windows = [MessageWindow(f"node-{n}", rng, bucket, in_flight=in_flight) for n in range(NODES)]
         for window in self.windows:
-            window.receive(Beat(window.node, 7, 3, "host", 0), self.now, lambda: 0)
+            window.receive(Heartbeat(window.node, 7, 3, "host", 0), self.now, lambda: 0)
 
     def pass_s(self, seconds: float) -> list[MessageWindow]:
         """Time passes; who asked, once for each ask."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.codec import encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.errors import UnsendableMessage
-from shared_scheduler.protocol.messages import Beat, Consumer, Goodbye, Increment
+from shared_scheduler.protocol.messages import Consumer, Heartbeat, Increment, Leaf, Leave
 from shared_scheduler.protocol.pipe import MessagePipe
 from tests.unit.protocol.samples import ALLOCATIONS, NODE, SERVER
 
@@ -23,10 +24,15 @@ def pipe_of(**options: Any) -> MessagePipe:
     return MessagePipe(NODE, "compute-1", 3, Random(7), **options)
 
 
+def set_leaves(pipe: MessagePipe, leaves: Mapping[str, Leaf]) -> None:
+    for name, value in leaves.items():
+        pipe.set_leaf(name, value)
+
+
 @pytest.fixture
 def pipe() -> MessagePipe:
-    """Quiet at time 0, with vcpus_used = 1 published as sequence 1, its next beat far away."""
-    pipe = pipe_of(beat_interval_s=1e9)
+    """Quiet at time 0, with vcpus_used = 1 published as sequence 1, its next heartbeat far away."""
+    pipe = pipe_of(heartbeat_interval_s=1e9)
     pipe.set_leaf("cn.vcpus_used", 1)
     assert [m.sequence for m in pipe.poll(-1.0)] == [1]
     return pipe
@@ -66,10 +72,10 @@ def test_the_same_report_twice_sends_nothing(pipe: MessagePipe) -> None:
         "cn.supported_hv_specs": [["x86_64", "kvm", "hvm"]],
         "stats.io": 0,
     }
-    pipe.set_leaves(report)
+    set_leaves(pipe, report)
     assert len(pipe.poll(1.0)) == 1
-    pipe.set_leaves(
-        {"cn.vcpus_used": 1, "cn.supported_hv_specs": [["x86_64", "kvm", "hvm"]], "stats.io": 0}
+    set_leaves(
+        pipe, {"cn.vcpus_used": 1, "cn.supported_hv_specs": [["x86_64", "kvm", "hvm"]], "stats.io": 0}
     )
     assert pipe.poll(2.0) == ()
 
@@ -90,11 +96,11 @@ def test_a_leaf_that_is_gone_travels_as_none_once(pipe: MessagePipe) -> None:
     assert pipe.digest == 0
 
 
-def test_replacing_a_family_of_leaves_drops_the_others(pipe: MessagePipe) -> None:
-    pipe.set_leaves({"pci.a": 1, "pci.b": 2})
+def test_replacing_the_state_drops_leaves_that_are_not_in_it(pipe: MessagePipe) -> None:
+    set_leaves(pipe, {"pci.a": 1, "pci.b": 2})
     pipe.poll(0.0)
     pipe.set_leaf("pci.c", 3)
-    pipe.replace_leaves("pci.", {"pci.a": 1, "pci.d": 4})
+    pipe.replace({"cn.vcpus_used": 1, "pci.a": 1, "pci.d": 4}, {}, {})
     assert pipe.poll(1.0) == (Increment(NODE, 3, 3, {"pci.d": 4, "pci.b": None}),)
 
 
@@ -219,7 +225,7 @@ def test_news_of_a_verdict_are_bounded(pipe: MessagePipe) -> None:
         pipe.flush(0.0)
     assert pipe.news(3, 1) is None
     assert len(pipe.news(3, 2) or ()) == limits.VERDICT_NEWS_MAX_MESSAGES
-    pipe.set_leaves({f"cn.{n}": "x" * 15_000 for n in range(4)})
+    set_leaves(pipe, {f"cn.{n}": "x" * 15_000 for n in range(4)})
     pipe.flush(0.0)
     assert len(pipe.news(3, pipe.sequence - 1) or ()) == 1
     pipe.set_leaf("cn.4", "x" * 15_000)
@@ -233,7 +239,7 @@ def test_news_of_a_verdict_are_bounded(pipe: MessagePipe) -> None:
 def test_what_does_not_fit_one_increment_becomes_several_and_loses_nothing() -> None:
     pipe = pipe_of(body_max_bytes=1024)
     leaves = {f"cn.leaf{n}": "x" * n for n in range(1, 200, 7)}
-    pipe.set_leaves(leaves)
+    set_leaves(pipe, leaves)
     consumers = {f"server-{n}": Consumer(ALLOCATIONS) for n in range(20)}
     for name, consumer in consumers.items():
         pipe.set_consumer(name, consumer)
@@ -298,10 +304,10 @@ def test_a_bad_consumer_is_refused(pipe: MessagePipe) -> None:
         pipe.set_claim("", SERVER)
 
 
-# --- beats -------------------------------------------------------------------------------------
+# --- heartbeats -------------------------------------------------------------------------------------
 
 
-def test_an_idle_node_sends_beats_and_nothing_else() -> None:
+def test_an_idle_node_sends_heartbeats_and_nothing_else() -> None:
     pipe = pipe_of()
     pipe.set_leaf("cn.vcpus", 4)
     pipe.poll(0.0)
@@ -309,34 +315,34 @@ def test_an_idle_node_sends_beats_and_nothing_else() -> None:
     while now < 600:
         now = max(now, pipe.next_deadline_s())
         heard += [(now, m) for m in pipe.poll(now)]
-    assert all(m == Beat(NODE, 3, 1, "compute-1", pipe.digest) for _, m in heard)
+    assert all(m == Heartbeat(NODE, 3, 1, "compute-1", pipe.digest) for _, m in heard)
     moments = [moment for moment, _ in heard]
     gaps = [b - a for a, b in itertools.pairwise(moments)]
-    slack = limits.BEAT_JITTER * limits.BEAT_INTERVAL_S
-    assert all(abs(gap - limits.BEAT_INTERVAL_S) <= slack for gap in gaps)
+    slack = limits.HEARTBEAT_JITTER * limits.HEARTBEAT_INTERVAL_S
+    assert all(abs(gap - limits.HEARTBEAT_INTERVAL_S) <= slack for gap in gaps)
     assert max(gaps) - min(gaps) > slack / 2
 
 
-def test_a_beat_can_be_asked_for_within_a_spread() -> None:
+def test_a_heartbeat_can_be_asked_for_within_a_spread() -> None:
     pipe = pipe_of()
     pipe.poll(0.0)
-    pipe.beat_within(0.0, 0.5)
+    pipe.heartbeat_within(0.0, 0.5)
     assert 0.0 <= pipe.next_deadline_s() <= 0.5
-    assert pipe.poll(0.5) == (Beat(NODE, 3, 0, "compute-1", 0),)
+    assert pipe.poll(0.5) == (Heartbeat(NODE, 3, 0, "compute-1", 0),)
 
 
-def test_a_beat_comes_after_the_increment_of_the_same_moment() -> None:
+def test_a_heartbeat_comes_after_the_increment_of_the_same_moment() -> None:
     pipe = pipe_of()
     pipe.poll(0.0)
     pipe.set_leaf("cn.vcpus", 4)
     out = pipe.poll(20.0)
-    assert [type(m) for m in out] == [Increment, Beat]
+    assert [type(m) for m in out] == [Increment, Heartbeat]
     assert out[1].sequence == 1
 
 
-def test_goodbye_comes_after_the_last_changes(pipe: MessagePipe) -> None:
+def test_leave_comes_after_the_last_changes(pipe: MessagePipe) -> None:
     pipe.set_leaf("cn.vcpus_used", 7)
-    assert pipe.say_goodbye(0.0) == (
+    assert pipe.leave(0.0) == (
         Increment(NODE, 3, 2, {"cn.vcpus_used": 7}),
-        Goodbye(NODE, 3, 2),
+        Leave(NODE, 3, 2),
     )

@@ -7,11 +7,12 @@ from random import Random
 
 import pytest
 
-from shared_scheduler.protocol.bucket import TokenBucket, full_jitter_s
+from shared_scheduler.protocol.backoff import Backoff, jittered_s
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import claim_hash, consumer_hash, digest_of, leaf_hash
 from shared_scheduler.protocol.errors import ProtocolError, UnknownVersion
 from shared_scheduler.protocol.messages import Consumer, Snapshot
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from tests.unit.protocol.samples import ALLOCATIONS, LEAVES, NODE, SERVER
 
 # --- digest ------------------------------------------------------------------------------------
@@ -109,19 +110,43 @@ def test_a_bucket_that_could_never_give_is_refused(rate_per_s: float, burst: flo
         TokenBucket(rate_per_s, burst)
 
 
-def test_full_jitter_doubles_up_to_its_ceiling() -> None:
-    assert [full_jitter_s(1.0, n, 0.5, 6.0) for n in range(6)] == [0.5, 1, 2, 4, 6, 6]
-    assert full_jitter_s(0.0, 3, 0.5, 6.0) == 0
-    assert full_jitter_s(1.0, 10_000, 0.5, 6.0) == 6
+def test_the_longest_wait_doubles_up_to_its_bound() -> None:
+    backoff = Backoff(0.5, 6.0)
+    assert [backoff.longest_s(attempts) for attempts in range(6)] == [0.5, 1, 2, 4, 6, 6]
+    assert backoff.longest_s(10_000) == 6
+
+
+@pytest.mark.parametrize(
+    ("backoff", "least_s", "most_s"),
+    [(Backoff(0.5, 6.0), 0.0, 2.0), (Backoff(0.5, 6.0, least=0.5), 1.0, 2.0), (Backoff.between(0.1, 0.2), 0.1, 0.2)],
+)
+def test_a_wait_is_drawn_from_the_whole_range(backoff: Backoff, least_s: float, most_s: float) -> None:
+    rng = Random(1)
+    waits = [backoff.wait_s(rng, attempts=2) for _ in range(1000)]
+    tenth_s = (most_s - least_s) / 10
+    assert least_s <= min(waits) < least_s + tenth_s
+    assert most_s - tenth_s < max(waits) <= most_s
+
+
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0, 0.0), (1.0, -1.0, 0.0), (1.0, 2.0, 1.5)])
+def test_a_backoff_that_makes_no_sense_is_refused(bounds: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="back-off needs"):
+        Backoff(*bounds)
+
+
+def test_an_interval_is_as_often_shorter_as_longer() -> None:
+    rng = Random(1)
+    found = [jittered_s(10.0, 0.2, rng) for _ in range(1000)]
+    assert 8.0 <= min(found) < 8.5 and 11.5 < max(found) <= 12.0
 
 
 # --- errors ------------------------------------------------------------------------------------
 
 
 def test_an_error_says_where_what_and_what_to_do_in_one_line() -> None:
-    error = UnknownVersion("protocol version 2, this release speaks 1", "Beat")
+    error = UnknownVersion("protocol version 2, this release speaks 1", "Heartbeat")
     assert str(error) == (
-        "Beat: protocol version 2, this release speaks 1; "
+        "Heartbeat: protocol version 2, this release speaks 1; "
         "dropped; run releases with the same protocol version in one cell"
     )
     assert str(ProtocolError("odd")) == "odd"

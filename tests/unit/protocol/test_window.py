@@ -9,9 +9,9 @@ import pytest
 
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import MisroutedMessage
-from shared_scheduler.protocol.messages import Beat, Increment
+from shared_scheduler.protocol.messages import Heartbeat, Increment
 from shared_scheduler.protocol.window import Freshness, ResyncWish
-from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, beat, increment, snapshot
+from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
 
 # --- in order ------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def test_a_message_that_comes_twice_is_applied_once(fresh: Receiver) -> None:
 
 def test_a_message_of_another_node_is_the_callers_mistake(fresh: Receiver) -> None:
     with pytest.raises(MisroutedMessage):
-        fresh.take(Beat("another-node", 1, 5, "compute-2", DIGEST))
+        fresh.take(Heartbeat("another-node", 1, 5, "compute-2", DIGEST))
 
 
 # --- gaps ----------------------------------------------------------------------------------------
@@ -82,14 +82,14 @@ def test_unanswered_asks_back_off_with_jitter_up_to_a_minute(fresh: Receiver) ->
     for _ in range(12):
         asks = len(fresh.asks)
         for _ in range(1000):
-            fresh.take(beat(7))  # it lives, it only cannot hear us
+            fresh.take(heartbeat(7))  # it lives, it only cannot hear us
             fresh.wait(0.5)
             if len(fresh.asks) > asks:
                 break
         moments.append(fresh.now)
     waits = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert min(waits) >= limits.RESYNC_TIMEOUT_S - 0.5
-    assert max(waits) <= limits.RESYNC_TIMEOUT_S + limits.BACKOFF_MAX_S + 0.5
+    assert max(waits) <= limits.RESYNC_TIMEOUT_S + limits.RESYNC_BACKOFF.max_s + 0.5
     assert sum(waits[6:]) > 2 * sum(waits[:5])
 
 
@@ -111,11 +111,11 @@ def test_early_messages_are_bounded_in_bytes_too(fresh: Receiver) -> None:
     assert 0 < fresh.window.held <= limits.HELD_MAX_BYTES // (2 * limits.LEAF_TEXT_MAX_CHARS)
 
 
-# --- beats ---------------------------------------------------------------------------------------
+# --- heartbeats ---------------------------------------------------------------------------------------
 
 
-def test_a_beat_reveals_a_lost_last_message(fresh: Receiver) -> None:
-    assert fresh.take(beat(6)) == []
+def test_a_heartbeat_reveals_a_lost_last_message(fresh: Receiver) -> None:
+    assert fresh.take(heartbeat(6)) == []
     assert fresh.window.freshness is Freshness.SUSPECT
     assert fresh.wait(1) == [ResyncWish(1, 5)]
     fresh.take(increment(6))
@@ -123,24 +123,24 @@ def test_a_beat_reveals_a_lost_last_message(fresh: Receiver) -> None:
 
 
 def test_the_digest_is_computed_once_for_a_sequence(fresh: Receiver) -> None:
-    fresh.take(beat(5), beat(5), beat(5))
+    fresh.take(heartbeat(5), heartbeat(5), heartbeat(5))
     assert fresh.digests_computed == 1
-    fresh.take(increment(6), beat(6), beat(6))
+    fresh.take(increment(6), heartbeat(6), heartbeat(6))
     assert fresh.digests_computed == 2
 
 
 def test_a_copy_that_rots_although_nothing_happens_is_found_out(fresh: Receiver) -> None:
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     fresh.own_digest = 1
     while fresh.now < 100.0 + limits.VERIFY_AGAIN_S:
-        fresh.wait(limits.BEAT_INTERVAL_S)
-        fresh.take(beat(5))
+        fresh.wait(limits.HEARTBEAT_INTERVAL_S)
+        fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
     assert fresh.window.freshness is Freshness.SUSPECT
 
 
-def test_an_old_beat_says_nothing(fresh: Receiver) -> None:
-    fresh.take(beat(4, digest=1))
+def test_an_old_heartbeat_says_nothing(fresh: Receiver) -> None:
+    fresh.take(heartbeat(4, digest=1))
     assert fresh.digests_computed == 0
     assert fresh.window.freshness is Freshness.FRESH
 
@@ -149,19 +149,19 @@ def test_a_copy_that_differs_is_replaced_by_a_snapshot_of_the_same_sequence(
     fresh: Receiver,
 ) -> None:
     fresh.own_digest = 1
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.window.freshness is Freshness.SUSPECT
     assert fresh.wait(1) == [ResyncWish(0, 0)]
     fresh.own_digest = DIGEST
     assert fresh.take(snapshot(5)) == ["snapshot 1.5"]
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.window.freshness is Freshness.FRESH
     assert fresh.window.counters.digests_different == 1
 
 
 def test_a_copy_that_differs_still_follows_the_node(fresh: Receiver) -> None:
     fresh.own_digest = 1
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.take(increment(6)) == ["increment 1.6"]
     assert fresh.window.freshness is Freshness.SUSPECT
     # the snapshot that was made before cannot roll it back
@@ -173,10 +173,10 @@ def test_a_copy_that_always_differs_costs_ever_fewer_snapshots(fresh: Receiver) 
     fresh.own_digest = 1  # as between releases that compute it differently
     asked = []
     for _ in range(200):
-        fresh.take(beat(5))
+        fresh.take(heartbeat(5))
         if fresh.wait(15.0):
             fresh.take(snapshot(5))
             asked.append(fresh.now)
-    # back-off ends at a minute, and only a beat of that node reveals it again
+    # back-off ends at a minute, and only a heartbeat of that node reveals it again
     assert len(asked) < 140
     assert fresh.window.freshness is not Freshness.STALE

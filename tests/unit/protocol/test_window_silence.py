@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that say nothing, goodbye, or nothing new; and many windows at once."""
+"""Nodes that say nothing, leave, or nothing new; and many windows at once."""
 
 from __future__ import annotations
 
 from random import Random
 
-from shared_scheduler.protocol.bucket import TokenBucket
-from shared_scheduler.protocol.messages import Beat, Goodbye
+from shared_scheduler.protocol.messages import Heartbeat, Leave
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import Freshness, MessageWindow, ResyncWish
-from tests.unit.protocol.receiver import NODE, Receiver, beat, increment, snapshot
+from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, increment, snapshot
 
 # --- silence -------------------------------------------------------------------------------------
 
 
-def test_three_missed_beats_are_silence_and_a_silent_node_is_asked_nothing(fresh: Receiver) -> None:
+def test_three_missed_heartbeats_are_silence_and_a_silent_node_is_asked_nothing(fresh: Receiver) -> None:
     fresh.wait(44)
     assert fresh.window.freshness is Freshness.FRESH
     fresh.wait(2)
@@ -22,9 +22,9 @@ def test_three_missed_beats_are_silence_and_a_silent_node_is_asked_nothing(fresh
 
 
 def test_a_node_that_returns_unchanged_is_believed_after_its_digest(fresh: Receiver) -> None:
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     fresh.wait(60)
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
     assert fresh.window.freshness is Freshness.FRESH
     assert fresh.asks == []
@@ -32,7 +32,7 @@ def test_a_node_that_returns_unchanged_is_believed_after_its_digest(fresh: Recei
 
 def test_a_node_that_returns_changed_is_asked(fresh: Receiver) -> None:
     fresh.wait(60)
-    fresh.take(beat(9))
+    fresh.take(heartbeat(9))
     assert fresh.wait(1) == [ResyncWish(1, 5)]
 
 
@@ -40,7 +40,7 @@ def test_an_old_word_after_silence_proves_life_only(fresh: Receiver) -> None:
     fresh.wait(60)
     fresh.take(increment(4))
     assert fresh.window.freshness is Freshness.SUSPECT
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.window.freshness is Freshness.FRESH
 
 
@@ -48,7 +48,7 @@ def test_a_copy_that_the_caller_dropped_needs_a_snapshot(fresh: Receiver) -> Non
     fresh.wait(60)
     fresh.window.forget(fresh.now)
     assert fresh.window.freshness is Freshness.SILENT
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.window.freshness is Freshness.STALE
     assert fresh.take(snapshot(5)) == ["snapshot 1.5"]
 
@@ -62,10 +62,10 @@ def test_a_gap_ends_in_silence_too(fresh: Receiver) -> None:
     assert fresh.window.freshness is Freshness.SUSPECT  # 9 is still known to exist
 
 
-def test_goodbye_ends_an_epoch(fresh: Receiver) -> None:
-    fresh.take(Goodbye(NODE, 1, 5))
+def test_leave_ends_an_epoch(fresh: Receiver) -> None:
+    fresh.take(Leave(NODE, 1, 5))
     assert fresh.window.freshness is Freshness.SILENT
-    assert fresh.take(increment(6), snapshot(9), beat(5)) == []
+    assert fresh.take(increment(6), snapshot(9), heartbeat(5)) == []
     assert fresh.window.freshness is Freshness.SILENT
     assert fresh.take(snapshot(1, 2)) == ["snapshot 2.1"]
 
@@ -73,24 +73,24 @@ def test_goodbye_ends_an_epoch(fresh: Receiver) -> None:
 def test_an_agent_that_comes_back_with_an_epoch_of_the_past_is_told(fresh: Receiver) -> None:
     fresh.take(snapshot(3, 9))
     fresh.wait(60)
-    fresh.take(beat(1, epoch=4))
+    fresh.take(heartbeat(1, epoch=4))
     assert fresh.asks == [ResyncWish(9, 0)]
     assert fresh.take(snapshot(1, epoch=10)) == ["snapshot 10.1"]
 
 
-def test_a_late_beat_after_a_goodbye_tells_nobody_anything(fresh: Receiver) -> None:
-    fresh.take(Goodbye(NODE, 1, 5), beat(5))
+def test_a_late_heartbeat_after_a_leave_tells_nobody_anything(fresh: Receiver) -> None:
+    fresh.take(Leave(NODE, 1, 5), heartbeat(5))
     assert fresh.asks == []
     fresh.wait(50)
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.asks == [ResyncWish(2, 0)]  # the same epoch lives again: it must be surpassed
 
 
 def test_after_the_channel_was_away_a_copy_waits_for_proof(fresh: Receiver) -> None:
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     fresh.window.reconnected(fresh.now)
     assert fresh.window.freshness is Freshness.SUSPECT
-    fresh.take(beat(5))
+    fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
     assert fresh.window.freshness is Freshness.FRESH
 
@@ -111,7 +111,7 @@ def test_a_thousand_windows_share_one_budget() -> None:
     windows = []
     for n in range(1000):
         window = MessageWindow(f"node-{n}", rng, bucket)
-        window.receive(Beat(f"node-{n}", 1, 5, "h", 1), 0.0, lambda: 0)
+        window.receive(Heartbeat(f"node-{n}", 1, 5, "h", 1), 0.0, lambda: 0)
         windows.append(window)
     # when: ten seconds pass and nobody answers
     asked = 0
@@ -120,3 +120,24 @@ def test_a_thousand_windows_share_one_budget() -> None:
             asked += window.on_tick(step / 10).resync is not None
     # then: the budget was used, and kept
     assert 50 <= asked <= 105
+
+
+# --- an epoch that was used twice ------------------------------------------------------------------
+
+
+def test_an_agent_that_stays_behind_our_copy_is_asked_to_begin_a_new_epoch(fresh: Receiver) -> None:
+    """It began again in an epoch that it had used before: all that it says looks old."""
+    fresh.take(heartbeat(2))
+    assert fresh.asks == []
+    fresh.wait(15)
+    fresh.take(heartbeat(2))
+    assert fresh.asks == [ResyncWish(2, 0)]
+
+
+def test_a_heartbeat_that_comes_late_or_twice_asks_nothing(fresh: Receiver) -> None:
+    fresh.take(heartbeat(4), heartbeat(4), heartbeat(5))
+    fresh.wait(15)
+    fresh.take(heartbeat(4), increment(6))
+    fresh.wait(15)
+    fresh.take(heartbeat(5), heartbeat(6))
+    assert fresh.asks == []

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.messages import Goodbye
+from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.protocol.window import Freshness, NodeMessage, ResyncWish
-from tests.unit.protocol.receiver import NODE, Receiver, beat, hello, increment, snapshot
+from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, hello, increment, snapshot
 
 # --- snapshots -----------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ def test_a_gap_behind_a_snapshot_is_asked_for_by_replay() -> None:
 
 def test_a_snapshot_does_not_make_us_forget_what_else_exists() -> None:
     receiver = Receiver()
-    receiver.take(beat(3), beat(9))
+    receiver.take(heartbeat(3), heartbeat(9))
     assert receiver.window.lag == 9
     assert receiver.take(snapshot(7)) == ["snapshot 1.7"]
     assert receiver.window.freshness is Freshness.SUSPECT
@@ -45,7 +45,7 @@ def test_a_snapshot_does_not_make_us_forget_what_else_exists() -> None:
 
 
 def test_a_sequence_that_never_existed_is_forgotten_after_a_while(fresh: Receiver) -> None:
-    fresh.take(beat(10**6))  # nobody can give us these
+    fresh.take(heartbeat(10**6))  # nobody can give us these
     fresh.wait(limits.GAP_MAX_S + 1)
     assert fresh.window.freshness is Freshness.STALE
     fresh.take(snapshot(6))
@@ -89,13 +89,13 @@ def test_asking_again_for_a_snapshot_lets_go_of_what_it_will_cover() -> None:
 
 def test_after_a_hello_to_all_nobody_asks_for_a_while() -> None:
     receiver = Receiver(patient_until_s=105.0)
-    receiver.take(beat(3))
+    receiver.take(heartbeat(3))
     assert receiver.wait(4.9) == []
     assert receiver.wait(1.0) == [ResyncWish(0, 0)]
 
 
 def test_patience_can_be_asked_for_later(fresh: Receiver) -> None:
-    fresh.take(beat(8))
+    fresh.take(heartbeat(8))
     fresh.window.be_patient(fresh.now + 5)
     assert fresh.wait(4.9) == []
     assert len(fresh.wait(0.2)) == 1
@@ -104,7 +104,7 @@ def test_patience_can_be_asked_for_later(fresh: Receiver) -> None:
 # --- epochs --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("message", [increment(1, 2), beat(0, 2), hello(2)], ids=repr)
+@pytest.mark.parametrize("message", [increment(1, 2), heartbeat(0, 2), hello(2)], ids=repr)
 def test_any_word_of_a_new_epoch_makes_the_copy_useless(
     fresh: Receiver, message: NodeMessage
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_snapshot_of_a_new_epoch_needs_no_asking(fresh: Receiver) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [increment(6, 1), snapshot(9, 1), beat(9, 1), hello(1), Goodbye(NODE, 1, 9)],
+    [increment(6, 1), snapshot(9, 1), heartbeat(9, 1), hello(1), Leave(NODE, 1, 9)],
     ids=repr,
 )
 def test_an_older_epoch_changes_nothing(fresh: Receiver, message: NodeMessage) -> None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar
 
-from shared_scheduler.protocol.bucket import TokenBucket
-from shared_scheduler.protocol.messages import Goodbye
+from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import NOTHING, Cause, MessageWindow, Phase, WindowTimes
-from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, beat, hello, increment, snapshot
+from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, hello, increment, snapshot
 
 
 class Watched(MessageWindow):
@@ -35,13 +35,13 @@ def random_life(rng: Random) -> None:
             case 0 | 1 | 2 | 3:
                 window.receive(increment(sequence, epoch), now, lambda: DIGEST)
             case 4 | 5:
-                window.receive(beat(sequence, epoch, rng.choice([DIGEST, 1])), now, lambda: DIGEST)
+                window.receive(heartbeat(sequence, epoch, rng.choice([DIGEST, 1])), now, lambda: DIGEST)
             case 6:
                 window.receive(snapshot(sequence, epoch), now, lambda: DIGEST)
             case 7:
                 window.receive(hello(epoch), now, lambda: DIGEST)
             case 8:
-                window.receive(Goodbye(NODE, epoch, sequence), now, lambda: DIGEST)
+                window.receive(Leave(NODE, epoch, sequence), now, lambda: DIGEST)
             case 9:
                 window.reconnected(now)
             case 10:
@@ -80,7 +80,7 @@ def test_a_silent_node_is_never_asked_and_a_differing_one_always() -> None:
 
 
 def test_nothing_is_one_object(fresh: Receiver) -> None:
-    assert fresh.window.receive(beat(5), fresh.now, lambda: DIGEST) is NOTHING
+    assert fresh.window.receive(heartbeat(5), fresh.now, lambda: DIGEST) is NOTHING
 
 
 def test_the_counters_are_names_for_metrics(fresh: Receiver) -> None:

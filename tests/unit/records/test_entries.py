@@ -37,7 +37,7 @@ def record(instances: tuple[str, ...] = ("i-1",), **changes: Any) -> DecisionRec
 
 def test_a_placed_server_is_one_line() -> None:
     assert entries.line(record()) == (
-        "req-7: Placed i-1 on cmp2; 3 of 10 hosts passed, fell: 6 no_room, 1 ComputeFilter; 12.3 ms"
+        "req-7: Placed i-1 on cmp2; 3 of 10 hosts passed, rejected: 6 no_room, 1 ComputeFilter; 12.3 ms"
     )
 
 
@@ -46,7 +46,7 @@ def test_hosts_that_turned_it_down_are_named() -> None:
 
     text = entries.line(record(attempts=(refused, *record().attempts)))
 
-    assert "1 hosts turned it down: cmp5 topology" in text
+    assert "1 hosts refused: cmp5 topology" in text
 
 
 def test_no_host_says_why() -> None:

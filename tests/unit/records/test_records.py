@@ -40,7 +40,7 @@ class TestWrongOptions:
             DecisionTable(url, 100)
 
     def test_the_process_refuses_to_start_with_them(self) -> None:
-        assert RecordsError in process.MENDABLE
+        assert RecordsError in process.CORRECTABLE
 
 
 class TestStop:

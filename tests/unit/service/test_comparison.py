@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared_scheduler.service import comparison
-from shared_scheduler.service.comparison import AGENT, DATABASE, PLACEMENT, Picture
+from shared_scheduler.service.comparison import AGENT, DATABASE, PLACEMENT, SourceView
 
 N1, N2 = "4b7c0e0a-0000-4000-8000-000000000001", "4b7c0e0a-0000-4000-8000-000000000002"
 VM = "7d8f0000-0000-4000-8000-00000000000a"
@@ -15,14 +15,14 @@ ALLOCATION = ("allocation", VM, N1, "VCPU")
 ROOM = ("inventory", N1, "VCPU")
 
 
-def placement(**facts: Any) -> Picture:
+def placement(**facts: Any) -> SourceView:
     nodes = {N1: {ALLOCATION: 2, ROOM: [4, 0, 1, 4, 1, 1.0], **facts}, N2: {}}
-    return Picture(PLACEMENT, frozenset({"allocation", "inventory"}), nodes)
+    return SourceView(PLACEMENT, frozenset({"allocation", "inventory"}), nodes)
 
 
-def table(facts: dict[comparison.Fact, Any], node: str = N1) -> Picture:
+def table(facts: dict[comparison.Fact, Any], node: str = N1) -> SourceView:
     families = frozenset({"node", "allocation", "inventory", "number", "service"})
-    return Picture("table of sched1", families, {node: facts}, whole=True)
+    return SourceView("table of sched1", families, {node: facts}, whole=True)
 
 
 def test_pictures_that_agree_are_silent() -> None:
@@ -45,17 +45,17 @@ def test_a_consumer_that_only_the_table_knows_is_told() -> None:
 
 
 def test_a_node_that_a_whole_picture_lacks_is_told_and_others_need_not_know_it() -> None:
-    database = Picture(DATABASE, frozenset({"node"}), {N1: {("node",): "c1"}, N2: {("node",): "c2"}})
-    agents = Picture(AGENT, frozenset({"number"}), {N1: {}})
+    database = SourceView(DATABASE, frozenset({"node"}), {N1: {("node",): "c1"}, N2: {("node",): "c2"}})
+    agents = SourceView(AGENT, frozenset({"number"}), {N1: {}})
     [found] = comparison.differences([database, agents, table({("node",): "c1"})])
     assert (found.node, found.source, found.value) == (N2, "table of sched1", None)
 
 
 def test_where_an_agent_speaks_it_is_the_authority_and_else_the_database() -> None:
     free = ("number", "cn.free_ram_mb")
-    database = Picture(DATABASE, frozenset({"number"}), {N1: {free: 100}, N2: {free: 100}})
-    agents = Picture(AGENT, frozenset({"number"}), {N1: {free: 60}})
-    picture = Picture("table", frozenset({"number"}), {N1: {free: 60}, N2: {free: 60}})
+    database = SourceView(DATABASE, frozenset({"number"}), {N1: {free: 100}, N2: {free: 100}})
+    agents = SourceView(AGENT, frozenset({"number"}), {N1: {free: 60}})
+    picture = SourceView("table", frozenset({"number"}), {N1: {free: 60}, N2: {free: 60}})
     found = comparison.differences([database, agents, picture])
     assert [(d.node, d.authority, d.source) for d in found] == [
         (N1, AGENT, DATABASE),
@@ -66,12 +66,12 @@ def test_where_an_agent_speaks_it_is_the_authority_and_else_the_database() -> No
 def test_more_than_there_is_room_for_is_told() -> None:
     assert comparison.overcommitted(placement()) == []
     third = {("allocation", "other", N1, "VCPU"): 3}
-    full = Picture(PLACEMENT, frozenset({"allocation"}), {N1: {**placement().nodes[N1], **third}})
+    full = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {**placement().nodes[N1], **third}})
     assert comparison.overcommitted(full) == [f"{N1}: 5 VCPU allocated, room for 4"]
 
 
 def test_an_allocation_of_a_class_without_inventory_is_over_committed() -> None:
-    bare = Picture(PLACEMENT, frozenset({"allocation"}), {N1: {ALLOCATION: 1}})
+    bare = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {ALLOCATION: 1}})
     assert comparison.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, room for 0"]
 
 

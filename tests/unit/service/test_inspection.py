@@ -10,7 +10,7 @@ import pytest
 
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.service import inspection
-from shared_scheduler.service.loop import Engine
+from shared_scheduler.service.engine import Engine
 from tests.unit.core.desk import Desk
 
 NODES = [f"node-{number}" for number in range(120)]
@@ -29,7 +29,7 @@ class Looking:
         self.described[-1] += 1
         return row
 
-    def look(self, question: Callable[[SchedulerCore], Any]) -> Any:
+    def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
         self.described.append(0)
         return question(self.core)
 
@@ -39,7 +39,7 @@ def test_all_nodes_are_told_a_few_at_a_time(question: str, monkeypatch: pytest.M
     core = Desk().without_agents(*NODES).core
     engine = Looking(core, monkeypatch)
 
-    answer = inspection.questions(cast(Engine, engine), "sched1", dict)[question]({})
+    answer = inspection.questions(cast(Engine, engine), "sched1", dict, list)[question]({})
 
     assert sorted(row["node"] for row in answer["nodes"]) == sorted(NODES)
     assert max(engine.described) <= inspection.NODES_PER_LOOK < len(NODES)

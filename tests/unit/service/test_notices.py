@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.service.loop import Engine
+from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.notices import AGAIN_S, Notices
 from tests.unit.core.desk import Desk, only_claim, request, snapshot
 
@@ -30,7 +30,7 @@ class Looking:
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
 
-    def look(self, question: Callable[[SchedulerCore], Any]) -> Any:
+    def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
         return question(self._core)
 
 
@@ -44,26 +44,26 @@ def test_nodes_that_are_turned_away_are_said_once_a_while_with_the_option(
     # given a scheduler that keeps one node, and has it
     clock, desk = Clock(), Desk(nodes_max=1).with_agents("node-1")
     notices = notices_of(desk, clock)
-    notices.look()
+    notices.log_new()
     assert caplog.messages == []
     # when a second one speaks, and goes on speaking
     for _ in range(3):
         desk.hear(snapshot("node-2"))
-        notices.look()
+        notices.log_new()
     # then that is one line, which says what to do
     (line,) = caplog.messages
     assert "more compute nodes than this scheduler keeps (1): 1 messages" in line
     assert "Raise [shared_scheduler] nodes_max" in line
     # and another one after a while, with all that came meanwhile
     clock.now += AGAIN_S
-    notices.look()
+    notices.log_new()
     assert "2 messages and rows" in caplog.messages[1]
 
 
 def test_rows_of_the_databases_that_are_turned_away_are_said_too(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk(nodes_max=1).without_agents("node-1", "node-2")
-    notices_of(desk, Clock()).look()
-    assert "1 messages and rows of further ones were dropped" in caplog.messages[0]
+    notices_of(desk, Clock()).log_new()
+    assert "1 messages and rows of further nodes were dropped" in caplog.messages[0]
 
 
 def test_a_node_that_refuses_again_and_again_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -73,7 +73,7 @@ def test_a_node_that_refuses_again_and_again_is_named(caplog: pytest.LogCaptureF
     for server in ("server-1", "server-2"):
         desk.refuse(only_claim(desk.ask(request(server))))
     # when it is left alone, it is named, and once
-    notices.look()
-    notices.look()
+    notices.log_new()
+    notices.log_new()
     (line,) = caplog.messages
     assert "refusals_max" in line and line.endswith("at present: node-1")

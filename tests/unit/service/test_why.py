@@ -11,11 +11,11 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.record import DecisionRecord, asked_of
 from shared_scheduler.decision.request import Flavor, PlacementForm
-from shared_scheduler.decision.settings import DecisionSettings
-from shared_scheduler.service.loop import Engine
+from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.why import Why
 from tests.unit.core.desk import Desk, request
@@ -30,7 +30,7 @@ class Still:
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
 
-    def look(self, question: Callable[[SchedulerCore], Any]) -> Any:
+    def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
         return question(self._core)
 
 

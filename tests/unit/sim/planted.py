@@ -14,21 +14,22 @@ from zlib import crc32
 
 import pytest
 
+from compute_agent.claim_ledger import ClaimLedger
 from compute_agent.core import AgentCore
-from compute_agent.ledger import Ledger
+from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core.alternates import Alternates
-from shared_scheduler.core.claims import DATABASES, Claims, ClaimState
+from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
 from shared_scheduler.core.nodes import Nodes
+from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.requests import Requests
-from shared_scheduler.core.work import Work
 from shared_scheduler.decision import filtering
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.state.overlay import Overlay
-from shared_scheduler.state.table import HostTable
+from shared_scheduler.table.assumed_claims import Overlay
+from shared_scheduler.table.host_table import HostTable
 from tests.unit.planted import in_ledger, in_protocol, in_table
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -71,7 +72,7 @@ lose_claims_at_a_snapshot = bug("overlay")(in_table.lose_claims_at_a_snapshot.pa
 @bug("converged", "caught_up")
 def never_ask(patch: pytest.MonkeyPatch) -> None:
     """A gap is noticed, and nobody asks for what is missing."""
-    patch.setattr(Nodes, "_ask", lambda self, turn, known, wish, doubted=False: None)
+    patch.setattr(Nodes, "_ask", lambda self, step, known, wish, doubted=False: None)
 
 
 # -- the pipe
@@ -98,23 +99,41 @@ def reuse_a_sequence(patch: pytest.MonkeyPatch) -> None:
 def let_a_claim_vanish_at_once(patch: pytest.MonkeyPatch) -> None:
     """A claim that Placement does not hold yet ends at the first look, however young it is."""
     patch.setattr(
-        Ledger, "_is_disproved", lambda self, held, started_s, after_s: not self._is_in_placement(held)
+        ClaimLedger, "_is_disproved", lambda self, held, started_s, after_s: not self._is_in_placement(held)
     )
     patch.setattr(AgentCore, "_check_at_s", lambda self, oldest_s: oldest_s)
+
+
+@bug("converged")
+def never_look_for_what_has_left(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that has left the tracker is not looked for in Placement, and stays in the row for minutes."""
+    patch.setattr(PendingDeallocations, "add", lambda self, consumer, now: None)
+
+
+@bug("no_orphans")
+def lose_the_delete_of_an_allocation(patch: pytest.MonkeyPatch) -> None:
+    """nova-compute deletes a server, and every other time its allocation stays."""
+
+    def free(self: SimNode, consumer: str) -> None:
+        if crc32(consumer.encode()) % 2:
+            real(self, consumer)
+
+    real = SimNode._free
+    patch.setattr(SimNode, "_free", free)
 
 
 @bug("no_overpinning")
 def pin_on_what_the_tracker_says(patch: pytest.MonkeyPatch) -> None:
     """NUMA cells and devices of claims that are not built yet are forgotten at each new count."""
 
-    def count(self: Ledger) -> None:
+    def count(self: ClaimLedger) -> None:
         real(self)
         for name, value in self._tracker_leaves.items():
             if name.startswith(("numa.", "pci.")):
                 self.leaves[name] = value
 
-    real = Ledger._count_again
-    patch.setattr(Ledger, "_count_again", count)
+    real = ClaimLedger._count_again
+    patch.setattr(ClaimLedger, "_count_again", count)
 
 
 @bug("row_is_truth", "sequence_grows", "converged")
@@ -152,11 +171,11 @@ def keep_consumers_that_are_gone(patch: pytest.MonkeyPatch) -> None:
 def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """The conductor gets its answer while Placement is still being asked."""
 
-    def write(self: Claims, turn: Any, claim: Any) -> None:
-        real(self, turn, claim)
+    def write(self: Claims, step: Any, claim: Any) -> None:
+        real(self, step, claim)
         if claim.intent.by_agent:
             claim.state = ClaimState.WRITTEN
-            self._listen().claim_written(turn, claim)
+            step.tell(ClaimWritten(claim))
 
     real = Claims._write
     patch.setattr(Claims, "_write", write)
@@ -166,9 +185,9 @@ def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
 def forget_what_it_was_decided_on(patch: pytest.MonkeyPatch) -> None:
     """A claim tells its agent no epoch, so that a copy of it may begin again in the agent's next life."""
 
-    def cast(self: Claims, turn: Any, claim: Any) -> None:
+    def cast(self: Claims, step: Any, claim: Any) -> None:
         claim.seen = DATABASES
-        real(self, turn, claim)
+        real(self, step, claim)
 
     real = Claims._cast
     patch.setattr(Claims, "_cast", cast)
@@ -178,9 +197,9 @@ def forget_what_it_was_decided_on(patch: pytest.MonkeyPatch) -> None:
 def leave_behind_what_was_written(patch: pytest.MonkeyPatch) -> None:
     """What a failed request wrote is not deleted."""
 
-    def delete(self: Claims, turn: Any, claim: Any) -> None:
-        self._release(turn, claim)
-        self._forget(turn, claim, ClaimState.DELETED)
+    def delete(self: Claims, step: Any, claim: Any) -> None:
+        self._release(step, claim)
+        self._forget(step, claim, ClaimState.DELETED)
 
     patch.setattr(Claims, "_delete", delete)
 
@@ -189,8 +208,8 @@ def leave_behind_what_was_written(patch: pytest.MonkeyPatch) -> None:
 def end_a_claim_twice(patch: pytest.MonkeyPatch) -> None:
     """A refusal that is delivered twice ends its claim twice."""
 
-    def forget(self: Claims, turn: Any, claim: Any, ending: ClaimState) -> None:
-        real(self, turn, claim, ending)
+    def forget(self: Claims, step: Any, claim: Any, ending: ClaimState) -> None:
+        real(self, step, claim, ending)
         if ending is ClaimState.REFUSED:
             self.endings[ending.value] += 1
 
@@ -201,18 +220,18 @@ def end_a_claim_twice(patch: pytest.MonkeyPatch) -> None:
 @bug("answered_once", "no_request_left")
 def ignore_deadlines(patch: pytest.MonkeyPatch) -> None:
     """A request whose verdicts and writes do not come waits for ever."""
-    patch.setattr(Requests, "on_timer", lambda self, turn, key: None)
-    patch.setattr(Claims, "on_verdict_timer", lambda self, turn, claim_id: None)
+    patch.setattr(Requests, "on_timer", lambda self, step, key: None)
+    patch.setattr(Claims, "on_verdict_timer", lambda self, step, claim_id: None)
 
 
 @bug("answered_once")
 def answer_twice(patch: pytest.MonkeyPatch) -> None:
     """A request is answered once more."""
 
-    def answer(self: Requests, turn: Any, work: Work) -> None:
-        real(self, turn, work)
-        if work.key % 7 == 0:
-            real(self, turn, work)
+    def answer(self: Requests, step: Any, state: RequestState) -> None:
+        real(self, step, state)
+        if state.key % 7 == 0:
+            real(self, step, state)
 
     real = Requests._answer
     patch.setattr(Requests, "_answer", answer)
@@ -220,8 +239,8 @@ def answer_twice(patch: pytest.MonkeyPatch) -> None:
 
 @bug("few_snapshots", "quiet")
 def never_verify(patch: pytest.MonkeyPatch) -> None:
-    """Each beat seems to differ, so that snapshots are asked for again and again."""
-    patch.setattr(MessageWindow, "_compare", lambda self, beat, now, own: Cause.MISMATCH)
+    """Each heartbeat seems to differ, so that snapshots are asked for again and again."""
+    patch.setattr(MessageWindow, "_compare", lambda self, heartbeat, now, own: Cause.MISMATCH)
 
 
 @bug("visible_once")
@@ -240,8 +259,8 @@ def count_on_what_the_base_shows(patch: pytest.MonkeyPatch) -> None:
 @bug("alternates")
 def offer_the_chosen_host_as_alternate(patch: pytest.MonkeyPatch) -> None:
     """Alternates are looked for among all hosts."""
-    patch.setattr(Work, "chosen", lambda self: frozenset())
-    patch.setattr(Alternates, "_is_current", staticmethod(lambda work: work.alternates is not None))
+    patch.setattr(RequestState, "chosen", lambda self: frozenset())
+    patch.setattr(Alternates, "_is_current", staticmethod(lambda state: state.alternates is not None))
 
 
 @bug("bounds")
@@ -274,13 +293,13 @@ def count_a_host_for_two_reasons(patch: pytest.MonkeyPatch) -> None:
 def refuse_what_fits(patch: pytest.MonkeyPatch) -> None:
     """A node refuses every third claim, although it has room."""
 
-    def shortage(self: Ledger, claim: Claim) -> Any:
+    def shortage(self: ClaimLedger, claim: Claim) -> Any:
         if crc32(claim.claim_id.encode()) % 3 == 0:
             return Reason(RefusalCode.NO_CAPACITY)
         return real(self, claim)
 
-    real = Ledger._shortage
-    patch.setattr(Ledger, "_shortage", shortage)
+    real = ClaimLedger._shortage
+    patch.setattr(ClaimLedger, "_shortage", shortage)
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

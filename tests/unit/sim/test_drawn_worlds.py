@@ -73,7 +73,7 @@ def test_everything_that_a_compute_and_a_network_can_do_is_done(noticed: Counter
 
 def test_requests_for_a_hundred_at_once_are_placed_whole_or_leave_nothing() -> None:
     # given users who ask for up to a hundred servers in one request, of two nodes that take 32 claims at once
-    habits = Habits(rate_per_s=0.5, lifetime_s=15.0, several=1.0, several_max=100, build_fails=0.0, not_flat=0.0)
+    habits = Habits(rate_per_s=0.5, lifetime_s=15.0, several=1.0, several_max=100, build_fails=0.0, not_root_only=0.0)
     size = Size(vcpus=64, memory_mb=262_144, disk_gb=8_000)
     world = run(RunPlan(11, 40.0, Sizes(nodes=2, schedulers=2, size=size), habits))
     # then large ones have been placed, others were told that there is no room, and nothing is wrong

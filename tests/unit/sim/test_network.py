@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from shared_scheduler.protocol import codec
-from shared_scheduler.protocol.messages import Beat, Hello, Increment, Message, Role, Want
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Message, Role, Want
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.network import Network, Weather
 
@@ -30,7 +30,7 @@ def hello(want: Want) -> Hello:
     return Hello(Role.SCHEDULER, "scheduler-1", 1, "", "", want, 0)
 
 
-@pytest.mark.parametrize("want", [Want.BEAT, Want.SNAPSHOT])
+@pytest.mark.parametrize("want", [Want.HEARTBEAT, Want.SNAPSHOT])
 def test_a_scheduler_that_wants_something_is_heard_by_all_others(want: Want) -> None:
     assert heard_by("scheduler-1", hello(want)) == ["agent-1", "agent-2", "scheduler-2"]
 
@@ -40,7 +40,7 @@ def test_what_schedulers_only_tell_one_another_no_agent_hears() -> None:
 
 
 def test_what_an_agent_says_is_heard_by_schedulers_only() -> None:
-    assert heard_by("agent-1", Beat("node-1", 1, 1, "host-1", 0)) == ["scheduler-1", "scheduler-2"]
+    assert heard_by("agent-1", Heartbeat("node-1", 1, 1, "host-1", 0)) == ["scheduler-1", "scheduler-2"]
 
 
 def bodies_decoded(decode_each: bool, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -16,6 +16,8 @@ from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes
 from tests.unit.sim.planted import PLANTED, Planted
 
+pytestmark = pytest.mark.long
+
 SEEDS = 16
 
 
@@ -30,7 +32,7 @@ def plans() -> Iterator[RunPlan]:
         yield RunPlan(
             seed=seed,
             duration_s=20.0,
-            sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), beat_interval_s=2.0),
+            sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), heartbeat_interval_s=2.0),
             habits=Habits(
                 rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2, topologies=0.4
             ),

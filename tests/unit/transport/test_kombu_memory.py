@@ -106,10 +106,10 @@ def test_an_endpoint_is_started_once_and_used_after_that(post: Post) -> None:
 
 def test_closing_twice_is_harmless_and_the_threads_end(post: Post) -> None:
     scheduler, agent = post.scheduler(), post.agent("memory-6")
-    agent.endpoint.broadcast(b"goodbye")
+    agent.endpoint.broadcast(b"leave")
     agent.endpoint.close()
     agent.endpoint.close()
-    scheduler.hears(b"goodbye")
+    scheduler.hears(b"leave")
     scheduler.endpoint.close()
     names = [scheduler.address, agent.address, post.boxes[0].address]
     eventually(

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 from shared_scheduler.transport.bus import agent_address
-from shared_scheduler.transport.in_process import InProcessEndpoint
-from shared_scheduler.transport.local_bus import LocalBus
+from tests.support.in_process import InProcessEndpoint
+from tests.support.local_bus import LocalBus
 
 WAIT_S = 30.0
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from shared_scheduler.transport.bus import Bus, Endpoint
-from shared_scheduler.transport.memory_bus import Faults, MemoryBus
+from tests.support.memory_bus import Faults, MemoryBus
 from tests.unit.transport.mailbox import Mailbox, eventually
 
 

@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ledger of one node: it judges claims, one after another, against what the node holds.
+
+The *tracker's* leaves are what nova-compute reports.  The *effective* leaves are those plus every pending claim.
+Amounts of Placement's kind are the sum over the node's consumers: the allocations that Placement was seen to hold,
+plus the pending claims that it was not seen to hold yet.  nova-compute's own facts are taken as they are, even if they
+make an amount negative, because nova-compute also claims without asking the agent.
+
+The life of a claim on its node
+===============================
+An accepted claim is *pending*: it is counted on top of what nova-compute's resource tracker holds, until there is
+evidence that this is no longer needed.  Minutes may pass between the verdict and the moment at which the tracker takes
+the instance over (builds queue), so no timer ends a claim.  A timer only makes the agent read Placement.
+
+=======  =================================================  ==========  ============================================
+state    evidence                                           next        counted afterwards
+=======  =================================================  ==========  ============================================
+(asked)  does not fit, or the node is not authoritative     (refused)   nothing
+(asked)  its Release came first                             (refused)   nothing
+(asked)  fits                                               pending     allocations, usage and topology of the claim
+pending  the tracker counts the consumer in a new way       taken_over  the tracker's leaves; allocations as claimed
+pending  the scheduler releases it                          released    nothing
+pending  nova-compute refused to claim for the consumer     refused     what Placement has
+pending  Placement had its allocation and has it no longer  vanished    what Placement has
+pending  Placement does not have it, and it is so old that  vanished    what Placement has
+         the scheduler would have written it
+=======  =================================================  ==========  ============================================
+
+*In a new way*: a resize to the same host claims for an instance that the tracker counts already.  Therefore each
+pending claim remembers how its consumer was counted when it was accepted ("instance", "migration:<uuid>"), and only
+another way takes it over.  Ways that disappear are removed from it, so that they are new when they come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from cachetools import FIFOCache
+
+from compute_agent.accounts import Accounts
+from compute_agent.agent_settings import MAX_EARLY_RELEASES
+from compute_agent.effects import KeptClaim
+from compute_agent.events import Member, TrackerReported
+from shared_scheduler.model.resources import Rule, first_shortage, sum_amounts
+from shared_scheduler.protocol.limits import CLAIMS_PER_NODE_MAX
+from shared_scheduler.protocol.messages import (
+    Allocations,
+    Claim,
+    Consumer,
+    Leaf,
+    Reason,
+    RefusalCode,
+    Usage,
+)
+
+#: The leaves from which nova-compute makes inventories.  (It reports ``reserved_host_*`` to Placement only.)
+CAPACITY = (
+    "cn.vcpus",
+    "cn.memory_mb",
+    "cn.local_gb",
+    "cn.cpu_allocation_ratio",
+    "cn.ram_allocation_ratio",
+    "cn.disk_allocation_ratio",
+)
+#: The allocations of a consumer that holds nothing.
+_NOTHING: Allocations = {}
+
+
+class ClaimEnd(StrEnum):
+    """How a pending claim ended."""
+
+    TAKEN_OVER = "taken_over"
+    RELEASED = "released"
+    REFUSED = "refused"
+    VANISHED = "vanished"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedClaim:
+    """The end of a pending claim.  Each claim ends exactly once."""
+
+    claim: Claim
+    how: ClaimEnd
+    why: str = ""
+
+
+@dataclass(slots=True)
+class PendingClaim:
+    """An accepted claim that the tracker has not taken over yet."""
+
+    claim: Claim
+    accepted_at_s: float
+    known_as: frozenset[str] = frozenset()
+    #: whether a read has shown its allocations in Placement
+    written: bool = False
+    #: whether its NUMA or PCI part does not fit on top of the newest leaves of the tracker
+    in_doubt: bool = False
+
+    def kept(self) -> KeptClaim:
+        return KeptClaim(self.claim, self.known_as)
+
+
+def _ways(member: Member | None) -> frozenset[str]:
+    """The ways in which the tracker counts a consumer."""
+    if member is None:
+        return frozenset()
+    found = {"instance"} if member.instance else set()
+    if member.migration:
+        found.add(f"migration:{member.migration}")
+    return frozenset(found)
+
+
+class TopologyFit(Protocol):
+    """Nova's own NUMA and PCI fit (``shared_scheduler/novalib/topology.py``), or none at all."""
+
+    def consume(self, leaves: Mapping[str, Leaf], topology: str) -> Mapping[str, Leaf] | Reason:
+        """The leaves that change when ``topology`` is consumed from ``leaves`` (None: removed), or a refusal."""
+
+
+class NoTopology:
+    """Refuses each claim that asks for NUMA or PCI.  For simulations without Nova."""
+
+    def consume(self, leaves: Mapping[str, Leaf], topology: str) -> Mapping[str, Leaf] | Reason:
+        return Reason(RefusalCode.TOPOLOGY, {"why": "this agent has no NUMA and PCI fit"})
+
+
+class ClaimLedger:
+    """What one node holds, and which claims it can still accept."""
+
+    def __init__(self, node: str, fit: TopologyFit) -> None:
+        self.node = node
+        self.accounts = Accounts()
+        self.members: dict[str, Member] = {}
+        self.pending: dict[str, PendingClaim] = {}
+        self.leaves: dict[str, Leaf] = {}
+        self._fit = fit
+        self._tracker_leaves: dict[str, Leaf] = {}
+        self._early_releases: FIFOCache[str, None] = FIFOCache(MAX_EARLY_RELEASES)
+        self._consumers: dict[str, Consumer] = {}
+
+    # -- judging ----------------------------------------------------------------------------------
+
+    def judge(self, claim: Claim, now: float) -> Reason | None:
+        """Accept the claim, or return the reason to refuse it.  A refusal changes nothing."""
+        reason = self._prejudice(claim) or self._shortage(claim)
+        if reason is not None:
+            return reason
+        changed = self._topology_of(claim)
+        if isinstance(changed, Reason):
+            return changed
+        known_as = _ways(self.members.get(claim.consumer))
+        self.pending[claim.claim_id] = PendingClaim(claim, now, known_as)
+        _apply(self.leaves, changed)
+        _add_usage(self.leaves, claim.usage)
+        return None
+
+    def restore(self, kept: KeptClaim, now: float) -> None:
+        """Count a claim that an earlier run of this agent accepted, until there is evidence of its end."""
+        self.pending[kept.claim.claim_id] = PendingClaim(kept.claim, now, kept.known_as)
+        self._count_again()
+
+    def _prejudice(self, claim: Claim) -> Reason | None:
+        if claim.claim_id in self._early_releases:
+            del self._early_releases[claim.claim_id]
+            return Reason(RefusalCode.RELEASED)
+        if len(self.pending) >= CLAIMS_PER_NODE_MAX:
+            return Reason(RefusalCode.TOO_MANY_CLAIMS, {"most": CLAIMS_PER_NODE_MAX})
+        return _malformed(claim)
+
+    def _shortage(self, claim: Claim) -> Reason | None:
+        """Placement's capacity rule for each provider of this tree.
+
+        Placement itself checks other providers (shared storage).
+        """
+        if claim.allocations and not self._ours(claim):
+            return Reason(RefusalCode.NO_INVENTORY, {"providers": [*sorted(claim.allocations)]})
+        shortage = first_shortage(
+            {rp: facts.inventories for rp, facts in self.accounts.providers.items()},
+            self.used(),
+            self._ours(claim),
+        )
+        if shortage is None:
+            return None
+        none = shortage.rule is Rule.NO_INVENTORY
+        code = RefusalCode.NO_INVENTORY if none else RefusalCode.NO_CAPACITY
+        return Reason(code, shortage.detail())
+
+    def _topology_of(self, claim: Claim) -> Mapping[str, Leaf] | Reason:
+        return self._fit.consume(self.leaves, claim.topology) if claim.topology else {}
+
+    # -- the life of pending claims (table above) -------------------------------------------------
+
+    def release(self, claim_id: str) -> EndedClaim | None:
+        """End a claim that its scheduler releases.  An unknown id is remembered, because its release came first."""
+        if claim_id not in self.pending:
+            self._early_releases[claim_id] = None
+            return None
+        return self._end([claim_id], ClaimEnd.RELEASED)[0]
+
+    def refused_by_compute(self, consumer: str, why: str) -> list[EndedClaim]:
+        ids = [key for key, held in self.pending.items() if held.claim.consumer == consumer]
+        return self._end(ids, ClaimEnd.REFUSED, why)
+
+    def reported(self, report: TrackerReported, now: float) -> list[EndedClaim]:
+        """Take a report of the tracker.  Claims that it has taken over end."""
+        self._take_members(report)
+        self._take_leaves(report)
+        taken = [key for key, held in self.pending.items() if self._is_taken_over(held)]
+        for key in taken:
+            self._believe_taken(self.pending[key], now)
+        endings = self._end(taken, ClaimEnd.TAKEN_OVER)
+        self._count_again()
+        return endings
+
+    def allocations_read(
+        self, consumers: Mapping[str, Allocations], started_at_s: float, check_after_s: float
+    ) -> list[EndedClaim]:
+        """Take a complete read of the tree's consumers.  Claims that it disproves end."""
+        self.accounts.set_allocations(consumers, started_at_s)
+        gone = [
+            key
+            for key, held in self.pending.items()
+            if started_at_s > held.accepted_at_s
+            and self._is_disproved(held, started_at_s, check_after_s)
+        ]
+        return self._end(gone, ClaimEnd.VANISHED)
+
+    def _is_taken_over(self, held: PendingClaim) -> bool:
+        known = _ways(self.members.get(held.claim.consumer))
+        held.known_as &= known
+        return bool(known - held.known_as)
+
+    def _believe_taken(self, held: PendingClaim, now: float) -> None:
+        """Assume that Placement has the allocation, because a build begins after the allocation was written."""
+        claim = held.claim
+        if not self._is_in_placement(held):
+            self.accounts.believe(claim.consumer, self._ours(claim), now)
+
+    def _is_disproved(self, held: PendingClaim, started_at_s: float, check_after_s: float) -> bool:
+        if self._is_in_placement(held):
+            held.written = True
+            return False
+        return held.written or started_at_s >= held.accepted_at_s + check_after_s
+
+    def _is_in_placement(self, held: PendingClaim) -> bool:
+        claim = held.claim
+        return self.accounts.holds(claim.consumer, self._ours(claim), held.accepted_at_s)
+
+    def _end(self, claim_ids: Iterable[str], how: ClaimEnd, why: str = "") -> list[EndedClaim]:
+        endings = [EndedClaim(self.pending.pop(key).claim, how, why) for key in claim_ids]
+        if endings:
+            self._count_again()
+        return endings
+
+    # -- views ------------------------------------------------------------------------------------
+
+    def capacity(self) -> tuple[Leaf, ...]:
+        """The values of ``CAPACITY`` as the tracker reported them; None for those that it did not report."""
+        return tuple(self._tracker_leaves.get(name) for name in CAPACITY)
+
+    def used(self) -> dict[str, dict[str, int]]:
+        """Provider -> resource class -> amount, summed over all counted consumers."""
+        return sum_amounts(self._counted().values())
+
+    def holds_something(self, consumer: str) -> bool:
+        """Whether any allocation is counted for this consumer."""
+        return bool(self._counted().get(consumer))
+
+    def explains(self, consumer: str) -> bool:
+        """Whether it is an instance here, a migration that nova-compute counts, or the consumer of a pending claim."""
+        known = {member.migration for member in self.members.values()}
+        waiting = {held.claim.consumer for held in self.pending.values()}
+        return consumer in self.members or consumer in known or consumer in waiting
+
+    def consumers(self) -> dict[str, Consumer]:
+        """All consumers that hold an allocation here, or are or will be instances here."""
+        counted = self._counted()
+        present = self.members.keys() | {held.claim.consumer for held in self.pending.values()}
+        self._consumers = {
+            consumer: self._consumer(consumer, counted.get(consumer, _NOTHING), consumer in present)
+            for consumer in counted.keys() | self.members.keys()
+        }
+        return self._consumers
+
+    def _consumer(self, uuid: str, allocations: Allocations, member: bool) -> Consumer:
+        """Return the same object as last time if it is equal, so that the comparison of the pipe is cheap."""
+        last = self._consumers.get(uuid)
+        if last is not None and last.allocations is allocations and last.member is member:
+            return last
+        return Consumer(allocations, member)
+
+    def claims(self) -> dict[str, str]:
+        return {key: held.claim.consumer for key, held in self.pending.items()}
+
+    def kept(self) -> tuple[KeptClaim, ...]:
+        return tuple(held.kept() for held in self.pending.values())
+
+    def in_doubt(self) -> Iterator[str]:
+        return (key for key, held in self.pending.items() if held.in_doubt)
+
+    def _counted(self) -> dict[str, Allocations]:
+        counted = {key: belief.allocations for key, belief in self.accounts.beliefs.items()}
+        for held in self.pending.values():
+            if not self._is_in_placement(held):
+                consumer = held.claim.consumer
+                both = sum_amounts((counted.get(consumer, {}), self._ours(held.claim)))
+                counted[consumer] = both
+        return counted
+
+    def _ours(self, claim: Claim) -> Allocations:
+        """The part of the claim's allocations in this node's tree; all of them while the tree is not known."""
+        if not self.accounts.tree_known:
+            return claim.allocations
+        providers = self.accounts.providers
+        return {rp: resources for rp, resources in claim.allocations.items() if rp in providers}
+
+    # -- counting ---------------------------------------------------------------------------------
+
+    def _take_members(self, report: TrackerReported) -> None:
+        if report.complete:
+            self.members = {}
+        for consumer, member in report.members.items():
+            if member is None:
+                self.members.pop(consumer, None)
+            else:
+                self.members[consumer] = member
+
+    def _take_leaves(self, report: TrackerReported) -> None:
+        if report.complete:
+            self._tracker_leaves = {}
+        _apply(self._tracker_leaves, report.leaves)
+
+    def _count_again(self) -> None:
+        """The tracker's leaves plus all pending claims, oldest first."""
+        self.leaves = dict(self._tracker_leaves)
+        for held in self.pending.values():
+            changed = self._topology_of(held.claim)
+            held.in_doubt = isinstance(changed, Reason)
+            if not isinstance(changed, Reason):
+                _apply(self.leaves, changed)
+            _add_usage(self.leaves, held.claim.usage)
+
+
+def _malformed(claim: Claim) -> Reason | None:
+    if not claim.consumer:
+        return Reason(RefusalCode.MALFORMED, {"field": "consumer", "why": "empty"})
+    for provider, resources in claim.allocations.items():
+        for resource_class, amount in resources.items():
+            if amount <= 0:
+                field = f"allocations.{provider}.{resource_class}"
+                return Reason(RefusalCode.MALFORMED, {"field": field, "why": f"{amount} <= 0"})
+    return None
+
+
+def _apply(target: dict[str, Leaf], changed: Mapping[str, Leaf]) -> None:
+    """Set the changed leaves in ``target``; None removes a leaf."""
+    for name, value in changed.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = value
+
+
+def _add_usage(leaves: dict[str, Leaf], usage: Usage) -> None:
+    """Add the usage to the leaves that nova-compute will change when it takes the claim over, as HostState does."""
+    for name, amount in (
+        ("cn.vcpus_used", usage.vcpus),
+        ("cn.memory_mb_used", usage.memory_mb),
+        ("cn.free_ram_mb", -usage.memory_mb),
+        ("cn.local_gb_used", usage.disk_gb),
+        ("cn.free_disk_gb", -usage.disk_gb),
+        ("stats.num_instances", usage.instances),
+        ("stats.io_workload", usage.io_ops),
+    ):
+        value = leaves.get(name, 0)
+        if amount and isinstance(value, (int, float)):
+            leaves[name] = value + amount

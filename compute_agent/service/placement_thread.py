@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads Placement in a thread, so that the core never waits for HTTP."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from compute_agent.effects import ReadAllocations, ReadTree
+from compute_agent.events import AllocationsRead, ReadFailed, TreeChanged, TreeRead
+from shared_scheduler.placement.reader import PlacementError, PlacementReader, ProviderGoneError
+
+LOG = logging.getLogger(__name__)
+
+Read = ReadTree | ReadAllocations
+Answer = TreeRead | AllocationsRead | ReadFailed | TreeChanged
+
+
+class PlacementThread:
+    """One thread.  Its queue is bounded by the core, which has at most one read of each kind in flight for a node."""
+
+    def __init__(self, reader: PlacementReader, answered: Callable[[str, Answer], None]) -> None:
+        self._reader = reader
+        self._answered = answered
+        self._waiting: SimpleQueue[Read | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="placement", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, read: Read) -> None:
+        self._waiting.put(read)
+
+    def stop(self) -> None:
+        """End the thread after the current read, whose answer is not handled any more."""
+        self._waiting.put(None)
+
+    def _run(self) -> None:
+        while (read := self._waiting.get()) is not None:
+            self._answered(read.node, self._carry_out(read))
+
+    def _carry_out(self, read: Read) -> Answer:
+        started_at_s = time.monotonic()
+        what = "tree" if isinstance(read, ReadTree) else "allocations"
+        try:
+            if isinstance(read, ReadTree):
+                return TreeRead(self._reader.tree(read.node), started_at_s, cause=read.cause)
+            allocations = self._reader.allocations(read.providers)
+            return AllocationsRead(allocations, started_at_s, cause=read.cause)
+        except PlacementError as error:
+            if isinstance(error, ProviderGoneError):
+                self._answered(read.node, TreeChanged())
+            return ReadFailed(what, str(error), cause=read.cause)
+        except Exception as error:
+            LOG.exception("reading the %s of node %s failed", what, read.node)
+            return ReadFailed(what, f"{type(error).__name__}: {error}", cause=read.cause)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Definitions of the terms that ``shared-scheduler-manage`` prints; they are defined nowhere else.
+
+``status --help`` and ``why --help`` print these definitions, and the glossary of the documentation is generated from
+them.  ``tests/unit/cmd/test_terms.py`` fails when the code prints a state, a reason or a counter that is not here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Terms that belong together; ``where`` names the outputs that print them."""
+
+    title: str
+    where: str
+    terms: Mapping[str, str]
+
+
+GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.", {
+    "agent": "The process compute-agent beside a nova-compute, or the same code inside nova-compute (embedded). It "
+             "publishes the state of its node and judges claims.",
+    "alternate": "A host that is returned after the selected host. nova-conductor uses it when the build fails.",
+    "assume": "Count a claim in the scheduler's own table before the agent and Placement have accepted it.",
+    "heartbeat": "A periodic message of an agent. It names the newest sequence and the digest, so a scheduler detects "
+            "a lost last message and a copy that differs.",
+    "cell": "A cell of Nova. Each cell has one state channel on its message queue.",
+    "claim": "A request of a scheduler to reserve resources of one node for one consumer.",
+    "confirm": "Mark an assumed claim as written to Placement.",
+    "consumer": "A server or a migration that holds allocations in Placement.",
+    "decision": "One pass over the host table for one server: filters, weights and the selected host.",
+    "digest": "A 64-bit hash of the leaves, consumers and pending claims of a node.",
+    "epoch": "The number of a run of an agent. It increases with each start, and when a scheduler asks the agent to "
+             "exceed an epoch. Messages of an older epoch change nothing.",
+    "forget": "Remove an assumed claim from the table.",
+    "gap": "One or more sequences that were not received although a later one was.",
+    "host": "A nova-compute service, by the name in its service record.",
+    "host state": "What a scheduler knows of one node; one row of the host table.",
+    "increment": "A message of an agent with the values that changed. Values are absolute, not differences.",
+    "leaf": "One named value of a node, for example cn.free_ram_mb.",
+    "node": "A compute node, by its uuid. It is also the root resource provider in Placement.",
+    "overlay": "The claims of this scheduler that the state published by the agent does not include yet.",
+    "quarantine": "A node that refused refusals_max claims in a row is not selected for quarantine_s seconds.",
+    "reason": "Why a host was not selected: a code, and the numbers that were compared.",
+    "record": "The data of one decision: the request, counts per reason, attempts, result and times.",
+    "resync": "A request of a scheduler to an agent: send the messages after a sequence again, or a snapshot.",
+    "sequence": "The number of a message of one agent within its epoch.",
+    "snapshot": "A message of an agent with the complete state of its node.",
+    "unresponsive": "An agent that did not answer a claim within verdict_timeout_s, or answered it in an older epoch. "
+                    "Its node is stale until the agent is heard again, and provisional if that takes longer than 6 "
+                    "seconds.",
+    "verdict": "The answer of an agent to a claim: accepted, or refused with a reason.",
+    "window": "The part of a scheduler that puts the messages of one node in order and detects gaps.",
+})  # fmt: skip
+
+FRESHNESS = Group("Freshness of a node", "status: the line nodes and the column freshness.", {
+    "fresh": "An agent publishes the state of the node, and no message is missing.",
+    "suspect": "A message of the agent may be missing, or the digests differ. The node may be selected; the agent "
+               "judges the claim, so the selection is safe.",
+    "stale": "The copy cannot be used until the agent sends a snapshot, or the agent is unresponsive. The node is not "
+             "selected.",
+    "provisional": "No agent publishes the state of the node. It is read from Nova's databases and Placement. The node "
+                   "may be selected; Placement alone judges the claim.",
+})  # fmt: skip
+
+NOT_CHOOSABLE = Group("Why a node is not choosable", "status --nodes: the column why_not; why: reasons.", {
+    "no_service_record": "Nova's database has no nova-compute service for the host of the node.",
+    "never_reported": "nova-compute has not reported the resources of the node yet.",
+    "cell_disabled": "The cell is disabled. Its hosts are selected only when the request names the cell.",
+    "stale": "The node is stale: a snapshot of the agent is awaited, or the agent is unresponsive.",
+    "agent_not_ready": "The agent has no connection to nova-compute, or nova-compute has not finished its first audit.",
+    "forced_down": "An administrator forced the service down.",
+    "disabled": "An administrator or nova-compute disabled the service.",
+    "down": "The service record is older than [DEFAULT] service_down_time.",
+    "quarantined": "The node is in quarantine.",
+})  # fmt: skip
+
+COLUMNS = Group("Fields of status", "status and status --nodes.", {
+    "nodes": "Number of nodes in the host table, by freshness.",
+    "under way": "Requests of nova-conductor that are not answered yet, and claims that have not ended yet.",
+    "cells": "State channel of each cell: connected to the cell's message queue or not.",
+    "quarantine": "Nodes in quarantine.",
+    "host": "Name of the host.",
+    "freshness": "How the state of the node is kept current; see above.",
+    "choosable": "Whether a request may select the node at present.",
+    "why_not": "Why it may not; see above.",
+    "sequence": "Sequence of the newest message of the agent that was applied; 0 without an agent.",
+    "outstanding": "Claims of this scheduler that are in the overlay.",
+    "pending": "Claims of any scheduler that the agent accepted and nova-compute does not count yet.",
+    "used": "Sum of the allocations of the root provider by resource class, the overlay included.",
+})  # fmt: skip
+
+REASONS = Group(
+    "Reasons of a decision",
+    "why and the log: the code under which hosts that were not selected are counted. A filter counts under the name of "
+    "its class, for example NUMATopologyFilter.", {
+    "root_traits": "The root provider lacks a required trait or has a forbidden one.",
+    "traits": "The provider that would give the resources lacks a required trait or has a forbidden one.",
+    "aggregates": "The root provider is in none of the required aggregates, or in a forbidden one.",
+    "in_tree": "The request is for another provider tree.",
+    "no_room": "Followed by a resource class. The node has too little of it, or the amount violates min_unit, max_unit "
+               "or step_size.",
+    "group_traits": "No provider with the resources of a numbered group has the traits of that group.",
+    "placement": "None of several alternative resource requests fits.",
+    "cell": "The request is for another cell.",
+    "requested_destination": "The request is for another host or node.",
+    "ignore_hosts": "The request excludes the host.",
+    "force_hosts": "The request forces other hosts.",
+    "force_nodes": "The request forces other nodes.",
+    "tried": "The host was tried for this server before.",
+    "first_instance": "A filter that runs once per request rejected the host for the first server of the request.",
+})  # fmt: skip
+
+ATTEMPTS = Group(
+    "Outcome of an attempt",
+    "why: the column outcome of the hosts that were tried. A filter of Nova that rejected the selected host stands "
+    "here under the name of its class.", {
+    "written": "The agent accepted the claim, if there is one, and Placement has the allocation.",
+    "no_capacity": "The agent or Placement: the node has not enough of a resource.",
+    "no_inventory": "The agent: the node does not have this resource class.",
+    "topology": "The agent: NUMA cells, pages or PCI devices do not fit.",
+    "not_authoritative": "The agent: it does not know the state of the node at present.",
+    "wrong_node": "The agent: the claim is for another node.",
+    "expired": "The agent: the claim is of an epoch that has ended, or arrived after the scheduler had stopped "
+               "waiting.",
+    "too_many_claims": "The agent: it has reached its bound of pending claims.",
+    "released": "The request did not need the claim any more.",
+    "malformed": "The agent: the claim is not valid.",
+    "timed_out": "The agent did not answer in time.",
+    "provider_conflict": "Placement: other writes changed the provider each time; the retries are used up.",
+    "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
+    "unknown_provider": "Placement: it does not know the provider.",
+    "unreachable": "Placement did not answer, or its answer was lost.",
+    "rejected": "Placement: the request of the scheduler is not valid.",
+    "not_written": "The allocation was not written.",
+    "deleted": "The allocation was written and deleted again, because the request did not need it any more.",
+    "left_alone": "The allocation was written; another writer has changed it since, so it was not deleted.",
+    "abandoned": "The allocation could not be deleted so far; the scheduler retries in the background.",
+    "refused": "The agent refused the claim without a reason code.",
+})  # fmt: skip
+
+FAILURES = Group("Result of a request", "why: the line outcome; the log.", {
+    "placed": "Every server of the request has a host.",
+    "no_valid_host": "No host passes, or no host accepted the claim within attempts_max attempts.",
+    "consumer_conflict": "Placement has other allocations for the server than expected.",
+    "timed_out": "The request was not finished within request_timeout_s.",
+    "draining": "The scheduler is stopping and takes no new requests.",
+    "placement_unreachable": "Placement did not answer.",
+    "overloaded": "More than requests_max requests are under way.",
+    "bad_request": "The request cannot be decided; the text says why.",
+})  # fmt: skip
+
+SOURCES = Group("Facts that compare reads", "compare: the word after the node in a line of differences.", {
+    "node": "The host of the node. Authority: Nova's database.",
+    "service": "The flags of the service record: disabled, forced_down, up. Authority: Nova's database.",
+    "member": "A server that nova-compute counts on the node. Authority: the agent, otherwise Nova's database.",
+    "number": "A value that nova-compute reports. Authority: the agent, otherwise Nova's database.",
+    "allocation": "What a consumer holds of a provider. Authority: Placement.",
+    "inventory": "Total, reserved, units, step and ratio of a resource class. Authority: Placement.",
+    "traits": "The traits of a provider. Authority: Placement.",
+    "aggregates": "The aggregates of a provider. Authority: Placement.",
+    "position": "Epoch and sequence. Authority: the agent.",
+})  # fmt: skip
+
+COUNTERS = Group(
+    "Counters",
+    "status: counts since the process started; a counter of 0 is not printed. A counter with a name in CamelCase, for "
+    "example RequestArrived, counts the events of that name that the scheduler processed.", {
+    "requests_answered": "Requests that were answered with hosts.",
+    "requests_failed": "Requests that failed.",
+    "outcomes_unheard": "Results whose caller had stopped waiting.",
+    "answers_unheard": "Unheard results that had allocations; the scheduler deletes the allocations.",
+    "core_failures": "Events during which the scheduler's core raised an exception. This is a bug; see the log.",
+    "effect_failures": "Effects that could not be carried out. This is a bug; see the log.",
+    "received_heartbeat": "Heartbeats received.",
+    "received_claim": "Claims received. A scheduler ignores them.",
+    "received_leave": "Messages of agents that stopped.",
+    "received_hello": "Messages of agents and schedulers that started, and of schedulers that are alive.",
+    "received_increment": "Increments received.",
+    "received_release": "Releases received. A scheduler ignores them.",
+    "received_resync": "Resync requests received. A scheduler ignores them.",
+    "received_snapshot": "Snapshots received.",
+    "received_verdict": "Verdicts received.",
+    "outbox_full": "Messages that were dropped before they were sent, because the queue to the broker was full.",
+    "cell_of_node_unknown": "Messages of nodes whose cell is not known yet, dropped.",
+    "messages_rejected": "Messages that were dropped because they are not valid; one of the next five counters says "
+                         "why.",
+    "MalformedMessage": "Messages that cannot be decoded.",
+    "MessageTooLarge": "Messages over the size limit.",
+    "UnknownVersion": "Messages of another major version of the protocol.",
+    "UnknownMessageType": "Messages of a type that this release does not know.",
+    "BadSignature": "Messages that are not signed with an accepted key.",
+    "unsendable": "Messages that exceed a limit of the protocol and were not sent.",
+    "tolerated": "Messages with a missing or wrong signature that were accepted because of signing = warn.",
+    "messages_not_for_schedulers": "Messages that only agents use, ignored.",
+    "messages_of_too_many_nodes": "Messages of nodes beyond nodes_max, ignored.",
+    "rows_of_too_many_nodes": "Database rows of nodes beyond nodes_max, ignored.",
+    "messages_unusable": "Messages with a leaf of a wrong type, dropped.",
+    "resyncs_without_host": "Resync requests that were not sent, because the host of the node is not known yet.",
+    "reads_ignored": "Database rows of nodes whose agent publishes their state, ignored.",
+    "reads_overtaken": "Database rows that were read before the ones in use, ignored.",
+    "reads_unusable": "Database rows with a value of a wrong type, ignored.",
+    "refused": "Claims that an agent refused.",
+    "quarantined": "How often a node was put into quarantine.",
+    "verdicts_missed": "Claims that an agent did not answer in time.",
+    "epochs_of_the_past": "Claims that an agent judged in an older epoch than the one the claim was decided on.",
+    "increments_applied": "Increments that changed a row.",
+    "snapshots_applied": "Snapshots that replaced a row.",
+    "duplicates": "Messages that had been applied before.",
+    "old_epochs": "Messages of an older epoch.",
+    "old_snapshots": "Snapshots older than the copy.",
+    "early": "Messages that arrived before a missing one and were held.",
+    "early_dropped": "Early messages that were dropped because the buffer was full.",
+    "gaps": "Gaps detected.",
+    "new_epochs": "New epochs detected: an agent was restarted.",
+    "digests_equal": "Heartbeats whose digest matched the copy.",
+    "digests_different": "Heartbeats whose digest did not match the copy.",
+    "resyncs_asked": "Resync requests sent.",
+    "resyncs_delayed": "Resync requests that had to wait for the rate limit.",
+    "silences": "Agents that were not heard for agent_silent_after_s.",
+})  # fmt: skip
+
+READS = Group(
+    "Reads of the databases and Placement",
+    "status --reads: the page Reads of the databases and Placement describes each source.", {
+    "source": "What is read; a row of the registry.",
+    "of": "The database, or Placement.",
+    "key": "Whether the source is read once for the cloud, once per cell or once per node.",
+    "every_s": "Seconds between two regular reads; empty: read on request only.",
+    "decision_waits": "Whether a decision waits for a read: never, always, or while few nodes have no agent.",
+    "refusal_waits": "Whether a read is awaited before no valid host is returned.",
+    "keys": "Number of keys that are read or wait to be read.",
+    "oldest_s": "Age of the oldest key that is read regularly, from the beginning of its newest read that succeeded.",
+    "due": "Keys that should have been read by now.",
+    "failing": "Keys whose last read failed.",
+    "reads": "Reads since the process started.",
+    "failures": "Failed reads since the process started.",
+    "ms_each": "Average duration of a read in milliseconds.",
+    "queries_each": "Average number of SQL queries and calls of Placement per read.",
+    "rows_each": "Average number of rows, or of items in the answers of Placement, per read.",
+})  # fmt: skip
+
+#: in the order of the glossary page
+GROUPS = (GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, REASONS, ATTEMPTS, FAILURES, SOURCES, COUNTERS)
+
+
+def help_text(*groups: Group) -> str:
+    """The definitions of some groups as plain text, for the end of a command's ``--help``."""
+    return "\n\n".join("\n".join(_lines(group)) for group in groups)
+
+
+def _lines(group: Group) -> Iterator[str]:
+    yield from textwrap.wrap(f"{group.title}. {group.where}", WIDTH)
+    width = max(map(len, group.terms))
+    for name, meaning in group.terms.items():
+        first, *rest = textwrap.wrap(meaning, WIDTH - width - 4)
+        yield f"  {name:{width}}  {first}"
+        yield from (f"  {'':{width}}  {line}" for line in rest)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which schedulers live, so that each prefers a slice of the hosts of its own.
+
+Every scheduler says Hello on each cell's channel every ``hello_interval_s``.  One that was not heard
+of for three intervals is gone.  A Hello that wants something comes from a newcomer: it is answered
+with our own Hello at once (at most once a second and cell), so that the newcomer knows the others
+before its first decision.
+
+Names are the addresses that the schedulers have on the cell in question: slices are per cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared_scheduler.core.effects import Broadcast
+from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.core.step import Fact, Step, Timers
+from shared_scheduler.protocol.messages import Hello, Role, Want
+
+#: a Hello keeps its sender alive for this many intervals
+INTERVALS_ALIVE = 3
+#: schedulers remembered per cell; far more than anybody runs, so that a forger cannot fill memory
+SCHEDULERS_MAX = 256
+#: pause between two Hellos that answer newcomers
+ANSWER_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulersChanged(Fact):
+    """The live schedulers of a cell are these now, sorted."""
+
+    cell: str
+    names: tuple[str, ...]
+
+
+class Peers:
+    """The live schedulers of each cell, this one included.
+
+    Whenever a cell's set changes, ``SchedulersChanged`` is told.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        settings: SchedulerSettings,
+        timers: Timers,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._timers = timers
+        self._heard_s: dict[str, dict[str, float]] = {}
+        self._told: dict[str, tuple[str, ...]] = {}
+        self._said_s: dict[str, float] = {}
+
+    def live(self, cell: str) -> tuple[str, ...]:
+        """Sorted names of the live schedulers of ``cell``, our own among them."""
+        own = self._identity.address(cell)
+        return tuple(sorted({own, *self._heard_s.get(cell, ())}))
+
+    def connected(self, step: Step, cell: str, want: Want, nodes: int) -> int:
+        """The channel of ``cell`` is up: say who we are and what we want of its agents.
+
+        Returns the time over which they spread their answers, in milliseconds.
+        """
+        spread_ms = self._settings.spread_ms_per_1000_nodes * nodes // 1000
+        self._say(step, cell, want, spread_ms)
+        return spread_ms
+
+    def disconnected(self, cell: str) -> None:
+        """The channel of ``cell`` is lost: nobody hears us, so there is nothing to say."""
+        self._timers.cancel(("hello", cell))
+
+    def heard(self, step: Step, cell: str, hello: Hello) -> None:
+        """A scheduler said Hello."""
+        if hello.sender == self._identity.address(cell):
+            return
+        peers = self._heard_s.setdefault(cell, {})
+        if hello.sender in peers or len(peers) < SCHEDULERS_MAX:
+            peers[hello.sender] = step.now
+        self._tell_if_changed(step, cell)
+        quiet_s = step.now - self._said_s.get(cell, float("-inf"))
+        if hello.want != Want.NOTHING and quiet_s >= ANSWER_PAUSE_S:
+            self._say(step, cell, Want.NOTHING, 0)
+
+    def on_timer(self, step: Step, cell: str) -> None:
+        """Time to say Hello again, and to see who has gone."""
+        alive_s = INTERVALS_ALIVE * self._settings.hello_interval_s
+        peers = self._heard_s.get(cell, {})
+        for name in [name for name, at_s in peers.items() if step.now - at_s > alive_s]:
+            del peers[name]
+        self._tell_if_changed(step, cell)
+        self._say(step, cell, Want.NOTHING, 0)
+
+    def _say(self, step: Step, cell: str, want: Want, spread_ms: int) -> None:
+        sender = self._identity.address(cell)
+        epoch = self._identity.epoch
+        hello = Hello(Role.SCHEDULER, sender, epoch, "", "", want, spread_ms)
+        step.emit(Broadcast(cell, hello, cause=step.cause))
+        self._said_s[cell] = step.now
+        self._timers.set(("hello", cell), step.now + self._settings.hello_interval_s)
+        self._tell_if_changed(step, cell)
+
+    def _tell_if_changed(self, step: Step, cell: str) -> None:
+        names = self.live(cell)
+        if self._told.get(cell) != names:
+            self._told[cell] = names
+            step.tell(SchedulersChanged(cell, names))

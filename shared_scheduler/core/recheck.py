@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Before a request fails because of mirrored data of Placement or of stale rows, Placement itself is asked.
+
+The rows of the hosts that fit according to Placement are read again, and the request is decided again.
+
+The question costs Placement time for each fitting host, so it is bounded: one question is in flight, and each
+*shape* (the query strings) is asked at most once within ``doubt_interval_s``.  Requests of the same shape share a
+question; those of another shape wait for their turn, each until its own deadline.
+
+=========  ===================================  =========  =========================================
+shape      event                                next       action
+=========  ===================================  =========  =========================================
+(unknown)  a request has no host                WAITING    wait until no other question is in flight
+WAITING    its turn                             ASKING     AskFitting
+WAITING    its turn, all its requests ended     (unknown)
+ASKING     Placement names hosts that fit       MENDING    read their rows again; an agent reads
+                                                           Placement before it answers
+ASKING     no such host, an error, or too late  (settled)  the requests fail
+MENDING    all those rows arrived, or too late  (settled)  decide the requests again
+(settled)  a request has no host, soon after    (settled)  it fails at once
+=========  ===================================  =========  =========================================
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cachetools import FIFOCache
+
+from shared_scheduler.core.effects import AskFitting
+from shared_scheduler.core.events import FittingAnswered
+from shared_scheduler.core.request_state import RequestState
+from shared_scheduler.core.row_corrections import RowCorrections
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.core.step import Fact, Step, Timers
+
+Shape = tuple[str, ...]
+
+#: shapes remembered as settled; the oldest is forgotten (and may be asked again)
+SETTLED_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Rechecked(Fact):
+    """Placement was asked for these requests; ``corrected``: rows may have changed."""
+
+    keys: tuple[int, ...]
+    corrected: bool
+
+
+class RecheckState(StrEnum):
+    """Where a shape is."""
+
+    WAITING = "waiting"
+    ASKING = "asking"
+    MENDING = "mending"
+
+
+@dataclass(slots=True)
+class Question:
+    """One shape that requests wait for."""
+
+    shape: Shape
+    request_id: str
+    state: RecheckState = RecheckState.WAITING
+    keys: list[int] = field(default_factory=list)
+    #: the hosts that Placement named, and those of them whose rows are being read again
+    fitting: frozenset[str] = frozenset()
+    mending: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """When a shape was settled last, and which hosts Placement named then."""
+
+    at_s: float
+    fitting: frozenset[str]
+
+
+#: a shape that was not settled lately
+NEVER = Settled(float("-inf"), frozenset())
+
+
+class Recheck:
+    """All questions that wait or are in flight."""
+
+    def __init__(self, settings: SchedulerSettings, timers: Timers, corrections: RowCorrections) -> None:
+        self._settings = settings
+        self._timers = timers
+        self._corrections = corrections
+        self._questions: OrderedDict[Shape, Question] = OrderedDict()
+        self._settled: FIFOCache[Shape, Settled] = FIFOCache(SETTLED_MAX)
+        self._asked: Question | None = None
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def ask(self, step: Step, state: RequestState) -> bool:
+        """Check this request's "No".  False: it was checked a moment ago, or cannot be."""
+        shape = state.request.queries
+        settled = self._settled.get(shape, NEVER)
+        if not shape or step.now - settled.at_s < self._settings.doubt_interval_s:
+            return False
+        question = self._questions.get(shape)
+        if question is None:
+            question = self._questions[shape] = Question(shape, state.request.request_id)
+        question.keys.append(state.key)
+        self.ask_next(step)
+        return True
+
+    def withdraw(self, state: RequestState) -> None:
+        """The answer is of no use to this request any more."""
+        question = self._questions.get(state.request.queries)
+        if question is not None and state.key in question.keys:
+            question.keys.remove(state.key)
+
+    def fitting(self, shape: Shape) -> frozenset[str]:
+        """The hosts that Placement named when it was asked for this shape last."""
+        return self._settled.get(shape, NEVER).fitting
+
+    def ask_next(self, step: Step) -> None:
+        """Put the oldest question to Placement, unless one is in flight."""
+        question = None if self._asked is not None else self._next()
+        if question is None:
+            return
+        self._asked = question
+        question.state = RecheckState.ASKING
+        self._count += 1
+        step.emit(AskFitting(f"fitting.{self._count}", question.shape, question.request_id))
+        self._timers.set(("doubt", ""), step.now + self._settings.doubt_timeout_s)
+
+    def _next(self) -> Question | None:
+        """The oldest that anybody still waits for; what nobody waits for is dropped, unasked."""
+        while self._questions:
+            question = next(iter(self._questions.values()))
+            if question.keys:
+                return question
+            del self._questions[question.shape]
+        return None
+
+    def on_fitting(self, step: Step, event: FittingAnswered) -> None:
+        """Placement named the root providers that fit."""
+        question = self._asked
+        late = event.ask_id != f"fitting.{self._count}"
+        if question is None or late or question.state != RecheckState.ASKING:
+            return
+        step.trigger = question.request_id
+        question.fitting = event.nodes
+        for node in sorted(event.nodes)[: self._settings.doubt_refresh_max]:
+            if self._corrections.correct(step, node, "Placement says that it fits"):
+                question.mending.add(node)
+        question.state = RecheckState.MENDING
+        if not question.mending:
+            self._settle(step, question, False)
+
+    def row_read(self, step: Step, node: str) -> None:
+        """A whole row came; what changes a part of it is no answer."""
+        question = self._asked
+        if question is None or node not in question.mending:
+            return
+        question.mending.discard(node)
+        if not question.mending:
+            self._settle(step, question, True)
+
+    def on_timer(self, step: Step, _name: str) -> None:
+        """Too late: go on with what is there."""
+        question = self._asked
+        if question is not None:
+            self._settle(step, question, question.state == RecheckState.MENDING)
+
+    def _settle(self, step: Step, question: Question, corrected: bool) -> None:
+        self._timers.cancel(("doubt", ""))
+        self._asked = None
+        del self._questions[question.shape]
+        self._settled[question.shape] = Settled(step.now, question.fitting)
+        step.tell(Rechecked(tuple(question.keys), corrected))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is remembered of a request while it is under way (requests.py tells how it moves)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from shared_scheduler.core.claims import OpenClaim
+from shared_scheduler.core.effects import Choice, FailureCode
+from shared_scheduler.core.journal import Journal
+from shared_scheduler.decision.pipeline import OncePerRequestFilters
+from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Reason
+
+#: the reason of a host whose agent gave no verdict
+NO_VERDICT = "no_verdict"
+
+
+class Phase(StrEnum):
+    """Where a request is."""
+
+    PLACING = "placing"
+    RECHECKING = "rechecking"
+    FAILING = "failing"
+
+
+class InstanceState(StrEnum):
+    """Where one instance of a request is."""
+
+    OPEN = "open"  # to be decided
+    WAITING = "waiting"  # for a verdict on another claim, or for other events to be handled
+    ASKING = "asking"  # Placement is asked for candidates of one host
+    CLAIMING = "claiming"  # its claim is with the agent or with Placement
+    WRITTEN = "written"
+
+
+@dataclass(slots=True)
+class InstancePlacement:
+    """One instance of a request: ``choice`` is set once a host was chosen for it."""
+
+    index: int
+    consumer: str
+    state: InstanceState = InstanceState.OPEN
+    choice: Choice | None = None
+    claim: OpenClaim | None = None
+    #: the host whose candidates Placement is asked for
+    asked: str = ""
+    ask_id: str = ""
+    #: hosts that refused this instance, and the last reason
+    out: dict[str, Reason] = field(default_factory=dict)
+    attempts: int = 0
+    #: hosts judged although a filter over columns had left them out
+    last_words: int = 0
+
+    def reopen(self) -> None:
+        """Its host is lost; decide it again."""
+        self.state, self.choice, self.claim = InstanceState.OPEN, None, None
+
+
+@dataclass(slots=True)
+class AlternatesSearch:
+    """Alternates of one set of chosen nodes: found so far, and what is still asked of Placement."""
+
+    chosen: frozenset[str]
+    found: dict[str, list[Choice]] = field(default_factory=dict)  # cell -> best first
+    waiting: dict[str, str] = field(default_factory=dict)  # ask id -> node
+    asked: list[str] = field(default_factory=list)  # nodes, the best of a cell first
+
+    def add(self, choice: Choice) -> None:
+        """One of those that were asked for; answers come in any order."""
+        found = self.found.setdefault(choice.cell, [])
+        found.append(choice)
+        found.sort(key=lambda one: self.asked.index(one.node))
+
+
+@dataclass(slots=True)
+class RequestState:
+    """One request under way."""
+
+    key: int
+    request: Request
+    arrived_s: float
+    deadline_s: float
+    instances: list[InstancePlacement]
+    phase: Phase = Phase.PLACING
+    rechecked: bool = False
+    #: the only hosts to try, once Placement has named those that have candidates
+    fitting: frozenset[str] | None = None
+    journal: Journal = field(default_factory=Journal)
+    #: what the first instance's decision leaves to the others (Nova's once-per-request filters)
+    narrowing: OncePerRequestFilters = field(default_factory=OncePerRequestFilters)
+    alternates: AlternatesSearch | None = None
+    failure: tuple[FailureCode, str] | None = None
+
+    @classmethod
+    def begin(cls, key: int, request: Request, now: float, deadline_s: float) -> RequestState:
+        """All instances are open."""
+        instances = [InstancePlacement(i, consumer) for i, consumer in enumerate(request.instance_uuids)]
+        return cls(key, request, now, deadline_s, instances)
+
+    @property
+    def claims_hosts(self) -> bool:
+        """Whether hosts are claimed for it: not for a rebuild, and not for legacy callers."""
+        return self.request.claim and bool(self.request.forms)
+
+    def leaves_out(self, instance: InstancePlacement, node: str) -> bool:
+        """Whether a host is not to be tried for this instance."""
+        return node in instance.out or (self.fitting is not None and node not in self.fitting)
+
+    def claims(self) -> Iterator[OpenClaim]:
+        """Those that have not ended."""
+        return (instance.claim for instance in self.instances if instance.claim is not None)
+
+    def next_open(self) -> InstancePlacement | None:
+        """The instance to decide now: none while one waits for its candidates or for a claim to land."""
+        for instance in self.instances:
+            if instance.state in (InstanceState.ASKING, InstanceState.WAITING):
+                return None
+            if instance.state == InstanceState.OPEN:
+                return instance
+        return None
+
+    def wake(self) -> None:
+        """Verdicts have come, or other events were handled: decide what waited for that."""
+        for instance in self.instances:
+            if instance.state == InstanceState.WAITING:
+                instance.state = InstanceState.OPEN
+
+    def all_in(self, *states: InstanceState) -> bool:
+        """Whether every instance is in one of ``states``."""
+        return all(instance.state in states for instance in self.instances)
+
+    def chosen(self) -> frozenset[str]:
+        """Nodes that instances are on."""
+        return frozenset(instance.choice.node for instance in self.instances if instance.choice is not None)
+
+    def request_for_alternates(self) -> Request:
+        """As Nova: one instance alone does not bind its group to the host that is chosen for it, for an
+        alternate is where it goes if it is not built there; several bind one another."""
+        return self.request_for(self.instances[0] if len(self.instances) == 1 else None)
+
+    def request_for(self, instance: InstancePlacement | None) -> Request:
+        """The request as one instance sees it: the others are in the server group already."""
+        group = self.request.group
+        others = [s for s in self.instances if s is not instance and s.choice is not None]
+        if group is None or not others:
+            return self.request
+        hosts = group.hosts | {s.choice.host for s in others if s.choice is not None}
+        members = group.members | {s.consumer for s in others if s.consumer}
+        return replace(self.request, group=replace(group, hosts=hosts, members=members))

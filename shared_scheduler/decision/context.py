@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The context of one decision: the table, one instance of one request, and what stages and weighers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.masks import MaskCache
+from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.topology_request import TopologyAsk, topology_ask
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.host_columns import HostColumns
+from shared_scheduler.table.host_table import HostTable
+from shared_scheduler.table.host_view import HostView
+
+
+class DecisionContext:
+    """The table as it is now, and the request.  ``high`` is the length of every mask."""
+
+    __slots__ = (
+        "_ask",
+        "_views",
+        "columns",
+        "high",
+        "index",
+        "masks",
+        "request",
+        "settings",
+        "table",
+    )
+
+    def __init__(
+        self,
+        table: HostTable,
+        request: Request,
+        index: int,
+        settings: DecisionSettings,
+        masks: MaskCache,
+    ) -> None:
+        self.table = table
+        self.columns: HostColumns = table.columns
+        self.high = table.columns.high
+        self.request = request
+        self.index = index
+        self.settings = settings
+        self.masks = masks
+        self._views: dict[int, HostView] = {}
+        self._ask: TopologyAsk | None = None
+
+    @property
+    def ask(self) -> TopologyAsk:
+        """NUMA and PCI of the request."""
+        if self._ask is None:
+            self._ask = self.masks.parsed(self.request.topology, topology_ask)
+        return self._ask
+
+    @property
+    def instance_uuid(self) -> str:
+        """The instance that this decision is for; empty where the caller named none."""
+        uuids = self.request.instance_uuids
+        return uuids[self.index] if self.index < len(uuids) else ""
+
+    def view(self, slot: int) -> HostView:
+        """The facts of one host, made once for each decision."""
+        found = self._views.get(slot)
+        if found is None:
+            found = self._views[slot] = self.table.view_at(slot)
+        return found
+
+
+class Stage(Protocol):
+    """A step that some hosts do not survive."""
+
+    #: what refusals are counted under
+    code: str
+
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        """Which slots pass; None: all.  The array may be a cached one: read only."""
+
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        """The numbers that were compared, for a host that did not pass."""
+
+
+class ForeignFilter(Protocol):
+    """A filter that we do not know (a site's plug-in), run on views of the survivors."""
+
+    name: str
+    once: bool
+
+    def passing(
+        self, request: Request, index: int, views: Sequence[HostView]
+    ) -> Sequence[HostView] | None:
+        """Those that pass, in any order; None: stop, there is no host (``filter_all``)."""
+
+
+class ForeignWeigher(Protocol):
+    """A weigher that we do not know, run on views of the survivors."""
+
+    name: str
+    minval: float | None
+    maxval: float | None
+
+    def weigh(self, request: Request, views: Sequence[HostView]) -> Sequence[float]:
+        """Raw weights, clamped, as Nova's ``weigh_objects`` returns them."""
+
+    def multipliers(self, views: Sequence[HostView]) -> Sequence[float]:
+        """``weight_multiplier`` of each host."""

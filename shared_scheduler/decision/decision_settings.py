@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option of Nova that has a say in a decision, as plain values.
+
+Field names are Nova's option names of ``[filter_scheduler]``; those of ``[metrics]`` begin with
+``metrics_``.  Defaults are Nova 34's.  The Nova edge fills it from its configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Nova's default filters (``enabled_filters``)
+DEFAULT_FILTERS = (
+    "ComputeFilter",
+    "ComputeCapabilitiesFilter",
+    "ImagePropertiesFilter",
+    "ServerGroupAntiAffinityFilter",
+    "ServerGroupAffinityFilter",
+)
+
+#: Nova's ``all_weighers``.  Nova adds weights up in the order in which its directory is read, which
+#: decides about the last bit of a float; the Nova edge passes the order that Nova has on its machine.
+DEFAULT_WEIGHERS = (
+    "CrossCellWeigher",
+    "NumInstancesWeigher",
+    "MetricsWeigher",
+    "CPUWeigher",
+    "BuildFailureWeigher",
+    "ServerGroupSoftAffinityWeigher",
+    "ServerGroupSoftAntiAffinityWeigher",
+    "RAMWeigher",
+    "DiskWeigher",
+    "PCIWeigher",
+    "ImagePropertiesWeigher",
+    "IoOpsWeigher",
+    "HypervisorVersionWeigher",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSettings:
+    """See the module's head.  The last group is ours."""
+
+    enabled_filters: tuple[str, ...] = DEFAULT_FILTERS
+    weighers: tuple[str, ...] = DEFAULT_WEIGHERS
+
+    host_subset_size: int = 1
+    shuffle_best_same_weighed_hosts: bool = False
+    max_io_ops_per_host: int = 8
+    max_instances_per_host: int = 50
+    isolated_images: frozenset[str] = frozenset()
+    isolated_hosts: frozenset[str] = frozenset()
+    restrict_isolated_hosts_to_isolated_images: bool = True
+    image_properties_default_architecture: str | None = None
+    aggregate_image_properties_isolation_namespace: str | None = None
+    aggregate_image_properties_isolation_separator: str = "."
+
+    ram_weight_multiplier: float = 1.0
+    cpu_weight_multiplier: float = 1.0
+    disk_weight_multiplier: float = 1.0
+    io_ops_weight_multiplier: float = -1.0
+    num_instances_weight_multiplier: float = 0.0
+    hypervisor_version_weight_multiplier: float = 1.0
+    pci_weight_multiplier: float = 1.0
+    build_failure_weight_multiplier: float = 1_000_000.0
+    cross_cell_move_weight_multiplier: float = 1_000_000.0
+    soft_affinity_weight_multiplier: float = 1.0
+    soft_anti_affinity_weight_multiplier: float = 1.0
+    image_props_weight_multiplier: float = 0.0
+    #: (property, ratio); empty: every property counts 1
+    image_props_weight_setting: tuple[tuple[str, float], ...] = ()
+    metrics_weight_multiplier: float = 1.0
+    #: (metric, ratio)
+    metrics_weight_setting: tuple[tuple[str, float], ...] = ()
+    metrics_required: bool = True
+    metrics_weight_of_unavailable: float = -10000.0
+
+    #: With several live schedulers, each prefers hosts of its own slice among those whose weight is
+    #: at most this far below the best, so that they do not all run for one host.  0: equal weights
+    #: only.  None: plain Nova, the first of the best for everybody.
+    near_tie: float | None = 0.1
+
+    #: If at most this many hosts have room, Nova's own filters judge all of them before they are
+    #: weighed; if more do, they judge only the hosts that are tried.
+    exact_hosts_max: int = 3

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether leaves are of the kinds that the table can work with.
+
+The codec checks that a message is well formed, not what its leaves mean.  A leaf of a wrong kind is
+found here, before its message changes anything: a row must not be left half applied.
+
+Only what the table or a decision computes with is checked (kinds as in ``model/leaves.py``); texts
+that are shown or compared may be anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from shared_scheduler.model.leaves import (
+    COMPUTE_NODE,
+    IMAGE_PROPERTY,
+    NUMA,
+    NUMA_STATIC,
+    PCI,
+    PCI_STATIC,
+    PROVIDER,
+    STATS,
+)
+from shared_scheduler.model.providers import MalformedProviderError, Provider
+from shared_scheduler.protocol.messages import Leaf
+
+#: no number of a node is larger (columns are 64 bit, and amounts are multiplied)
+NUMBER_MAX: Final = 2**40
+#: size in KiB, total, reserved
+PAGE_FACTS: Final = 3
+#: the highest number of a CPU; they are bits of one word
+CPU_MAX: Final = 2**16
+#: as many decimal digits
+DIGITS_MAX: Final = 12
+
+#: fields of a compute node that are computed with
+NUMBERS = (
+    "vcpus", "vcpus_used", "memory_mb_used", "free_ram_mb", "local_gb_used", "free_disk_gb",
+    "disk_available_least", "running_vms", "cpu_allocation_ratio", "ram_allocation_ratio",
+    "disk_allocation_ratio", "hypervisor_version",
+)  # fmt: skip
+#: keys of ``stats`` that are computed with; Nova keeps them as text or as numbers
+TALLIES = ("num_instances", "io_workload", "failed_builds")
+#: further counts of instances among them
+COUNTS = STATS + "num_"
+
+#: what of a provider's leaf is parsed; the generation moves with each allocation
+PARSED = ("inventories", "traits", "aggregates", "parent", "name")
+
+
+def find_invalid_leaf(new: Mapping[str, Leaf], known: Callable[[], Mapping[str, Leaf]]) -> str:
+    """The first leaf of ``new`` that is unusable, empty if there is none.
+
+    ``known`` gives the leaves of the row so far, which have been checked already.
+    """
+    for name, value in new.items():
+        if value is None:
+            continue
+        check = EXACT.get(name)
+        if check is None:
+            if name.startswith(PROVIDER):
+                if not _is_provider(name, value, known().get(name)):
+                    return name
+                continue
+            check = _by_prefix(name)
+        if check is not None and not check(value):
+            return name
+    return ""
+
+
+def _by_prefix(name: str) -> Callable[[Any], bool] | None:
+    if name.startswith(NUMA):
+        return _is_cell_use
+    if name.startswith(COUNTS):
+        return _is_tally
+    if name.startswith(IMAGE_PROPERTY):
+        return _is_number
+    if name.startswith(PCI) and not name.startswith(PCI_STATIC):
+        return _is_number
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    """A number of a size that a node may have.  NaN compares false; a boolean is not a number."""
+    kind = type(value)
+    return (kind is int or kind is float) and -NUMBER_MAX < value < NUMBER_MAX
+
+
+def _is_tally(value: Any) -> bool:
+    """What is no number at all counts 0, see ``table/numbers.py``."""
+    if isinstance(value, int | float):
+        return _is_number(value)
+    return not isinstance(value, str) or len(value) <= DIGITS_MAX
+
+
+def _is_cell_use(value: Any) -> bool:
+    if not isinstance(value, list | tuple) or len(value) != 4:
+        return False
+    cpus, memory_mb, pinned, pages = value
+    if not (_is_number(cpus) and _is_number(memory_mb) and isinstance(pages, Mapping)):
+        return False
+    return _is_bitmap(pinned) and all(_is_number(used) for used in pages.values())
+
+
+def _is_bitmap(value: Any) -> bool:
+    try:
+        return int(value, 16) >= 0
+    except (TypeError, ValueError):
+        return False
+
+
+def _is_cells(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(cell, Mapping)
+        and _is_number(cell.get("id"))
+        and _is_number(cell.get("memory"))
+        and _are_cpus(cell.get("cpuset"))
+        and _are_cpus(cell.get("pcpuset"))
+        and _are_lists_of_numbers(cell.get("siblings"))
+        and _are_lists_of_numbers(cell.get("mempages"))
+        and all(len(page) == PAGE_FACTS and page[0] > 0 for page in cell["mempages"])
+        for cell in value
+    )
+
+
+def _are_cpus(value: Any) -> bool:
+    return _are_numbers(value) and all(type(cpu) is int and 0 <= cpu <= CPU_MAX for cpu in value)
+
+
+def _are_specs(value: Any) -> bool:
+    """What the host can run: architecture, type of hypervisor, mode."""
+    return isinstance(value, list | tuple) and all(map(_are_texts, value))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(each is None or isinstance(each, str) for each in value)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
+
+
+def _are_lists_of_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_are_numbers, value))
+
+
+def _is_provider(name: str, value: Any, before: Leaf | None) -> bool:
+    if not isinstance(value, Mapping) or not _is_number(value.get("generation") or 0):
+        return False
+    if isinstance(before, Mapping) and all(before.get(k) == value.get(k) for k in PARSED):
+        return True
+    try:
+        made = Provider.from_leaf(name, value)
+        rooms = [(i.capacity, i.max_unit, i.step_size) for i in made.inventories.values()]
+    except (MalformedProviderError, ValueError, OverflowError):
+        return False
+    return all(-NUMBER_MAX < number < NUMBER_MAX for room in rooms for number in room)
+
+
+EXACT: Final[Mapping[str, Callable[[Any], bool]]] = {
+    **{COMPUTE_NODE + field: _is_number for field in NUMBERS},
+    **{STATS + key: _is_tally for key in TALLIES},
+    NUMA_STATIC: _is_cells,
+    COMPUTE_NODE + "supported_hv_specs": _are_specs,
+}

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of the leaves that describe a node.
+
+=====================  ============================================================================
+leaf                   value
+=====================  ============================================================================
+``cn.<field>``         a ComputeNode field of Nova: ``vcpus``, ``vcpus_used``, ``memory_mb``,
+                       ``memory_mb_used``, ``free_ram_mb``, ``local_gb``, ``local_gb_used``,
+                       ``free_disk_gb``, ``disk_available_least``, ``cpu_allocation_ratio``,
+                       ``ram_allocation_ratio``, ``disk_allocation_ratio`` (numbers or None),
+                       ``running_vms``, ``current_workload``, ``host``, ``hypervisor_hostname``,
+                       ``hypervisor_type``, ``hypervisor_version``, ``host_ip``, ``cpu_info``
+                       (JSON text), ``supported_hv_specs`` (list of [arch, hv_type, vm_mode]),
+                       ``metrics`` (JSON text), ``uuid``, ``id``
+``stats.<key>``        ComputeNode.stats: ``num_instances``, ``io_workload``, ``failed_builds``, ...
+``numa.static``        list of cells ``{"id", "socket", "cpuset", "pcpuset", "siblings", "memory",
+                       "mempages": [[size_kb, total, reserved], ...], "network_metadata"}``, sets as
+                       sorted lists, memory in MiB; absent where the driver reports no topology
+``numa.<cell id>``     ``[cpu_usage, memory_usage, pinned cpus as hex bitmap, {size_kb: used}]``
+``pci.static.<pool>``  the key dict of a pool of devices (vendor_id, product_id, numa_node, tags)
+``pci.<pool>``         free devices of that pool
+``pci_order``          the pool ids in the order in which nova-compute tries them (tap only)
+``rp.<uuid>``          a provider of the node's tree: ``{"name", "parent" (or None), "generation",
+                       "inventories": {rc: [total, reserved, min_unit, max_unit, step_size,
+                       allocation_ratio]}, "traits": sorted list, "aggregates": sorted list}``
+``image.<prop>=<val>`` how many of the node's instances have an image with this property
+                       (``model/image_properties.py``); what Nova's ImagePropertiesWeigher counts
+``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
+                       nova-conductor: degraded)
+``agent.ready``        True while nova-compute lives and has audited: claims are accepted
+=====================  ============================================================================
+
+All of them are *effective*: claims that the agent has accepted and that nova-compute has not taken
+over yet are included (protocol/messages.py).
+"""
+
+from __future__ import annotations
+
+COMPUTE_NODE = "cn."
+STATS = "stats."
+NUMA_STATIC = "numa.static"
+NUMA = "numa."
+PCI_STATIC = "pci.static."
+PCI = "pci."
+PCI_ORDER = "pci_order"
+PROVIDER = "rp."
+IMAGE_PROPERTY = "image."
+AGENT_MODE = "agent.mode"
+AGENT_READY = "agent.ready"
+
+#: What hosts of one kind of hypervisor have in common.  Capabilities are looked for among the statistics
+#: where an attribute is not set, so statistics of the same name count as well.
+HYPERVISOR = tuple(
+    prefix + name
+    for name in ("hypervisor_type", "hypervisor_version", "supported_hv_specs", "cpu_info")
+    for prefix in (COMPUTE_NODE, STATS)
+)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks agents, Placement and Nova's databases for what is true, for ``shared-scheduler-manage``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import nova.conf
+import sqlalchemy as sa
+from nova import config, objects
+from nova.db.main import models
+from oslo_config import cfg
+from oslo_messaging import MessagingException
+
+from shared_scheduler.conf import opts
+from shared_scheduler.core.events import Event, MessagesArrived, NodeRead
+from shared_scheduler.nova.cells import Channels
+from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
+from shared_scheduler.nova.placement_transport import ReportClientTransport
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.protocol.messages import Resync, Snapshot, agent_address
+from shared_scheduler.service import source_views
+from shared_scheduler.service.admin import AdminError
+from shared_scheduler.service.cell_channel import CellChannel
+from shared_scheduler.service.comparison import SourceView
+from shared_scheduler.sync.databases import Cell
+from shared_scheduler.sync.node_reads import read_node
+
+CONF = nova.conf.CONF
+
+#: Migrations in these states are over (nova/db/main/api.py, migration_get_in_progress_*).
+ENDED_MIGRATIONS = ("confirmed", "reverted", "error", "failed", "completed", "cancelled", "done")
+#: How long agents have to connect us and to answer.
+AGENTS_WAIT_S = 5.0
+#: An agent answers a resync within its own bounds; one lost message is asked for again.
+ASK_AGAIN_S = 1.0
+
+
+def configure(config_files: Sequence[Path]) -> None:
+    """Nova's configuration, without its logging: a command prints its own lines.
+
+    :raises cfg.Error: when an option or a file is wrong
+    """
+    logging.basicConfig(level=logging.CRITICAL)
+    opts.register(CONF)
+    arguments = [word for path in config_files for word in ("--config-file", str(path))]
+    try:
+        config.parse_args(["nova-scheduler", *arguments])
+    except MessagingException as error:
+        raise cfg.Error(f"[DEFAULT] transport_url: {error}") from error
+    objects.register_all()
+
+
+def admin_socket_dir() -> Path:
+    """Where the running schedulers of this machine listen.
+
+    :raises AdminError: when ``admin_socket_dir`` is empty
+    """
+    directory = CONF.shared_scheduler.admin_socket_dir
+    if not directory:
+        raise AdminError("[shared_scheduler] admin_socket_dir is empty: schedulers cannot be asked; name a directory")
+    return Path(directory)
+
+
+class Truth:
+    """Reads everything but the schedulers, each source once."""
+
+    def __init__(self) -> None:
+        self._cells = [cell for cell in NovaApiDatabase().cells() if cell.schedulable]
+        self._databases = {cell.uuid: NovaCellDatabase(cell) for cell in self._cells}
+        self._client = PlacementClient(ReportClientTransport())
+
+    def read(self, say: Callable[[str], None]) -> tuple[list[SourceView], frozenset[str]]:
+        """Pictures of databases, Placement and agents, and all owners of consumers.
+
+        :raises DatabaseError: when a database cannot be read
+        :raises PlacementError: when Placement cannot be read
+        """
+        say("reading databases and Placement")
+        reads = [read for cell in self._cells for read in self._nodes(cell)]
+        found = [source_views.of_placement(reads), *source_views.of_database(reads, self._services(), self._moving())]
+        say("asking the agents")
+        snapshots = ask_agents(self._cells, reads)
+        return [*found, source_views.of_agents(snapshots)], owners()
+
+    def _nodes(self, cell: Cell) -> list[NodeRead]:
+        database = self._databases[cell.uuid]
+        mirror = PlacementMirror(self._client)
+        reads = (
+            read_node(database, mirror, node, time.monotonic)
+            for node in sorted(database.node_names())
+        )
+        return [read for read in reads if isinstance(read, NodeRead)]
+
+    def _services(self) -> dict[str, dict[str, bool]]:
+        return {
+            service.host: {
+                "disabled": service.disabled,
+                "forced_down": service.forced_down,
+                "up": service.up,
+            }
+            for database in self._databases.values()
+            for service in database.services()
+        }
+
+    def _moving(self) -> frozenset[str]:
+        """Nodes that an unfinished migration leaves or goes to."""
+        moving: set[tuple[str, str]] = set()
+        each = models.Migration
+        query = sa.select(
+            each.source_compute, each.source_node, each.dest_compute, each.dest_node
+        ).where(_is_under_way())
+        for cell in self._cells:
+            for source, source_node, destination, destination_node in _rows(cell, query):
+                moving |= {(source, source_node), (destination, destination_node)}
+        return self._uuids(moving)
+
+    def _uuids(self, names: set[tuple[str, str]]) -> frozenset[str]:
+        return frozenset(
+            row["uuid"]
+            for database in self._databases.values()
+            for row in (database.nodes() if names else ())
+            if (row["host"], row["hypervisor_hostname"]) in names
+        )
+
+
+def owners() -> frozenset[str]:
+    """Consumers that somebody owns, in all cells: instances, and migrations that are not over.
+
+    As ``nova-manage placement audit`` sees it.
+
+    :raises DatabaseError: when a database cannot be read
+    """
+    instances = sa.select(models.Instance.uuid).where(models.Instance.deleted == 0)
+    migrations = sa.select(models.Migration.uuid).where(_is_under_way())
+    return frozenset(
+        row[0]
+        for cell in NovaApiDatabase().cells()
+        for query in (instances, migrations)
+        for row in _rows(cell, query)
+    )
+
+
+def _is_under_way() -> sa.ColumnElement[bool]:
+    return sa.and_(
+        models.Migration.status.notin_(ENDED_MIGRATIONS), models.Migration.deleted == 0
+    )
+
+
+def _rows(cell: Cell, query: sa.Select[Any]) -> list[Any]:
+    """Rows of one cell's database, through Nova's own engine.
+
+    :raises DatabaseError: when it cannot be read
+    """
+    return [tuple(row.values()) for row in NovaCellDatabase(cell).rows(query)]
+
+
+class AgentQuestion:
+    """Asks the agents of one cell for snapshots, as a scheduler that missed something does."""
+
+    def __init__(self, channel: CellChannel, inbox: Inbox, reads: Iterable[NodeRead]) -> None:
+        self._channel = channel.channel
+        self._inbox = inbox
+        self._open = {read.node: read.host for read in reads if read.cell in channel.cells}
+
+    def ask(self) -> None:
+        """Ask each agent that has not answered yet."""
+        for node in [node for node in self._open if node in self._inbox.snapshots]:
+            del self._open[node]
+        for node, host in self._open.items():
+            message = Resync(node, self._channel.address, 0, 0)
+            self._channel.cast(agent_address(host), message)
+
+    @property
+    def answered(self) -> bool:
+        """Whether all have."""
+        return all(node in self._inbox.snapshots for node in self._open)
+
+
+class Inbox:
+    """What agents answered, the newest of each node."""
+
+    def __init__(self) -> None:
+        self.snapshots: dict[str, Snapshot] = {}
+        self.arrived = threading.Event()
+
+    def handle(self, event: Event) -> None:
+        """Takes the channel's events."""
+        if isinstance(event, MessagesArrived):
+            for message in event.messages:
+                if isinstance(message, Snapshot):
+                    self.snapshots[message.node] = message
+        self.arrived.set()
+
+
+def ask_agents(cells: Iterable[Cell], reads: Sequence[NodeRead]) -> list[Snapshot]:
+    """Snapshots of all agents that answer within ``AGENTS_WAIT_S``; others have none or are away."""
+    inbox = Inbox()
+    channels = Channels("compare", inbox.handle)
+    channels.load_keys()
+    opened = channels.open(cells)
+    questions = [AgentQuestion(channel, inbox, reads) for channel in opened]
+    for channel in opened:
+        channel.start()
+    until_s = time.monotonic() + AGENTS_WAIT_S
+    try:
+        while time.monotonic() < until_s and not all(q.answered for q in questions):
+            for question in questions:
+                question.ask()
+            _wait(inbox, questions, min(ASK_AGAIN_S, until_s - time.monotonic()))
+    finally:
+        for channel in opened:
+            channel.channel.close()
+    return list(inbox.snapshots.values())
+
+
+def _wait(inbox: Inbox, questions: Sequence[AgentQuestion], timeout_s: float) -> None:
+    """Until all have answered, or it is time to ask again."""
+    until_s = time.monotonic() + timeout_s
+    while (left_s := until_s - time.monotonic()) > 0:
+        inbox.arrived.clear()
+        if all(question.answered for question in questions) or not inbox.arrived.wait(left_s):
+            return

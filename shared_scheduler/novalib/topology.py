@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA and PCI judged by Nova's own functions, on objects rebuilt from the small leaves.
+
+The request is the JSON text of a claim's ``topology``::
+
+    {"numa": InstanceNUMATopology primitive or null,
+     "limits": NUMATopologyLimits primitive or null,
+     "pci": [InstancePCIRequest primitive, ...],
+     "mappings": {request group: [provider uuid, ...]}}
+
+nova-compute computes the fit anew when it claims and may pin other CPUs of the same cells; so what is
+computed here counts for the pending claim only, and the tracker's own leaves replace it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nova import exception, objects
+from nova.objects import fields
+from nova.objects.base import NovaObject
+from nova.pci import whitelist
+from nova.pci.stats import PciDeviceStats
+from nova.virt import hardware
+
+from shared_scheduler.model import leaves as names
+from shared_scheduler.model.topology import (
+    cpus_of,
+    numa_leaves,
+    pool_id,
+    pool_key,
+    pool_leaves,
+)
+from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
+
+#: Devices of which one parent (a physical function) is used up when one of them is taken.
+_CHILDREN = frozenset({fields.PciDeviceType.SRIOV_VF, fields.PciDeviceType.VDPA})
+
+objects.register_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A parsed topology request."""
+
+    numa: Any  # objects.InstanceNUMATopology or None
+    limits: Any  # objects.NUMATopologyLimits or None
+    pci: list[Any]  # objects.InstancePCIRequest
+    mappings: dict[str, list[str]] | None
+
+
+def topology_text(
+    numa: Any, limits: Any, pci: Iterable[Any], mappings: Mapping[str, Iterable[str]] | None
+) -> str:
+    """The request for ``consume``; empty where neither NUMA nor PCI is asked for."""
+    requests = list(pci)
+    if numa is None and not requests:
+        return ""
+    return json.dumps(
+        {
+            "numa": None if numa is None else numa.obj_to_primitive(),
+            "limits": None if limits is None else limits.obj_to_primitive(),
+            "pci": [request.obj_to_primitive() for request in requests],
+            "mappings": {key: list(value) for key, value in (mappings or {}).items()},
+        }
+    )
+
+
+def parse(text: str) -> Asked:
+    """The topology request in a claim.
+
+    :raises ValueError: when the text is not valid; the error says why
+    """
+    try:
+        raw = json.loads(text)
+        return Asked(
+            numa=_object(raw.get("numa")),
+            limits=_object(raw.get("limits")),
+            pci=[_object(one) for one in raw.get("pci") or ()],
+            mappings=raw.get("mappings") or None,
+        )
+    except Exception as error:  # whatever versioned objects raise for a primitive of somebody else
+        raise ValueError(f"topology request: {type(error).__name__}: {error}") from error
+
+
+def _object(primitive: Any) -> Any:
+    return None if primitive is None else NovaObject.obj_from_primitive(primitive)
+
+
+def topology_leaves(numa_text: str | None, pools: Iterable[Mapping[str, Any]]) -> dict[str, Leaf]:
+    """All NUMA and PCI leaves of a resource tracker: ``cn.numa_topology`` and its stats' pools."""
+    pools = list(pools)
+    found = numa_leaves(numa_text)
+    found.update(pool_leaves(pools))
+    if pools:
+        found[names.PCI_ORDER] = list(dict.fromkeys(pool_id(pool_key(pool)) for pool in pools))
+    return found
+
+
+def host_topology(leaves: Mapping[str, Leaf]) -> Any:
+    """The ``objects.NUMATopology`` of the leaves, None where the node has none."""
+    static: Any = leaves.get(names.NUMA_STATIC)
+    if not static:
+        return None
+    return objects.NUMATopology(
+        cells=[_cell(cell, leaves.get(f"{names.NUMA}{cell['id']}")) for cell in static]
+    )
+
+
+def _cell(static: Mapping[str, Any], dynamic: Any) -> Any:
+    values: tuple[int, int, str, dict[str, int]] = dynamic or (0, 0, "0", {})
+    cpu_usage, memory_usage, pinned, used = values
+    network = static["network_metadata"]
+    return objects.NUMACell(
+        id=static["id"],
+        socket=static["socket"],
+        cpuset=set(static["cpuset"]),
+        pcpuset=set(static["pcpuset"]),
+        siblings=[set(group) for group in static["siblings"]],
+        memory=static["memory"],
+        cpu_usage=cpu_usage,
+        memory_usage=memory_usage,
+        pinned_cpus=set(cpus_of(pinned)),
+        mempages=[
+            objects.NUMAPagesTopology(
+                size_kb=size_kb, total=total, reserved=reserved, used=used.get(str(size_kb), 0)
+            )
+            for size_kb, total, reserved in static["mempages"]
+        ],
+        network_metadata=objects.NetworkMetadata(
+            physnets=set(network["physnets"]), tunneled=network["tunneled"]
+        ),
+    )
+
+
+def pci_stats(leaves: Mapping[str, Leaf]) -> PciDeviceStats:
+    """Nova's ``PciDeviceStats`` with the pools of the leaves, in nova-compute's order."""
+    stats = PciDeviceStats(host_topology(leaves), dev_filter=whitelist.Whitelist([]))
+    pools: list[dict[str, Any]] = [
+        {**key, "count": leaves.get(names.PCI + pool, 0)} for pool, key in _pool_keys(leaves).items()
+    ]
+    stats.pools = sorted(pools, key=len)
+    return stats
+
+
+def _pool_keys(leaves: Mapping[str, Leaf]) -> dict[str, dict[str, Any]]:
+    keys: dict[str, Any] = {
+        name.removeprefix(names.PCI_STATIC): key
+        for name, key in sorted(leaves.items())
+        if name.startswith(names.PCI_STATIC)
+    }
+    order: Any = leaves.get(names.PCI_ORDER) or ()
+    ordered = [pool for pool in order if pool in keys]
+    return {pool: keys[pool] for pool in dict.fromkeys([*ordered, *keys])}
+
+
+class NovaTopologyFit:
+    """The ``TopologyFit`` of the agent's ledger."""
+
+    def consume(self, leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reason:
+        return consume(leaves, topology)
+
+
+def consume(leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reason:
+    """Take ``topology`` from ``leaves``: the leaves that change, with their new values, or why not."""
+    try:
+        asked = parse(topology)
+    except ValueError as error:
+        return Reason(RefusalCode.MALFORMED, {"field": "topology", "why": str(error)})
+    host, stats = host_topology(leaves), pci_stats(leaves)
+    fitted = _fit(host, stats, asked)
+    if isinstance(fitted, Reason):
+        return fitted
+    changed = _numa_taken(leaves, host, fitted)
+    return changed | _pci_taken(leaves, stats, asked, fitted)
+
+
+def _fit(host: Any, stats: PciDeviceStats, asked: Asked) -> Any:
+    """The fitted InstanceNUMATopology, a Reason, or None where there is nothing to fit.
+
+    A host without cells takes guests with cells as nova-compute does: untested, and counted nowhere.
+    """
+    if asked.numa is None or host is None:
+        if asked.pci and not stats.support_requests(asked.pci, asked.mappings):
+            return Reason(RefusalCode.TOPOLOGY, {"why": "PCI devices", "pools": _free(stats)})
+        return None
+    fitted = hardware.numa_fit_instance_to_host(
+        host,
+        asked.numa,
+        provider_mapping=asked.mappings,
+        limits=asked.limits,
+        pci_requests=asked.pci or None,
+        pci_stats=stats,
+    )
+    if fitted is None:
+        detail: dict[str, Leaf] = {"why": "NUMA cells", "asked": _wanted(asked), "free": _room(host)}
+        if asked.pci:
+            detail |= {"why": "NUMA cells with PCI devices", "pools": _free(stats)}
+        return Reason(RefusalCode.TOPOLOGY, detail)
+    return fitted
+
+
+def _numa_taken(leaves: Mapping[str, Leaf], host: Any, fitted: Any) -> dict[str, Leaf]:
+    if fitted is None:
+        return {}
+    after = hardware.numa_usage_from_instance_numa(host, fitted)
+    return {
+        name: value
+        for name, value in numa_leaves(after._to_json()).items()
+        if name != names.NUMA_STATIC and leaves.get(name) != value
+    }
+
+
+def _pci_taken(
+    leaves: Mapping[str, Leaf], stats: PciDeviceStats, asked: Asked, fitted: Any
+) -> dict[str, Leaf]:
+    if not asked.pci:
+        return {}
+    before = {pool_id(pool_key(pool)): (pool["count"], dict(pool)) for pool in stats.pools}
+    try:
+        stats.apply_requests(asked.pci, asked.mappings, fitted.cells if fitted else None)
+    except exception.PciDeviceRequestFailed:  # supported a moment ago, on this very copy
+        return {}
+    after = {pool_id(pool_key(pool)): pool["count"] for pool in stats.pools}
+    taken = {pool for pool, (count, _) in before.items() if after.get(pool, 0) < count}
+    changed = {names.PCI + pool: after.get(pool, 0) for pool in taken}
+    keys = {pool: key for pool, (_, key) in before.items()}
+    return changed | {names.PCI + pool: 0 for pool in _relatives(keys, taken)}
+
+
+def _relatives(keys: Mapping[str, Mapping[str, Any]], taken: Iterable[str]) -> set[str]:
+    """Pools that nova-compute empties too: a parent whose child is taken, children whose parent is.
+
+    A pool's ``address`` is that of the physical function, for parents and children alike
+    (nova/pci/stats.py, ``_create_pool_keys_from_dev``).
+    """
+    found = set()
+    for pool in taken:
+        address, kind = keys[pool].get("address"), keys[pool].get("dev_type")
+        for other, key in keys.items():
+            if address is None or key.get("address") != address:
+                continue
+            pair = {kind, key.get("dev_type")}
+            if fields.PciDeviceType.SRIOV_PF in pair and pair & _CHILDREN:
+                found.add(other)
+    return found
+
+
+def _wanted(asked: Asked) -> Leaf:
+    return [
+        {"cpus": len(cell.cpuset), "pinned": len(cell.pcpuset), "memory_mb": cell.memory}
+        for cell in asked.numa.cells
+    ]
+
+
+def _room(host: Any) -> Leaf:
+    return [
+        {
+            "cell": cell.id,
+            "free_pinned": len(cell.free_pcpus),
+            "free_memory_mb": cell.avail_memory,
+        }
+        for cell in host.cells
+    ]
+
+
+def _free(stats: PciDeviceStats) -> Leaf:
+    return [
+        {"product_id": pool.get("product_id"), "address": pool.get("address"), "count": pool["count"]}
+        for pool in stats.pools
+    ]

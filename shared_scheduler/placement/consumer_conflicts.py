@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumer generations: what each operation expects, and what it does when it finds something else.
+
+openstack-dev discussed on 16 August 2018 what Nova should do when Placement answers "consumer generation conflict":
+(a) read, write, fail on a conflict; (b) retry blindly; (c) keep an own copy, read, combine, write.  This module does
+(c) for allocations that this scheduler wrote, and (a) for all others.  Nothing is retried blindly.
+
+``RULES`` maps each comparison to an action.  ``doc/source/admin/placement.rst`` shows which operation follows which
+rule, and the result.
+
+*New* is sent with null and without a read before.  If the consumer has no allocations after a conflict, a race for a
+provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the record is
+an orphan (a consumer without a record refuses 0), and once more with null.  A lost race changes the generation of a
+provider, so the generations are read before and after that last write.  If none changed, the record of the consumer
+refuses null and 0, and no other host would help: a hard error.  Otherwise it is a provider conflict.  *Merge* reads
+first and sends the generation that it read; without allocations it is *new*.  An allocation of this scheduler is
+deleted with the generation that was just read, if it is exactly what was written; anything else stays.
+
+A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
+scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation.
+
+An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
+allocations and was interrupted in between.  It refuses null without end and accepts 0.  But every write of a new
+consumer looks like that for some milliseconds, and a write with 0 at that moment is harmful: the creator loses, and
+deletes the record under the allocations of the winner.  So 0 is sent only after nothing has changed for much longer
+than a write takes.
+
+Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
+null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the
+generation before it reads what it deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.protocol.backoff import Backoff
+from shared_scheduler.protocol.messages import Allocations
+
+#: Writes of one consumer before the operation fails; with the waits between them about 8 s.
+MAX_ATTEMPTS = 20
+#: A record that refuses null and has no allocations for this long is an orphan ...
+ORPHAN_AFTER_S = 2.0
+#: ... or for this long, if a write of this scheduler without an answer may still be under way.
+ORPHAN_AFTER_UNSURE_S = 5.0
+#: Waits before a write is sent again after a conflict.
+CONFLICT_BACKOFF = Backoff(0.02, 0.5, least=0.5)
+
+
+#: Provider to its generation; None: there is no such provider.
+Generations = Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAllocations:
+    """The allocations of a consumer in Placement.  ``generation`` None: no allocations, no record shown."""
+
+    allocations: Allocations = field(default_factory=dict)
+    generation: int | None = None
+    project_id: str = ""
+    user_id: str = ""
+
+
+class Comparison(StrEnum):
+    """The existing allocations, compared with those that an operation writes."""
+
+    NOTHING = "nothing"
+    AS_WANTED = "as_wanted"
+    UNCHANGED = "unchanged"  # merge: the same as read before
+    OWN_ATTEMPT = "own_attempt"
+    TWIN = "twin"  # as wanted, but not written by this scheduler
+    FOREIGN = "foreign"
+
+
+class ConflictAction(StrEnum):
+    """What follows from a comparison."""
+
+    DONE = "done"  # the allocations are as wanted (or deleted): an answer was lost
+    AGAIN = "again"  # the consumer is as expected, so a race for a provider was lost
+    REPLACE = "replace"  # ours, or becomes ours: write with its generation
+    REFUSE = "refuse"  # another writer's: unchanged, a hard error
+
+
+RULES: Mapping[ConsumerPolicy, Mapping[Comparison, ConflictAction]] = {
+    ConsumerPolicy.NEW: {
+        Comparison.AS_WANTED: ConflictAction.DONE,
+        Comparison.NOTHING: ConflictAction.AGAIN,
+        Comparison.OWN_ATTEMPT: ConflictAction.REPLACE,
+        Comparison.TWIN: ConflictAction.REPLACE,
+        Comparison.FOREIGN: ConflictAction.REFUSE,
+    },
+    ConsumerPolicy.MERGE: {
+        Comparison.AS_WANTED: ConflictAction.DONE,
+        Comparison.UNCHANGED: ConflictAction.AGAIN,
+        Comparison.FOREIGN: ConflictAction.REFUSE,
+    },
+}
+
+
+def same(left: Allocations, right: Allocations) -> bool:
+    """Equal as allocations: order and empty parts do not count."""
+    return _plain(left) == _plain(right)
+
+
+def holds(standing: Allocations, part: Allocations) -> bool:
+    """True if any provider of ``part`` carries exactly ``part``'s amounts in ``standing``."""
+    there = _plain(standing)
+    return any(there.get(provider) == amounts for provider, amounts in _plain(part).items())
+
+
+def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int]]:
+    """Both; a provider that is held already (shared storage) is not added again.
+
+    The rule of nova/scheduler/client/report.py, ``_move_operation_alloc_request``.
+    """
+    return _plain(wanted) | _plain(standing)
+
+
+def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int]]:
+    """``standing`` less the providers of ``part``."""
+    return {name: amounts for name, amounts in _plain(standing).items() if name not in part}
+
+
+def find_new(
+    standing: ConsumerAllocations,
+    wanted: ConsumerAllocations,
+    attempts: tuple[Allocations, ...] = (),
+    unsure: bool = True,
+) -> Comparison:
+    """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours.
+
+    ``unsure``: a write of it got no answer.
+    Of ``wanted`` allocations and owner count: the same amounts for somebody else are not ours.
+    """
+    if not standing.allocations:
+        return Comparison.NOTHING
+    if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
+        return Comparison.FOREIGN
+    if same(standing.allocations, wanted.allocations):
+        return Comparison.AS_WANTED if unsure else Comparison.TWIN
+    mine = any(same(standing.allocations, attempt) for attempt in attempts)
+    return Comparison.OWN_ATTEMPT if mine else Comparison.FOREIGN
+
+
+def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> Comparison:
+    """After a conflict or an unknown outcome of a *merge* of ``wanted`` over ``before``."""
+    if standing.generation == before.generation:
+        return Comparison.UNCHANGED
+    return Comparison.AS_WANTED if same(standing.allocations, wanted) else Comparison.FOREIGN
+
+
+def find_delete(standing: ConsumerAllocations, written: Allocations) -> Comparison:
+    """Before each attempt of a *delete*."""
+    if not standing.allocations:
+        return Comparison.NOTHING
+    return Comparison.AS_WANTED if same(standing.allocations, written) else Comparison.FOREIGN
+
+
+def is_consumers(before: Generations | None, after: Generations | None) -> bool:
+    """Whether a conflict that shows nothing is the consumer's: no provider has moved over the last write.
+
+    None: they could not be read, and nobody knows.
+    """
+    return before is not None and before == after
+
+
+def orphan_after_s(unsure: bool) -> float:
+    """How long conflicts are answered with the same write again."""
+    return ORPHAN_AFTER_UNSURE_S if unsure else ORPHAN_AFTER_S
+
+
+def _plain(allocations: Allocations) -> dict[str, dict[str, int]]:
+    plain = {name: _amounts(amounts) for name, amounts in allocations.items()}
+    return {name: amounts for name, amounts in plain.items() if amounts}
+
+
+def _amounts(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in amounts.items() if amount}

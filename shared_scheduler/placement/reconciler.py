@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides whether an allocation of a write with an unknown result may be deleted.
+
+A move that failed because Placement did not answer may be requested again.  If another scheduler selects the same host,
+Placement cannot distinguish its allocations from ours.  Nova can, so Nova is asked before anything is deleted, in this
+order::
+
+    read the consumer: generation g  ->  ask Nova  ->  restore with g
+
+Nova's API sets the task of a server before it casts an operation, and the task stays until the operation has ended
+and the record of the server has the new host.  A server with a task is in use by an operation.  A server without a
+task that is not on the host does not need the allocation.  An operation that starts after Nova was asked writes the
+consumer again before it relies on it (``consumer_conflicts.Comparison.TWIN``), so the restore with g conflicts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
+from shared_scheduler.placement.connection import Meaning
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult
+from shared_scheduler.protocol.messages import Allocations
+
+LOG = logging.getLogger(__name__)
+
+
+class ServerActivity(StrEnum):
+    """What Nova does with a server."""
+
+    NOBODYS = "nobodys"  # in no cell: it is being built, or was given up
+    UNDER_WAY = "under_way"  # or not to be told: somebody may rely on what it holds
+    AT_REST = "at_rest"
+    UNREAD = "unread"  # nothing was learned
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLocation:
+    """``node``: the compute node that a server at rest lives on; None: it lives on none."""
+
+    doing: ServerActivity
+    node: str | None = None
+
+
+#: Tells of a server's uuid where it is, as of now.
+Locate = Callable[[str], ServerLocation]
+
+
+def without_nova(_: str) -> ServerLocation:
+    """For where there is no Nova: no server lives anywhere, and only we write allocations."""
+    return ServerLocation(ServerActivity.NOBODYS)
+
+
+class Reconciler:
+    """Used by one thread at a time."""
+
+    def __init__(self, client: PlacementClient, locate: Locate) -> None:
+        self._client = client
+        self._locate = locate
+
+    def reconcile(self, consumer: str, attempts: tuple[Attempt, ...]) -> CheckResult:
+        """Take back the one of ``attempts`` that stands there, if nobody relies on it.
+
+        :raises PlacementError: when nothing was learned
+        """
+        standing = self._client.consumer(consumer)
+        for attempt in attempts:
+            if consumer_conflicts.same(standing.allocations, attempt.written):
+                return self._found(consumer, attempt, standing)
+        return CheckResult.NOTHING
+
+    def _found(self, consumer: str, attempt: Attempt, standing: ConsumerAllocations) -> CheckResult:
+        """The trees are read first: nothing comes between Nova's answer and the putting back."""
+        roots = self._roots(attempt)
+        result = judge(self._locate(consumer), roots)
+        if result is not CheckResult.NOTHING:
+            return result
+        reply = self._client.write(put_back(consumer, attempt.before, standing))
+        LOG.warning("allocations of %s had been written after all: took them back (%s)",
+                    consumer, reply.meaning)  # fmt: skip
+        return CheckResult.NOTHING if reply.meaning is Meaning.DONE else CheckResult.UNANSWERED
+
+    def _roots(self, attempt: Attempt) -> frozenset[str]:
+        ours = consumer_conflicts.without(attempt.written, attempt.before)
+        return frozenset(map(self._client.root, ours))
+
+
+def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
+    """``NOTHING``: nobody relies on what stands in the trees of these ``roots``."""
+    if found.doing is ServerActivity.UNREAD:
+        return CheckResult.UNANSWERED
+    if found.doing is ServerActivity.UNDER_WAY:
+        return CheckResult.UNDER_WAY
+    return CheckResult.RIGHTFUL if found.node in roots else CheckResult.NOTHING
+
+
+def put_back(consumer: str, before: Allocations, standing: ConsumerAllocations) -> ConsumerWrite:
+    """What stood there before, for what stands there now."""
+    return ConsumerWrite(
+        consumer, before, standing.generation, standing.project_id, standing.user_id
+    )

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: owns the core, feeds it events, carries out its effects.
+
+Everything that happens becomes an event and goes through ``handle``: one at a time, in the order in
+which it came.  An effect is handed to its sink at once, and a sink only puts into a queue; the threads
+behind the queues do the work and come back with events.  RPC threads wait for their answer outside.
+
+A sink that answers in the same breath (the in-process bus) calls ``handle`` from inside ``handle``:
+that event waits until the one under way is done, but not longer, so that a caller who returns from
+``handle`` knows that its event has been dealt with.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.scheduler import SchedulerCore, StepFailedError
+from shared_scheduler.decision.request import Request
+from shared_scheduler.service.cell_channel import CellChannel
+from shared_scheduler.service.fair_lock import FairLock
+
+LOG = logging.getLogger(__name__)
+
+#: How long a thread may compute while another one waits to, Python's default is 5 ms: a decision must
+#: not wait that long for the thread that decodes a burst.
+SWITCH_S = 0.001
+
+#: How much longer than the core's deadline a caller waits, before it is told that we are broken.
+GRACE_S = 5.0
+
+T = TypeVar("T")
+
+Outcome = ef.Answer | ef.Fail
+Write = ef.WriteAllocation | ef.DeleteAllocation
+Question = ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer
+
+
+class Writer(Protocol):
+    """``placement.group_commit.GroupCommit``."""
+
+    def start(self) -> None: ...
+    def submit(self, work: Write) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Asker(Protocol):
+    """``placement.questions.Questions``."""
+
+    def start(self) -> None: ...
+    def submit(self, question: Question) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Reader(Protocol):
+    """Reads databases and Placement, on its own and when asked (``service.poller``)."""
+
+    def start(self) -> None: ...
+    def submit(self, effect: ef.RefreshNode) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Who carries out what; made with the engine's ``handle`` as their way back."""
+
+    writer: Writer
+    asker: Asker
+    reader: Reader
+
+
+class EngineBrokenError(Exception):
+    """The core did not answer; a bug of ours, described in the log."""
+
+
+class Engine:
+    """One scheduler process' core with everything around it.  Build it after any fork."""
+
+    def __init__(
+        self, core: SchedulerCore, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.core = core
+        self.clock = clock
+        self.channels: dict[str, CellChannel] = {}
+        self.counters: Counter[str] = Counter()
+        self._sinks: Sinks | None = None
+        self._turns = FairLock()
+        self._owner = 0
+        self._pending: deque[ev.Event] = deque()
+        self._waiting: dict[int, futures.Future[Outcome]] = {}
+        self._alarm = threading.Condition()
+        self._alarm_at_s: float | None = None
+        self._stopped = threading.Event()
+        self._timer = threading.Thread(target=self._ring, name="engine-timer", daemon=True)
+
+    # -- life
+
+    def start(self, sinks: Sinks) -> None:
+        """Begin to carry out effects."""
+        sys.setswitchinterval(SWITCH_S)
+        self._sinks = sinks
+        for sink in (sinks.writer, sinks.asker, sinks.reader):
+            sink.start()
+        self._timer.start()
+
+    def add_channel(self, channel: CellChannel) -> None:
+        """Speak on one more cell's channel."""
+        self.channels[channel.cell] = channel
+        channel.start()
+
+    def stop_within(self, timeout_s: float) -> None:
+        """Bound what requests may take from now on; they are still taken."""
+        self.handle(ev.Stopping(self.clock() + timeout_s))
+
+    def drain(self, timeout_s: float) -> bool:
+        """Take no new requests; wait for those in flight.  Whether all have ended."""
+        self.handle(ev.Draining())
+        waiting = list(self._waiting.values())
+        return not futures.wait(waiting, timeout_s).not_done
+
+    def stop(self) -> None:
+        """Stop everything; requests that still wait end with an error.  Idempotent."""
+        with self._alarm:
+            if self._stopped.is_set():
+                return
+            self._stopped.set()
+            self._alarm.notify()
+        if self._sinks is not None:
+            self._sinks.reader.stop()
+            self._sinks.asker.stop()
+            self._sinks.writer.stop()
+        for own in list(self.channels.values()):
+            own.channel.close()
+        for waiting in list(self._waiting.values()):
+            _end(waiting, EngineBrokenError("the scheduler has stopped"))
+        if self._timer.is_alive() and self._timer is not threading.current_thread():
+            self._timer.join()
+
+    # -- requests
+
+    def decide(self, request: Request, timeout_s: float) -> Outcome:
+        """Find hosts; blocks the calling thread until the answer, ``timeout_s`` at most (and a bit).
+
+        :raises EngineBrokenError: when there will be no answer
+        """
+        answer: futures.Future[Outcome] = futures.Future()
+        self._waiting[id(request)] = answer
+        try:
+            self.handle(ev.RequestArrived(request, self.clock() + timeout_s))
+            return answer.result(timeout_s + GRACE_S)
+        except futures.TimeoutError as error:
+            if not answer.cancel():
+                return answer.result()  # it came in this very moment
+            raise EngineBrokenError(f"no answer within {timeout_s + GRACE_S:.0f} s") from error
+        finally:
+            self._waiting.pop(id(request), None)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answer."""
+        return len(self._waiting)
+
+    # -- events
+
+    def handle(self, event: ev.Event) -> None:
+        """Let the core take one event and carry out what it wants; returns when that is done."""
+        if self._owner == threading.get_ident():
+            self._pending.append(event)
+            return
+        with self._turns:
+            self._owner = threading.get_ident()
+            try:
+                self._pending.append(event)
+                while self._pending:
+                    self._step(self._pending.popleft())
+            finally:
+                self._owner = 0
+            self._set_alarm(self.core.next_deadline_s())
+
+    def inspect(self, question: Callable[[SchedulerCore], T]) -> T:
+        """Ask the core something while nothing changes; keep it short."""
+        with self._turns:
+            return question(self.core)
+
+    def _step(self, event: ev.Event) -> None:
+        self.counters[type(event).__name__] += 1
+        try:
+            wanted = self.core.step(event, self.clock())
+        except StepFailedError as error:
+            for raised in error.errors:
+                LOG.error("%s: the core failed on part of %s", event.cause, type(event).__name__, exc_info=raised)
+            wanted = error.effects
+            self._failed(event, error.of_event)
+        except Exception as error:
+            LOG.exception("%s: the core failed on %s; the event is lost", event.cause, type(event).__name__)
+            self._failed(event, error)
+            return
+        self._carry_out(wanted)
+
+    def _failed(self, event: ev.Event, error: Exception | None) -> None:
+        """``error`` is None where something else failed beside the event."""
+        self.counters["core_failures"] += 1
+        if error is not None and isinstance(event, ev.RequestArrived):
+            self._break(event.request, error)
+
+    def _carry_out(self, wanted: Iterable[ef.Effect]) -> None:
+        for effect in wanted:
+            try:
+                self._carry_out_one(effect)
+            except Exception:
+                LOG.exception("%s: effect %s was not carried out", effect.cause, type(effect).__name__)
+                self.counters["effect_failures"] += 1
+
+    def _carry_out_one(self, effect: ef.Effect) -> None:
+        match effect:
+            case ef.Send(cell, address, message):
+                if (own := self.channels.get(cell)) is not None:
+                    own.channel.cast(address, message)
+            case ef.Broadcast(cell, message):
+                if (own := self.channels.get(cell)) is not None:
+                    own.channel.broadcast(message)
+            case ef.Answer() | ef.Fail():
+                self._resolve(effect)
+            case _:
+                self._submit(effect)
+
+    def _submit(self, effect: Write | Question | ef.RefreshNode) -> None:
+        assert self._sinks is not None, "start() comes before events that have effects"
+        match effect:
+            case ef.WriteAllocation() | ef.DeleteAllocation():
+                self._sinks.writer.submit(effect)
+            case ef.RefreshNode():
+                self._sinks.reader.submit(effect)
+            case _:
+                self._sinks.asker.submit(effect)
+
+    def _resolve(self, outcome: Outcome) -> None:
+        kind = "requests_answered" if isinstance(outcome, ef.Answer) else "requests_failed"
+        self.counters[kind] += 1
+        waiting = self._waiting.get(id(outcome.request))
+        if waiting is not None and _end(waiting, outcome):
+            return
+        self.counters["outcomes_unheard"] += 1
+        if isinstance(outcome, ef.Answer) and outcome.claim_ids:
+            name = outcome.request.request_id
+            LOG.warning("The caller of %s does not wait any more; its allocations are deleted", name)
+            self.counters["answers_unheard"] += 1
+            self.handle(ev.AnswerUnheard(outcome.claim_ids, cause=outcome.cause))
+
+    def _break(self, request: Request, error: Exception) -> None:
+        waiting = self._waiting.get(id(request))
+        if waiting is not None:
+            _end(waiting, EngineBrokenError(f"{type(error).__name__}: {error}"))
+
+    # -- time
+
+    def _set_alarm(self, wanted_s: float | None) -> None:
+        with self._alarm:
+            earlier = wanted_s is not None and (
+                self._alarm_at_s is None or wanted_s < self._alarm_at_s
+            )
+            self._alarm_at_s = wanted_s
+            if earlier:
+                self._alarm.notify()
+
+    def _ring(self) -> None:
+        while self._wait_until_due():
+            self.handle(ev.Tick())
+
+    def _wait_until_due(self) -> bool:
+        """Sleep until the core wants to be woken; False when it is over."""
+        with self._alarm:
+            while not self._stopped.is_set():
+                at_s = self._alarm_at_s
+                if at_s is not None and at_s <= self.clock():
+                    return True
+                self._alarm.wait(None if at_s is None else at_s - self.clock())
+        return False
+
+    # -- for people
+
+    def status(self) -> Mapping[str, object]:
+        """Numbers that tell how it goes."""
+        return {
+            "in_flight": self.in_flight,
+            "events": dict(self.counters),
+            "cells": {
+                cell: {"connected": own.channel.connected, "address": own.channel.address,
+                       "counters": dict(own.channel.counters)}
+                for cell, own in list(self.channels.items())  # a reload may add some
+            },
+        }
+
+
+def _end(waiting: futures.Future[Outcome], end: Outcome | Exception) -> bool:
+    """Wake the caller; False if it has its end already, or waits no more."""
+    try:
+        if isinstance(end, Exception):
+            waiting.set_exception(end)
+        else:
+            waiting.set_result(end)
+    except futures.InvalidStateError:
+        return False
+    return True

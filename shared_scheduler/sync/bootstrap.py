@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start-up: from nothing to a table that can be chosen from, within seconds, without a storm.
+
+::
+
+    API database     cells, aggregates
+    each cell        services, compute nodes, instances: three queries, cells side by side
+    Placement        one call that shows every node with room: what it has, what is used, its traits;
+                     and a small one for what is shared with other trees
+    ------------------------------------------------------------------ the service is usable here
+    agents           answer the Hello, each with its snapshot, spread over some seconds
+    Placement        then the exact tree of every node that no agent speaks for, a few at a time (source "fill")
+
+The call over all nodes costs Placement about 0.35 ms a node, once a start, and is left out if it does not
+answer: the rows then wait for their agents or for the exact read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from shared_scheduler.core.events import (
+    AggregateFacts,
+    AggregatesRead,
+    NodeRead,
+    ServicesRead,
+    SharingRead,
+)
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.placement.mirror import PlacementMirror, Tree
+from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
+from shared_scheduler.sync.node_reads import node_read, with_host_aggregates
+
+LOG = logging.getLogger(__name__)
+
+#: Cells read at once.
+CELLS_AT_ONCE = 4
+Found = TypeVar("Found")
+Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the start-up found.  ``unread`` cells did not answer; the poller goes on trying."""
+
+    cells: tuple[Cell, ...]
+    databases: Mapping[str, CellDatabase] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    nodes: Mapping[str, str] = field(default_factory=dict)  # node uuid: cell uuid
+
+
+class Bootstrap:
+    """One start-up.  ``open_cell`` makes the database of a cell (unreached yet)."""
+
+    def __init__(
+        self,
+        api: ApiDatabase,
+        open_cell: Callable[[Cell], CellDatabase],
+        mirror: PlacementMirror,
+        submit: Submit,
+        clock: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._open_cell = open_cell
+        self._mirror = mirror
+        self._submit = submit
+        self._clock = clock
+
+    def load(self) -> Loaded:
+        """Read everything in bulk and submit it.
+
+        :raises DatabaseError: when the API database cannot be read, or no cell can be read
+        """
+        started_s = self._clock()
+        cells = self._api.cells()
+        aggregates = self._api.aggregates()
+        self._submit(AggregatesRead(aggregates, complete=True))
+        databases = {
+            cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable
+        }
+        with ThreadPoolExecutor(CELLS_AT_ONCE + 2, "bootstrap") as pool:
+            trees, sharing = _begin(pool, self._overview), _begin(pool, self._sharing)
+            parts = {
+                uuid: _begin(pool, self._cell, database, trees.result, aggregates)
+                for uuid, database in databases.items()
+            }
+            nodes = {uuid: part.result() for uuid, part in parts.items()}
+            self._share(sharing.result())
+        unread = {uuid: error for uuid, error in nodes.items() if isinstance(error, DatabaseError)}
+        if unread and len(unread) == len(databases):
+            raise next(iter(unread.values()))
+        found = {
+            node: uuid
+            for uuid, part in nodes.items() if not isinstance(part, DatabaseError)
+            for node in part
+        }  # fmt: skip
+        LOG.info(
+            "read %d compute nodes of %d cells and %d aggregates in %.1f s", len(found),
+            len(databases) - len(unread), len(aggregates), self._clock() - started_s,
+        )  # fmt: skip
+        return Loaded(cells, databases, frozenset(unread), found)
+
+    def _overview(self) -> dict[str, Tree]:
+        try:
+            return self._mirror.overview()
+        except PlacementError as error:
+            LOG.warning("starting without an overview of Placement: %s", error)
+            return {}
+
+    def _sharing(self) -> Mapping[str, Provider] | None:
+        try:
+            return self._mirror.sharing()
+        except PlacementError as error:
+            LOG.warning("starting without the providers that share: %s", error)
+            return None
+
+    def _share(self, providers: Mapping[str, Provider] | None) -> None:
+        if providers is not None:
+            self._submit(SharingRead(providers))
+
+    def _cell(
+        self,
+        database: CellDatabase,
+        trees: Callable[[], Mapping[str, Tree]],
+        aggregates: Sequence[AggregateFacts],
+    ) -> list[str] | DatabaseError:
+        """Submit one cell; uuids of its nodes, or the error."""
+        try:
+            return load_cell(database, trees(), aggregates, self._submit, self._clock)
+        except DatabaseError as error:
+            LOG.error("starting without cell %s: %s", database.cell.name, error)
+            return error
+
+
+def _begin(pool: ThreadPoolExecutor, function: Callable[..., Found], *arguments: Any) -> Future[Found]:
+    """In a thread of the pool; what it costs counts as ours."""
+    return pool.submit(copy_context().run, function, *arguments)
+
+
+def load_cell(
+    database: CellDatabase,
+    trees: Mapping[str, Tree],
+    aggregates: Sequence[AggregateFacts],
+    submit: Submit,
+    clock: Callable[[], float],
+) -> list[str]:
+    """Submit services and nodes of one cell; uuids of its nodes.
+
+    :raises DatabaseError: when the cell cannot be read
+    """
+    cell, read_at_s = database.cell.uuid, clock()
+    services, rows, members = database.services(), database.nodes(), database.instances()
+    submit(ServicesRead(cell, services, complete=True))
+    nodes = []
+    for row in rows:
+        tree = trees.get(row["uuid"], Tree())
+        event = node_read(cell, row, members.get(row["host"], frozenset()), tree, read_at_s)
+        if event is not None:
+            submit(with_host_aggregates(event, aggregates))
+            nodes.append(row["uuid"])
+    return nodes
+

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reads of one cell's database: each yields what has changed since the last one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared_scheduler.core.events import NodesGone, ServiceFacts, ServicesRead
+from shared_scheduler.sync.databases import CellDatabase
+from shared_scheduler.sync.flight import ReadRequest
+from shared_scheduler.sync.sources import NODE
+
+#: Reports are stamped to the second by whoever writes them: read a little more than since the last one.
+REPORTED_BEFORE = timedelta(seconds=3)
+
+#: A compute node's record, and the instances of its host.
+Seen = tuple[Mapping[str, Any], frozenset[str]]
+
+
+class CellReads:
+    """No threads; ``Revalidator`` calls it.  Each read may raise ``DatabaseError``; what it yielded before stands."""
+
+    def __init__(
+        self,
+        database: CellDatabase,
+        agent_speaks_for: Callable[[str], bool],
+        nodes: frozenset[str] = frozenset(),
+    ) -> None:
+        """``nodes``: uuids of those that the core knows already."""
+        self.database = database
+        self.cell = database.cell.uuid
+        self.nodes = nodes
+        self._agent_speaks_for = agent_speaks_for
+        self._lock = threading.RLock()  # one read of the services at a time: each compares with the one before
+        self._odd: dict[str, tuple[object, ...]] = {}  # the services that are not as they should be, as yielded last
+        self._last_id: int | None = None
+        self._since: datetime | None = None
+        self._reported: dict[str, datetime] = {}
+        self._reported_last: set[str] = set()
+        self._read: dict[str, Seen] = {}  # of nodes without an agent, as read last
+
+    # -- services
+
+    def all_services(self) -> Iterator[ServicesRead]:
+        """Every service."""
+        with self._lock:
+            found = self.database.services()
+            yield ServicesRead(self.cell, found, complete=True)
+            self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
+            self._last_id = max((_record_id(one) for one in found), default=0)
+
+    def services(self) -> Iterator[ServicesRead]:
+        """Those that are not as they should be, or that are again, or new."""
+        with self._lock:
+            if self._last_id is None:
+                yield from self.all_services()
+            else:
+                yield from self._changed_services(self._last_id)
+
+    def _changed_services(self, last_id: int) -> Iterator[ServicesRead]:
+        found = self.database.service_exceptions(self._odd, last_id)
+        changed = tuple(
+            one for one in found
+            if self._odd.get(one.host) != _state(one) or _record_id(one) > last_id
+        )  # fmt: skip
+        if changed:
+            yield ServicesRead(self.cell, changed, complete=False)
+        self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
+        self._last_id = max([last_id, *map(_record_id, found)])
+
+    # -- compute nodes
+
+    def silent(self) -> list[str]:
+        """Nodes without an agent."""
+        return [node for node in self.nodes if not self._agent_speaks_for(node)]
+
+    def node_list(self) -> Iterator[NodesGone | ReadRequest]:
+        """New and removed compute nodes."""
+        with self._lock:
+            found = self.database.node_names()
+            gone, new = self.nodes - found, found - self.nodes
+            self.nodes = found
+            if gone:
+                yield NodesGone(self.cell, gone)
+            yield from map(self._wanted, filter(self._is_silent, sorted(new)))
+
+    def records(self) -> Iterator[ReadRequest]:
+        """Nodes without an agent whose record or instances are not as they were when they were read."""
+        silent = self.silent()
+        self._read = {node: seen for node, seen in list(self._read.items()) if node in set(silent)}
+        for row, members in self.seen(silent):
+            if self._read.get(row["uuid"]) != (row, members):
+                yield self._wanted(row["uuid"])
+
+    def seen(self, nodes: Sequence[str]) -> list[Seen]:
+        """The records of these nodes, each with the instances of its host."""
+        rows = self.database.nodes(nodes)
+        members = self.database.instances({row["host"] for row in rows}) if rows else {}
+        return [(row, members.get(row["host"], frozenset())) for row in rows]
+
+    def was_read(self, seen: Seen) -> None:
+        """The core knows this, and what Placement says of the node."""
+        self._read[seen[0]["uuid"]] = seen
+
+    def reported(self) -> Iterator[ReadRequest]:
+        """Nodes without an agent that nova-compute has reported since the last read, or the one before."""
+        if self._since is None:
+            self._since = self.database.last_change()
+        if self._since is None or all(map(self._agent_speaks_for, self.nodes)):
+            return
+        found = dict(self.database.nodes_changed_since(self._since - REPORTED_BEFORE))
+        reported = {node for node, when in found.items() if self._reported.get(node) != when}
+        yield from map(self._wanted, filter(self._is_silent, sorted(reported | self._reported_last)))
+        self._reported_last, self._reported = reported, found
+        self._since = max(found.values(), default=self._since)
+
+    def _is_silent(self, node: str) -> bool:
+        return not self._agent_speaks_for(node)
+
+    def _wanted(self, node: str) -> ReadRequest:
+        return ReadRequest(NODE, (self.cell, node))
+
+
+def _is_odd(one: ServiceFacts) -> bool:
+    return one.disabled or one.forced_down or not one.up
+
+
+def _state(one: ServiceFacts) -> tuple[object, ...]:
+    """What makes a service a changed one; a heartbeat does not."""
+    reason = one.record.get("disabled_reason")
+    return one.disabled, one.forced_down, one.up, one.version, reason, one.record.get("id")
+
+
+def _record_id(one: ServiceFacts) -> int:
+    value = one.record.get("id")
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node as Nova's databases and Placement describe it: the source of provisional rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shared_scheduler.core.events import AggregateFacts, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.model import leaves
+from shared_scheduler.model.compute_node import leaves_from_compute_node
+from shared_scheduler.placement.mirror import PlacementMirror, Tree
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.sync.cell_reads import CellReads
+from shared_scheduler.sync.databases import CellDatabase
+from shared_scheduler.sync.flight import Key
+
+LOG = logging.getLogger(__name__)
+
+
+class NodeReads:
+    """Reads of one node without an agent.  A node whose agent speaks for it by the time of its read is not read: at a
+    start with agents all nodes wait for a second or two until their snapshots have come.
+
+    Each read may raise ``DatabaseError`` and ``PlacementError``.
+    """
+
+    def __init__(
+        self,
+        mirror: PlacementMirror,
+        cells: Callable[[], Mapping[str, CellReads]],
+        agent_speaks_for: Callable[[str], bool],
+    ) -> None:
+        self._mirror = mirror
+        self._cells = cells
+        self._agent_speaks_for = agent_speaks_for
+
+    def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | ServicesRead]:
+        """``key``: cell and node; an empty cell is searched for."""
+        cell, node = key
+        if not cell:
+            yield from self._new(node, began_s)
+            return
+        reads = self._cells().get(cell)
+        if reads is None or self._agent_speaks_for(node):
+            return
+        found = False
+        for event in self._of_cell(reads, node, began_s):
+            found = True
+            yield event
+        if not found:
+            yield NodesGone(cell, frozenset([node]))
+
+    def _new(self, node: str, began_s: float) -> Iterator[NodeRead | ServicesRead]:
+        """A node that nothing was known of: the cell that has it, with its service before it."""
+        for cell, reads in self._cells().items():
+            for event in self._of_cell(reads, node, began_s):
+                services = reads.database.service_exceptions(also=(event.host,))
+                yield ServicesRead(cell, services, complete=False)
+                yield event
+                return
+
+    def _of_cell(self, reads: CellReads, node: str, began_s: float) -> Iterator[NodeRead]:
+        for seen in reads.seen([node]):
+            event = node_read(reads.cell, *seen, self._mirror.read(node), began_s)
+            if event is not None:
+                yield event
+            reads.was_read(seen)  # not before Placement has answered and the core has it
+
+
+def read_node(
+    database: CellDatabase, mirror: PlacementMirror, node: str, clock: Callable[[], float]
+) -> NodeRead | None:
+    """One node as databases and Placement see it; None if its cell does not have it (any more).
+
+    :raises DatabaseError: when the database cannot be read
+    :raises PlacementError: when Placement cannot be read
+    """
+    read_at_s = clock()
+    rows = database.nodes([node])
+    if not rows:
+        return None
+    members = database.instances([rows[0]["host"]]).get(rows[0]["host"], frozenset())
+    return node_read(database.cell.uuid, rows[0], members, mirror.read(node), read_at_s)
+
+
+def node_read(
+    cell: str, row: Mapping[str, Any], members: frozenset[str], tree: Tree, read_at_s: float
+) -> NodeRead | None:
+    """Make the event; None for a record that does not parse (said in the log)."""
+    try:
+        own = leaves_from_compute_node(row)
+    except ValueError as error:
+        LOG.error("compute node %s of host %s is left out: %s", row["uuid"], row["host"], error)
+        return None
+    return NodeRead(
+        cell, row["uuid"], row["host"], row["hypervisor_hostname"] or "",
+        own | tree.leaves, tree.consumers, members, read_at_s,
+    )  # fmt: skip
+
+
+def with_host_aggregates(event: NodeRead, aggregates: Sequence[AggregateFacts]) -> NodeRead:
+    """Give the root provider the aggregates that nova-api mirrors to Placement.
+
+    For a tree that was only seen in an overview, which does not tell them.
+    """
+    name = leaves.PROVIDER + event.node
+    root = event.leaves.get(name)
+    if not isinstance(root, dict):
+        return event
+    own = sorted(one.uuid for one in aggregates if event.host in one.hosts)
+    return replace(event, leaves={**event.leaves, name: {**root, "aggregates": list[Leaf](own)}})

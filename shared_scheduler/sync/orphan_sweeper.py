@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes the allocations of servers that no service will build any more.
+
+A scheduler that stops between Placement's answer and its own leaves an allocation that no service knows of.
+nova-conductor waits for its RPC timeout.  It puts a new server into cell 0 in state ERROR, and leaves a server that
+was to be unshelved shelved.  A server in cell 0 never gets a host, and a shelved server with an allocation cannot be
+unshelved; with nova-scheduler they keep the allocation.  A write that was answered after the conductor's timeout has
+the same effect.
+
+So servers in cell 0, and shelved servers that changed recently and have no task, are looked up in Placement.  Each is
+checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A shelved
+server is read again after Placement was read: if an unshelve started before, it keeps the allocation; a later change
+has another generation, with which the delete is refused.  Each round checks a few servers, however many are listed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
+from shared_scheduler.placement.connection import Meaning
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.sync.databases import ApiDatabase, CellDatabase, DatabaseError
+
+LOG = logging.getLogger(__name__)
+
+#: Older servers were checked before, or wait for their users as with nova-scheduler.
+SWEEP_BACK = timedelta(hours=1)
+#: Servers listed from cell 0, and from each cell.
+LISTED_MAX = 200
+#: Time between the two checks of a server; a write takes less (the time of its request).
+AGAIN_S = 120.0
+CHECKS = 2
+CHECKS_A_SWEEP = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A server that was given up; a shelved one each time anew."""
+
+    server: str
+    changed_at: datetime | None = None
+    cell: CellDatabase | None = field(default=None, compare=False)  # None: it is buried
+
+    def is_idle(self) -> bool:
+        """Whether still nobody does anything with it."""
+        if self.cell is None:
+            return True
+        return (self.server, self.changed_at) in self.cell.offloaded(SWEEP_BACK, 1, self.server)
+
+
+@dataclass(slots=True)
+class _Checked:
+    times: int = 0
+    last_s: float = 0.0
+
+
+class OrphanSweeper:
+    """``sweep`` is called now and then, by one thread."""
+
+    def __init__(
+        self,
+        api: ApiDatabase,
+        cells: Callable[[], Iterable[CellDatabase]],
+        client: PlacementClient,
+        clock: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._cells = cells
+        self._client = client
+        self._clock = clock
+        self._checked: dict[_Suspect, _Checked] = {}
+        self._outage: DatabaseError | None = None
+
+    def sweep(self) -> Iterator[NodeDoubted]:
+        """Check the next few; yields the nodes on which an allocation was deleted.
+
+        :raises DatabaseError: when a database cannot be read; what the others tell has been checked
+        :raises PlacementError: when Placement does not answer
+        """
+        self._outage = None
+        self._checked = {each: self._checked.get(each, _Checked()) for each in self._suspects()}
+        due = [suspect for suspect, checked in self._checked.items() if self._is_due(checked)]
+        for suspect in due[:CHECKS_A_SWEEP]:
+            yield from self._check(suspect)
+            self._checked[suspect].times += 1
+            self._checked[suspect].last_s = self._clock()
+        if self._outage is not None:
+            raise self._outage
+
+    def _suspects(self) -> Iterator[_Suspect]:
+        yield from map(_Suspect, self._api.buried(SWEEP_BACK, LISTED_MAX))
+        for cell in self._cells():
+            try:
+                found = cell.offloaded(SWEEP_BACK, LISTED_MAX)
+            except DatabaseError as error:
+                self._outage = error
+                continue
+            yield from (_Suspect(server, changed_at, cell) for server, changed_at in found)
+
+    def _is_due(self, checked: _Checked) -> bool:
+        waited = checked.times == 0 or self._clock() - checked.last_s >= AGAIN_S
+        return checked.times < CHECKS and waited
+
+    def _check(self, suspect: _Suspect) -> Iterator[NodeDoubted]:
+        server = suspect.server
+        standing = self._client.consumer(server)
+        if standing.allocations and suspect.is_idle() and self._let_go(server, standing):
+            LOG.info("Server %s was given up while its place was taken: %s is free again", server,
+                     dict(standing.allocations))  # fmt: skip
+            for root in sorted(set(map(self._client.root, standing.allocations))):
+                yield NodeDoubted(root, "an orphaned allocation was deleted there")
+
+    def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
+        """False if somebody else changed it meanwhile: then it is theirs."""
+        write = ConsumerWrite(
+            server, {}, standing.generation, standing.project_id, standing.user_id
+        )
+        reply = self._client.write(write)
+        if reply.meaning is not Meaning.DONE:
+            LOG.warning("Server %s was given up, but keeps %s: %s", server,
+                        dict(standing.allocations), reply.describe())  # fmt: skip
+        return reply.meaning is Meaning.DONE

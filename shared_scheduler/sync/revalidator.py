@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The revalidator: runs every read of Nova's databases and of Placement that the registry (``sync.sources``) lists.
+
+- One read in flight for each key of a source.  Who wants a key that is in flight shares the next read, which begins
+  after the request; who waits may be content with one that began a moment before.
+- Reads are polled at jittered intervals, counted from the newest read, whoever caused it.
+- A read that fails is tried again after a full-jitter wait that doubles.  Until it succeeds nobody waits for it, nor
+  for others of the same authority (``sync.authorities``): an outage costs one request a time-out, not every request.
+  It is logged once a minute.
+- A lane of threads reads for each authority and each cell, so one that hangs does not hold up the others.  A thread
+  that has to wait for a key reads it itself if nobody does: no change of threads on the way of a decision.
+
+A read is a function that takes the key and the time at which it began, and yields events for the core and requests
+for further reads.  What it has yielded before it fails stands.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from shared_scheduler.core.events import Event
+from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.sync import cost
+from shared_scheduler.sync.authorities import Authorities
+from shared_scheduler.sync.cost import Cost
+from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest
+from shared_scheduler.sync.lane import Lane
+from shared_scheduler.sync.sources import LANES, NODE, SOURCES, Keys, Source
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
+
+LOG = logging.getLogger(__name__)
+
+#: Keys that may wait to be read, of all sources.
+MAX_WAITING = 50_000
+#: Who finds that a read has been in flight for so long goes on without it: its source hangs.  Who has waited so long
+#: begins no more reads.
+MAX_WAIT_S = 3.0
+
+Read = Callable[[Key, float], Iterable[Event | ReadRequest]]
+
+
+class Revalidator:
+    """``read``, ``request`` and ``wait_for`` may be called from any thread."""
+
+    def __init__(
+        self,
+        submit: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
+        rng: Random | None = None,
+        *,
+        sources: Sequence[Source] = SOURCES,
+        max_waiting: int = MAX_WAITING,
+        max_wait_s: float = MAX_WAIT_S,
+    ) -> None:
+        self.sources: Mapping[str, Source] = {source.name: source for source in sources}
+        self._submit = submit
+        self._clock = clock
+        self._rng = rng or Random()
+        self._max_waiting = max_waiting
+        self._max_wait_s = max_wait_s
+        self._reads: dict[str, Read] = {}
+        self._flights: dict[Place, Flight] = {}
+        self._costs = {name: Cost() for name in self.sources}
+        self._lock = threading.Lock()
+        self._outages = RateLimitedLog(LOG, clock)
+        self._authorities = Authorities(max_wait_s)
+        self._started = False
+        self._lanes = {name: Lane(name, self._lock, clock) for name in LANES}
+        #: Grows with each event that a decision could have waited for.
+        self.news = 0
+
+    # -- life
+
+    def provide(self, reads: Mapping[str, Read]) -> None:
+        """The functions that read, by source; sources of the whole cloud are polled from now on."""
+        self._reads.update(reads)
+        self._add([name for name in reads if self.sources[name].key is Keys.CLOUD], ())
+
+    def add_cell(self, cell: str) -> None:
+        """Poll the sources of one more cell."""
+        lane = Lane(f"cell-{cell}", self._lock, self._clock)
+        with self._lock:
+            self._lanes[cell] = lane
+        self._add([name for name in self._reads if self.sources[name].key is Keys.CELL], (cell,))
+        if self._started:
+            lane.start(self._work, 1)
+
+    def remove_cell(self, cell: str) -> None:
+        """Poll this one no more; returns when no thread of it reads."""
+        with self._lock:
+            lane = self._lanes.pop(cell)
+            lane.stop()
+            for place in [place for place in self._flights if place[1][:1] == (cell,)]:
+                self._authorities.forget(self._flights.pop(place))
+        lane.join()
+
+    def start(self) -> None:
+        """Begin to poll and to serve requests; the first poll of each key comes within its interval."""
+        self._started = True
+        for name, lane in list(self._lanes.items()):
+            lane.start(self._work, LANES.get(name, 1))
+
+    def stop(self) -> None:
+        """End all threads.  Idempotent."""
+        with self._lock:
+            lanes = list(self._lanes.values())
+            for lane in lanes:
+                lane.stop()
+        for lane in lanes:
+            lane.join()
+
+    def _add(self, names: Iterable[str], key: Key) -> None:
+        with self._lock:
+            for name in names:
+                flight = self._flights[name, key] = Flight(self.sources[name], key, self._rng)
+                if (poll_s := flight.source.poll_s) is not None:
+                    flight.schedule.ask(self._clock() + self._rng.uniform(0, poll_s))
+                    self._lane(flight).put(flight)
+
+    def _lane(self, flight: Flight) -> Lane:
+        return self._lanes[flight.source.lane or flight.key[0]]
+
+    # -- who wants something read
+
+    def request(self, wanted: ReadRequest) -> None:
+        """Have a key read; never blocks."""
+        with self._lock:
+            flight = self._flight(wanted.place)
+            if flight is not None:
+                flight.schedule.ask(self._clock() + wanted.in_s)
+                self._lane(flight).put(flight)
+        if flight is None and wanted.source == NODE:
+            self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait to be read, some are not")
+
+    def _flight(self, place: Place) -> Flight | None:
+        """The one that there is, or a new one of a node."""
+        name, key = place
+        flight = self._flights.get(place)
+        if flight is None and name == NODE and len(self._flights) < self._max_waiting:
+            flight = self._flights[place] = Flight(self.sources[name], key, self._rng)
+        return flight
+
+    def read(self, source: str, key: Key = ()) -> None:
+        """Read it now, in this thread, whatever its schedule says.
+
+        :raises DatabaseError: when a database cannot be read
+        :raises PlacementError: when Placement cannot be read
+        """
+        with cost.measured() as spent:
+            self._carry_out(self._reads[source](key, self._clock()), self.sources[source])
+        with self._lock:
+            self._costs[source].add(spent)
+
+    def wait_for(self, places: Iterable[Place], max_age_s: float) -> frozenset[Place]:
+        """Return when each has been read by a read that began after the call, or ``max_age_s`` before it at most.
+
+        Or without it, where the last read failed, or the one in flight takes longer than anybody should wait for it.
+        Returns what these reads want read because of what they found.
+        """
+        with self._lock:
+            now = self._clock()
+            there = [flight for place in places if (flight := self._flights.get(place)) is not None]
+            wanted = {each: each.wanted(now, max_age_s) for each in there if self._may_answer(each, now)}
+        self._wait_until_read(wanted)
+        return frozenset(place for flight in wanted for place in flight.requested)
+
+    def wait_for_requested(self, places: Iterable[Place]) -> None:
+        """Return when all requests for these that are due by now have been served, with the same exceptions; where
+        they are many, after ``max_wait_s`` and the reads that are then in flight."""
+        with self._lock:
+            now = self._clock()
+            there = [flight for place in places if (flight := self._flights.get(place)) is not None]
+            wanted = {each: each.pending(now) for each in there if self._may_answer(each, now)}
+        self._wait_until_read(wanted)
+
+    def _wait_until_read(self, wanted: Mapping[Flight, int]) -> None:
+        left = {flight: number for flight, number in wanted.items() if flight.ended < number}
+        if not left:
+            return
+        with self._lock:
+            until_s = self._clock() + self._max_wait_s
+            for flight in list(left)[1:]:  # this thread begins with the first one, the lanes with the others
+                if self._flights.get(flight.place) is flight:  # otherwise its cell has just gone
+                    self._lane(flight).put(flight)
+        while (mine := self._next_of(left, until_s)) is not None:
+            self._run(mine)
+
+    def _next_of(self, left: dict[Flight, int], until_s: float) -> Flight | None:
+        """One of these to be read by this thread, begun; None: all have been read by now."""
+        with self._lock:
+            while True:
+                now = self._clock()
+                for flight, number in list(left.items()):
+                    if flight.ended >= number or not self._may_answer(flight, now):
+                        del left[flight]
+                if now < until_s and (mine := next((each for each in left if each.begin(now)), None)) is not None:
+                    return mine
+                for flight in [each for each in left if not self._is_worth_waiting_for(each, now)]:
+                    del left[flight]
+                if not left:
+                    return None
+                flight = next(iter(left))
+                flight.wait(self._lock, flight.began_s + self._max_wait_s - now)
+
+    def _may_answer(self, flight: Flight, now: float) -> bool:
+        return not flight.schedule.failures and self._authorities.are_worth_waiting_for(flight, now)
+
+    def _is_worth_waiting_for(self, flight: Flight, now: float) -> bool:
+        return flight.schedule.reading and now - flight.began_s < self._max_wait_s
+
+    # -- reads
+
+    def _work(self, lane: Lane) -> None:
+        while True:
+            with self._lock:
+                flight = lane.wait()
+            if flight is None:
+                return
+            self._run(flight)
+
+    def work_off(self) -> None:
+        """Read in this thread what is due by now, lane after lane."""
+        for lane in list(self._lanes.values()):
+            while (flight := self._take(lane)) is not None:
+                self._run(flight)
+
+    def _take(self, lane: Lane) -> Flight | None:
+        with self._lock:
+            return lane.take()
+
+    def _run(self, flight: Flight) -> None:
+        """Carry out the read that has begun."""
+        requested: frozenset[Place] = frozenset()
+        succeeded = answers = False
+        with self._lock:
+            if flight.source.is_waited_for:
+                self._authorities.begun(flight)
+        with cost.measured() as spent:
+            started_s = self._clock()
+            try:
+                read = self._reads[flight.source.name]
+                requested = self._carry_out(read(flight.key, flight.began_s), flight.source)
+                succeeded = answers = True
+            except (DatabaseError, PlacementError) as error:
+                self._outages.failed(self._described(flight), f"{self._described(flight)} cannot be read: {error}")
+            except Exception:
+                answers = True
+                LOG.exception("reading %s failed in an unforeseen way", self._described(flight))
+            finally:
+                spent.seconds, spent.failures = self._clock() - started_s, not succeeded
+                self._end(flight, succeeded, answers, requested, spent)
+        if succeeded:
+            self._outages.recovered(self._described(flight))
+
+    def _carry_out(self, read: Iterable[Event | ReadRequest], source: Source) -> frozenset[Place]:
+        requested = []
+        for found in read:
+            if isinstance(found, ReadRequest):
+                self.request(found)
+                if source.is_waited_for and not found.in_s:
+                    requested.append(found.place)
+                continue
+            self._submit(found)
+            if source.is_waited_for:
+                with self._lock:
+                    self.news += 1
+        return frozenset(requested)
+
+    def _end(
+        self, flight: Flight, succeeded: bool, answers: bool, requested: frozenset[Place], spent: Cost
+    ) -> None:
+        with self._lock:
+            now = self._clock()
+            flight.end(now, succeeded, requested | self._unread(flight.requested, now))
+            self._costs[flight.source.name].add(spent)
+            self._authorities.ended(flight)
+            if self._flights.get(flight.place) is not flight:  # its cell is gone
+                return
+            if flight.source.is_waited_for:
+                self._tell(flight, answers, now)
+            if flight.source.name == NODE and flight.is_idle:
+                del self._flights[flight.place]
+            else:
+                self._lane(flight).put(flight)
+
+    def _unread(self, places: Iterable[Place], now: float) -> frozenset[Place]:
+        """Those of them that are due or in flight: what caused them is not seen again by the next read."""
+        there = [flight for place in places if (flight := self._flights.get(place)) is not None]
+        return frozenset(each.place for each in there if each.schedule.reading or each.schedule.is_due(now))
+
+    def _tell(self, flight: Flight, answers: bool, now: float) -> None:
+        if answers:
+            self._authorities.answered(flight)
+        else:
+            self._authorities.failed(flight, now)
+
+    @staticmethod
+    def _described(flight: Flight) -> str:
+        """For the log: all nodes of a cell are one."""
+        return " ".join((flight.source.name, *flight.key[:1]))
+
+    # -- for people
+
+    def due(self, source: str) -> int:
+        """How many keys of a source should have been read by now."""
+        with self._lock:
+            now = self._clock()
+            return sum(each.schedule.is_due(now) for each in self._flights.values() if each.source.name == source)
+
+    def report(self) -> list[dict[str, Any]]:
+        """The registry with ages and costs, one row a source, in its order."""
+        with self._lock:
+            now = self._clock()
+            flights: dict[str, list[Flight]] = {name: [] for name in self.sources}
+            for each in self._flights.values():
+                flights[each.source.name].append(each)
+            return [self._row(source, flights[name], now) for name, source in self.sources.items()]
+
+    def _row(self, source: Source, flights: Sequence[Flight], now: float) -> dict[str, Any]:
+        spent = self._costs[source.name]
+        read = [each.newest_s for each in flights if each.newest_s > float("-inf")]
+        return {
+            "source": source.name,
+            "authority": source.authority.value,
+            "key": source.key.value,
+            "poll_s": source.poll_s,
+            "triggers": source.triggers,
+            "decision_waits": source.decision.value,
+            "refusal_waits": source.refusal.value,
+            "keys": len(flights),
+            "oldest_s": round(now - min(read), 3) if read else None,
+            "due": sum(each.schedule.is_due(now) for each in flights),
+            "waiting": sum(each.waiting for each in flights),
+            "in_flight": sum(each.schedule.reading for each in flights),
+            "failing": sum(each.schedule.failures > 0 for each in flights),
+            "reads": spent.reads,
+            "failures": spent.failures,
+            "seconds": round(spent.seconds, 6),
+            "queries": spent.queries,
+            "rows": spent.rows,
+        }

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Nova's databases tell of one server: is anything under way for it, and where does it live?
+
+Asked by ``placement.reconciler`` before something is taken back.  Nova-api sets ``task_state`` before
+it casts a move, and it is cleared with or after the record of the new host (nova/compute/manager.py),
+with two exceptions: an evacuation clears it first, so its migration record counts as well, and a
+build has none for a moment, so ``vm_state`` does.  While a server moves to another cell the records
+of both count as under way: one by ``task_state``, the other as hidden.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing
+
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from shared_scheduler.sync.databases import (
+    CELL0,
+    ApiDatabase,
+    Cell,
+    CellDatabase,
+    DatabaseError,
+    ServerFacts,
+)
+
+LOG = logging.getLogger(__name__)
+
+BUILDING = "building"
+
+
+class Locator:
+    """``open_cell`` opens a cell's database: any cell's, also of one that is disabled."""
+
+    def __init__(self, api: ApiDatabase, open_cell: Callable[[Cell], CellDatabase]) -> None:
+        self._api = api
+        self._open_cell = open_cell
+
+    def locate(self, server: str) -> ServerLocation:
+        """As of now; ``UNREAD`` where a database cannot be read."""
+        try:
+            uuid = self._api.cell_of(server)
+            if uuid is None or uuid == CELL0:
+                return ServerLocation(ServerActivity.NOBODYS)
+            return whereabouts(self._read(uuid, server))
+        except DatabaseError as error:
+            LOG.warning("Cannot read the host of server %s: %s", server, error)
+            return ServerLocation(ServerActivity.UNREAD)
+
+    def _read(self, uuid: str, server: str) -> ServerFacts | None:
+        for cell in self._api.cells():
+            if cell.uuid == uuid:
+                with closing(self._open_cell(cell)) as database:
+                    return database.server(server)
+        raise DatabaseError(f"cell {uuid}, to which it is mapped, is not there any more")
+
+
+def whereabouts(facts: ServerFacts | None) -> ServerLocation:
+    """Of a server that is mapped to a cell; None: it is deleted there."""
+    if facts is None:
+        return ServerLocation(ServerActivity.NOBODYS)
+    begun = facts.task_state is not None or facts.vm_state == BUILDING
+    lost = facts.host is not None and facts.node is None  # a compute node that nobody knows
+    if begun or lost or facts.hidden or facts.evacuating:
+        return ServerLocation(ServerActivity.UNDER_WAY)
+    return ServerLocation(ServerActivity.AT_REST, facts.node)

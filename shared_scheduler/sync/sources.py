@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The registry: everything that the scheduler reads from Nova's databases and from Placement, and when.
+
+One row is one source.  ``sync.revalidator`` runs the reads, ``sync.revalidation`` obeys the columns ``decision``
+and ``refusal``, ``shared-scheduler-manage status`` prints the table with ages and costs, and the page
+``doc/source/admin/reads.rst`` is generated from it.  To change what a decision waits for, change the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from shared_scheduler.model.read_schedule import ReadTimes
+
+
+class Authority(StrEnum):
+    """Who answers."""
+
+    API = "API database"
+    CELL = "cell database"
+    PLACEMENT = "Placement"
+    CELL_AND_PLACEMENT = "cell database and Placement"
+    ALL = "API and cell databases and Placement"
+    SCHEDULER = "this scheduler"
+
+
+class Keys(StrEnum):
+    """What a source is read by: one read in flight for each key."""
+
+    CLOUD = "cloud"
+    CELL = "cell"
+    NODE = "node"
+
+
+class Waits(StrEnum):
+    """While which hosts a decision, or the answer "no valid host", waits for a read.
+
+    ``FEW``: no more than ``catch_up_nodes_max`` nodes have no agent; ``SMALL``: there are no more nodes than that
+    at all.  ``FEW`` includes ``SMALL``.
+    """
+
+    NEVER = "never"
+    SMALL = "small cloud"
+    FEW = "few without agent"
+    ALWAYS = "always"
+
+    def holds(self, fleet: Fleet) -> bool:
+        """Whether it waits in a cloud like this; asks as little as it can."""
+        match self:
+            case Waits.SMALL:
+                return fleet.small
+            case Waits.FEW:
+                return fleet.few
+        return self is Waits.ALWAYS
+
+
+class Fleet(Protocol):
+    """See ``sync.fleet``."""
+
+    @property
+    def small(self) -> bool: ...
+    @property
+    def few(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One row.
+
+    ``poll_s``: how old it may be, None: as old as the last request for it; ``option`` of ``[shared_scheduler]`` sets
+    it.  ``triggers``: what causes a read besides the poll.  ``cost``: what one read costs by design; ``status`` says
+    what it does cost.  ``max_age_s``: who waits is content with a read that began so long before.
+    """
+
+    name: str
+    what: str
+    authority: Authority
+    key: Keys
+    cost: str
+    poll_s: float | None = None
+    option: str = ""
+    triggers: str = ""
+    decision: Waits = Waits.NEVER
+    refusal: Waits = Waits.NEVER
+    max_age_s: float = 0.0
+    lane: str = ""  # empty: one of each cell
+
+    @property
+    def times(self) -> ReadTimes:
+        """For the schedule of each key."""
+        return ReadTimes(self.poll_s, RETRY_FIRST_S, RETRY_MOST_S)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it belongs to what a decision or a refusal may wait for, or is what these want read."""
+        return self.name == NODE or {self.decision, self.refusal} != {Waits.NEVER}
+
+
+#: After a failure, before the read is tried again: full jitter below these.
+RETRY_FIRST_S, RETRY_MOST_S = 1.0, 10.0
+#: A read that began so long before a decision is good for it: whoever changed something had no answer of Nova's API
+#: yet when it began.  Bounds what a busy scheduler asks a cell.
+MAX_AGE_S = 0.02
+
+#: Groups of threads that read; each cell has one more, of one thread.  A source that hangs holds up its own lane.
+API, PLACEMENT, NODES, ORPHANS = "api", "placement", "nodes", "orphans"
+LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1}
+
+START, CELLS, FILL = "start", "cells", "fill"
+SERVICES, ALL_SERVICES, NODE_LIST = "services", "all services", "node list"
+PROVIDERS, RECORDS, AGENT_TREES = "providers", "records", "agents' trees"
+NODE, REPORTED, AUDIT = "node", "reported nodes", "audit"
+SHARING, AGGREGATES, ORPHANED, COUNTERS = "sharing providers", "aggregates", "orphans", "counters"
+
+#: In the order in which a decision waits for them: each may change what the next one reads.
+SOURCES = (
+    Source(
+        SERVICES, "nova-compute services that are disabled, forced down, not heard of or new, and those that were so "
+        "at the last read", Authority.CELL, Keys.CELL, "1 query, a handful of rows",
+        1.5, "services_poll_interval_s", "decision",
+        decision=Waits.ALWAYS, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
+    ),
+    Source(
+        NODE_LIST, "uuids of all compute nodes: new ones are read, missing ones are removed", Authority.CELL, Keys.CELL,
+        "1 query, 1 row a node", 10.0, "nodes_poll_interval_s", "decision, refusal",
+        decision=Waits.FEW, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
+    ),
+    Source(
+        PROVIDERS, "generations of the resource providers: trees that changed, of nodes without an agent (in a small "
+        "cloud of all)", Authority.PLACEMENT, Keys.CLOUD, "1 call over the cloud, or 1 a node without an agent",
+        30.0, "placement_poll_interval_s", "decision, refusal",
+        decision=Waits.FEW, refusal=Waits.FEW, max_age_s=MAX_AGE_S, lane=PLACEMENT,
+    ),
+    Source(
+        RECORDS, "records and instances of the nodes without an agent: those that changed are read",
+        Authority.CELL, Keys.CELL, "2 queries, 1 row a node and an instance", None, "", "decision, refusal",
+        decision=Waits.FEW, refusal=Waits.FEW, max_age_s=MAX_AGE_S,
+    ),
+    Source(
+        AGENT_TREES, "provider trees that changed of nodes with an agent: where the row differs, the agent is asked to "
+        "read its providers", Authority.PLACEMENT, Keys.CLOUD, "1 to 5 calls a tree that changed", None, "",
+        "decision, refusal", decision=Waits.SMALL, refusal=Waits.SMALL, max_age_s=0.25, lane=PLACEMENT,
+    ),
+    Source(
+        NODE, "record, instances and provider tree of one node without an agent", Authority.CELL_AND_PLACEMENT,
+        Keys.NODE, "2 queries, 2 calls (5 a provider that changed)", None, "",
+        "a source that found a change; a suspect row; a message of nova-compute", lane=NODES,
+    ),
+    Source(
+        REPORTED, "nodes that nova-compute has reported since the last read: those without an agent are read, twice, "
+        "because nova-compute reports a deleted instance before it deletes its allocation",
+        Authority.CELL, Keys.CELL, "1 query, 1 row a report", 3.0, "changes_poll_interval_s",
+    ),
+    Source(
+        ALL_SERVICES, "all nova-compute services", Authority.CELL, Keys.CELL, "1 query, 1 row a service", 60.0,
+    ),
+    Source(
+        AUDIT, "every node without an agent, spread over this time, at most 20 a second", Authority.SCHEDULER,
+        Keys.CLOUD, "as many reads of one node", 60.0, "audit_interval_s", lane=PLACEMENT,
+    ),
+    Source(
+        SHARING, "providers that share with other trees, and what is left of them", Authority.PLACEMENT, Keys.CLOUD,
+        "1 call, 1 a provider that shares", 30.0, "placement_poll_interval_s", lane=PLACEMENT,
+    ),
+    Source(
+        AGGREGATES, "host aggregates and their metadata; messages of nova-api are faster", Authority.API, Keys.CLOUD,
+        "3 queries, 1 row an aggregate, a host and an item", 60.0, "aggregates_read_interval_s", lane=API,
+    ),
+    Source(
+        ORPHANED, "servers whose build or unshelve failed while their allocation was written: it is deleted",
+        Authority.ALL, Keys.CLOUD, "1 query, 1 a cell, 1 call a new server", 15.0, lane=ORPHANS,
+    ),
+    Source(
+        START, "everything, in bulk", Authority.ALL, Keys.CLOUD,
+        "2 queries, 3 a cell, 2 calls", None, "", "start", lane=API,
+    ),
+    Source(CELLS, "cell mappings", Authority.API, Keys.CLOUD, "1 query, 1 row a cell", None, "", "SIGHUP", lane=API),
+    Source(
+        FILL, "every node without an agent, once, after the agents had time to answer", Authority.SCHEDULER, Keys.CLOUD,
+        "as many reads of one node", None, "", "start", lane=PLACEMENT,
+    ),
+    Source(
+        COUNTERS, "what the core has counted, for warnings in the log", Authority.SCHEDULER, Keys.CLOUD, "nothing",
+        10.0, lane=API,
+    ),
+)  # fmt: skip

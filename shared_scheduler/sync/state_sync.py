@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Binds the registry to the databases and to Placement, and the revalidator to the engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+
+from shared_scheduler.core.effects import RefreshNode
+from shared_scheduler.core.events import AggregatesRead, Event, NodeDoubted
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.sync import sources as of
+from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
+from shared_scheduler.sync.cell_reads import CellReads
+from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase
+from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.flight import Key, ReadRequest
+from shared_scheduler.sync.node_reads import NodeReads
+from shared_scheduler.sync.placement_reads import PlacementReads
+from shared_scheduler.sync.revalidation import Revalidation
+from shared_scheduler.sync.revalidator import Read, Revalidator
+from shared_scheduler.sync.sources import SOURCES, Source
+
+LOG = logging.getLogger(__name__)
+
+#: How long agents have to answer the Hello before their nodes are read from Placement: the time over which they are
+#: told to spread (core.settings), and a bit.
+GRACE_S = 5.0
+GRACE_PER_NODE_S = SchedulerSettings().spread_ms_per_1000_nodes / 1e6
+#: How often the log says how many nodes are still to be read after the start.
+PROGRESS_S = 10.0
+#: The audit reads no more nodes than this, however many have no agent.
+AUDIT_READS_PER_S = 20.0
+
+
+class StateSync:
+    """The ``Reader`` of the engine."""
+
+    def __init__(
+        self,
+        api: ApiDatabase,
+        open_cell: Callable[[Cell], CellDatabase],
+        mirror: PlacementMirror,
+        submit: Callable[[Event], None],
+        agent_speaks_for: Callable[[str], bool],
+        leaves_of: Callable[[str], Mapping[str, Leaf]],
+        *,
+        sources: Sequence[Source] = SOURCES,
+        nodes_max: int,
+        sweep: Callable[[], Iterator[NodeDoubted]],
+        log_new: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        rng: Random | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """``leaves_of``: the row of a node.  ``nodes_max``: how many nodes are few.  ``sweep``: deletes orphaned
+        allocations.  ``log_new``: logs what the core has counted."""
+        self._api = api
+        self._open_cell = open_cell
+        self._submit = submit
+        self._agent_speaks_for = agent_speaks_for
+        self._clock = clock
+        self._rng = rng or Random()
+        self._grace_s = grace_s
+        self._bootstrap = Bootstrap(api, open_cell, mirror, submit, clock)
+        self._log_new = log_new
+        self._loaded = Loaded(())
+        self._cells: tuple[Cell, ...] = ()
+        self._audit_due_s = float("-inf")
+        self._filling = False
+        self.fleet = Fleet(nodes_max, clock)
+        self.revalidator = Revalidator(submit, clock, self._rng, sources=sources)
+        self.revalidation = Revalidation(self.revalidator, self.fleet, clock)
+        self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
+        placement = PlacementReads(mirror, self.fleet, leaves_of, agent_speaks_for, clock)
+        self.revalidator.provide({
+            of.SERVICES: self._of_cell(lambda cell: cell.services()),
+            of.NODE_LIST: self._of_cell(lambda cell: cell.node_list()),
+            of.PROVIDERS: lambda *_: placement.providers(),
+            of.RECORDS: self._of_cell(lambda cell: cell.records()),
+            of.AGENT_TREES: lambda *_: placement.agent_trees(),
+            of.NODE: self._node_reads.node,
+            of.REPORTED: self._of_cell(lambda cell: cell.reported()),
+            of.ALL_SERVICES: self._of_cell(lambda cell: cell.all_services()),
+            of.AUDIT: self._audit,
+            of.SHARING: lambda *_: placement.sharing(),
+            of.AGGREGATES: self._aggregates,
+            of.ORPHANED: lambda *_: sweep(),
+            of.START: self._start,
+            of.CELLS: self._read_cells,
+            of.FILL: self._fill,
+            of.COUNTERS: self._counters,
+        })  # fmt: skip
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin to read; cells come with ``load``."""
+        self.revalidator.start()
+
+    def load(self) -> tuple[Cell, ...]:
+        """The start-up: returns all cells when the table can be chosen from.
+
+        :raises DatabaseError: when the API database, or every cell, cannot be read
+        """
+        self.revalidator.read(of.START)
+        nodes: dict[str, set[str]] = {}
+        for node, cell in self._loaded.nodes.items():
+            nodes.setdefault(cell, set()).add(node)
+        for uuid, database in self._loaded.databases.items():
+            self._begin(CellReads(database, self._agent_speaks_for, frozenset(nodes.get(uuid, ()))))
+        grace_s = self._grace_s + len(self._loaded.nodes) * GRACE_PER_NODE_S
+        self.revalidator.request(ReadRequest(of.FILL, (), grace_s))
+        return self._loaded.cells
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Read the cells again.
+
+        :raises DatabaseError: when the API database cannot be read
+        """
+        self.revalidator.read(of.CELLS)
+        return self._cells
+
+    def use(self, cells: tuple[Cell, ...]) -> None:
+        """Poll those of these cells that are new or have moved, leave those that are gone or disabled."""
+        wanted = {cell.uuid: cell for cell in cells if cell.schedulable}
+        before = dict(self.fleet.cells)
+        for uuid, known in before.items():
+            if uuid not in wanted or wanted[uuid].database_url != known.database.cell.database_url:
+                self._end(known)
+        for uuid in wanted.keys() - self.fleet.cells.keys():
+            nodes = before[uuid].nodes if uuid in before else frozenset()  # its database has moved
+            self._begin(CellReads(self._open_cell(wanted[uuid]), self._agent_speaks_for, nodes))
+
+    def databases(self) -> list[CellDatabase]:
+        """Of all cells that are polled."""
+        return [cell.database for cell in self.fleet.cells.values()]
+
+    def submit(self, effect: RefreshNode) -> None:
+        """Read one node; never blocks."""
+        self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
+
+    def stop(self) -> None:
+        """End all threads."""
+        self.revalidator.stop()
+        for database in self.databases():
+            database.close()
+        self._api.close()
+
+    def _begin(self, cell: CellReads) -> None:
+        self.fleet.cells = {**self.fleet.cells, cell.cell: cell}
+        self.revalidator.add_cell(cell.cell)
+
+    def _end(self, cell: CellReads) -> None:
+        self.fleet.cells = {uuid: each for uuid, each in self.fleet.cells.items() if each is not cell}
+        self.revalidator.remove_cell(cell.cell)
+        cell.database.close()
+
+    # -- reads
+
+    def _of_cell(self, read: Callable[[CellReads], Iterator[Event | ReadRequest]]) -> Read:
+        def of_cell(key: Key, _: float) -> Iterator[Event | ReadRequest]:
+            cell = self.fleet.cells.get(key[0])
+            return iter(()) if cell is None else read(cell)
+
+        return of_cell
+
+    def _start(self, *_: object) -> Sequence[Event]:
+        self._loaded = self._bootstrap.load()
+        return ()
+
+    def _read_cells(self, *_: object) -> Sequence[Event]:
+        self._cells = self._api.cells()
+        return ()
+
+    def _aggregates(self, *_: object) -> Iterator[AggregatesRead]:
+        yield AggregatesRead(self._api.aggregates(), complete=True)
+
+    def _counters(self, *_: object) -> Sequence[Event]:
+        self._log_new()
+        return ()
+
+    @property
+    def _audit_s(self) -> float:
+        return self.revalidator.sources[of.AUDIT].poll_s or 0.0
+
+    def _audit(self, _: Key, began_s: float) -> Iterator[ReadRequest]:
+        """Every node without an agent; spread over longer than the poll where there are many."""
+        if began_s < self._audit_due_s:
+            return
+        silent = self.fleet.silent()
+        spread_s = max(self._audit_s, len(silent) / AUDIT_READS_PER_S)
+        self._audit_due_s = began_s + spread_s - self._audit_s
+        for node, cell in silent.items():
+            yield ReadRequest(of.NODE, (cell, node), self._rng.uniform(0, spread_s))
+
+    def _fill(self, *_: object) -> Iterator[ReadRequest]:
+        """Once every node without an agent; then the progress is logged until all have been read."""
+        if not self._filling:
+            yield from self._fill_once()
+        waiting = self.revalidator.due(of.NODE)
+        if self._filling and waiting:
+            LOG.info("%d compute nodes are still to be read", waiting)
+            yield ReadRequest(of.FILL, (), PROGRESS_S)
+
+    def _fill_once(self) -> Iterator[ReadRequest]:
+        self._filling = True
+        count, silent = len(self._loaded.nodes), self.fleet.silent()
+        if not silent:
+            LOG.info("agents speak for all %d compute nodes", count)
+            return
+        LOG.info("reading %d of %d compute nodes from Placement, no agent speaks for them", len(silent), count)
+        for node, cell in silent.items():
+            yield ReadRequest(of.NODE, (cell, node))

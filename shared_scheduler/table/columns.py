@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns over slots: one value for each host, in NumPy arrays that grow by doubling.
+
+A column's ``array`` is replaced when the columns grow: take it afresh for each use.  ``cells`` is the
+same memory for reading and writing single values, which is twice as fast.
+
+``BitColumns`` holds a set of names for each slot.  ``Kinds`` numbers hosts that are alike in facts that change rarely:
+ten thousand hosts have a dozen hypervisors and a dozen sets of aggregates between them, so what depends on those is
+computed once for each kind and not once for each host (``decision/masks.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+#: slots of a new set of columns
+CAPACITY_MIN = 64
+#: names that one word of a bit column holds
+WORD_BITS = 64
+
+
+class Column:
+    """One value a slot; ``fill`` is what a slot without a host holds."""
+
+    __slots__ = ("array", "cells", "fill")
+
+    def __init__(self, dtype: npt.DTypeLike, fill: float, capacity: int) -> None:
+        self.fill = fill
+        self._hold(np.full(capacity, fill, dtype=dtype))
+
+    def _hold(self, array: Array) -> None:
+        self.array = array
+        self.cells: Any = array.data
+
+    def grow(self, capacity: int) -> None:
+        """Keep what is there, fill the rest."""
+        larger: Array = np.full(capacity, self.fill, dtype=self.array.dtype)
+        larger[: len(self.array)] = self.array
+        self._hold(larger)
+
+
+class ColumnSet:
+    """Columns of the same length."""
+
+    def __init__(self) -> None:
+        self.capacity = CAPACITY_MIN
+        self._columns: list[Column] = []
+
+    def add(self, dtype: npt.DTypeLike, fill: float) -> Column:
+        """One more column."""
+        column = Column(dtype, fill, self.capacity)
+        self._columns.append(column)
+        return column
+
+    def reserve(self, slots: int) -> None:
+        """Make room for ``slots`` of them."""
+        if slots <= self.capacity:
+            return
+        while self.capacity < slots:
+            self.capacity *= 2
+        for column in self._columns:
+            column.grow(self.capacity)
+
+    def clear(self, slot: int) -> None:
+        """The slot has no host any more."""
+        for column in self._columns:
+            column.array[slot] = column.fill
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all columns."""
+        return sum(column.array.nbytes for column in self._columns)
+
+
+class BitColumns:
+    """Sets of names, one a slot, as bits of 64-bit words; words are added as names turn up."""
+
+    def __init__(self, columns: ColumnSet) -> None:
+        self._columns = columns
+        self._words: list[Column] = []
+        self._bit: dict[str, int] = {}
+
+    def put(self, slot: int, names: frozenset[str]) -> None:
+        """The names that this slot has."""
+        for word, bits in enumerate(self._bits_of(names, learn=True)):
+            self._words[word].array[slot] = bits
+
+    def having_all(self, names: frozenset[str], high: int) -> BoolArray:
+        """Which of the first ``high`` slots have every name."""
+        found = np.ones(high, dtype=np.bool_)
+        if not names <= self._bit.keys():
+            return np.zeros(high, dtype=np.bool_)
+        for word, bits in enumerate(self._bits_of(names)):
+            if bits:
+                need = np.uint64(bits)
+                found &= (self._words[word].array[:high] & need) == need
+        return found
+
+    def having_any(self, names: frozenset[str], high: int) -> BoolArray:
+        """Which of the first ``high`` slots have at least one of the names."""
+        found = np.zeros(high, dtype=np.bool_)
+        for word, bits in enumerate(self._bits_of(names)):
+            if bits:
+                found |= (self._words[word].array[:high] & np.uint64(bits)) != 0
+        return found
+
+    def _bits_of(self, names: frozenset[str], learn: bool = False) -> list[int]:
+        if learn:
+            self._learn(names)
+        bits = [0] * len(self._words)
+        for name in names:
+            bit = self._bit.get(name)
+            if bit is not None:
+                bits[bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
+        return bits
+
+    def _learn(self, names: frozenset[str]) -> None:
+        for name in names - self._bit.keys():
+            self._bit[name] = len(self._bit)
+        while len(self._words) * WORD_BITS < len(self._bit):
+            self._words.append(self._columns.add(np.uint64, 0))
+
+
+#: the kind of a slot without a host
+NOBODY = 0
+
+
+class Kinds:
+    """Slots with equal facts have the same code.  A code without slots is used again."""
+
+    def __init__(self, columns: ColumnSet) -> None:
+        self._column = columns.add(np.int32, NOBODY)
+        self._code_of: dict[Hashable, int] = {}
+        self._facts: list[Hashable] = [None]
+        self._hosts = [0]
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """How many kinds there are."""
+        return len(self._code_of)
+
+    @property
+    def codes(self) -> Array:
+        """The kind of each slot.  Read only."""
+        return self._column.array
+
+    @property
+    def end(self) -> int:
+        """All codes are below."""
+        return len(self._hosts)
+
+    def put(self, slot: int, facts: Hashable) -> None:
+        """What the host in this slot is like."""
+        code = self._code_of.get(facts)
+        if code is None:
+            code = self._code_of[facts] = self._new(facts)
+        self._hosts[code] += 1
+        self.clear(slot)
+        self._column.array[slot] = code
+
+    def clear(self, slot: int) -> None:
+        """The slot has no host."""
+        code = int(self._column.array[slot])
+        self._column.array[slot] = NOBODY
+        if code == NOBODY:
+            return
+        self._hosts[code] -= 1
+        if not self._hosts[code]:
+            del self._code_of[self._facts[code]]
+            self._facts[code] = None
+            self._free.append(code)
+
+    def _new(self, facts: Hashable) -> int:
+        if self._free:
+            code = self._free.pop()
+            self._facts[code] = facts
+            return code
+        self._hosts.append(0)
+        self._facts.append(facts)
+        return len(self._hosts) - 1

@@ -1,0 +1,482 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host table: one row per compute node, as objects to apply messages to and as columns to decide.
+
+Rows have stable *slots*: a node keeps its slot as long as it is known, slots of removed nodes are
+used again.  A row is its *base*, what the node's agent (or the databases) said last, plus the overlay
+of own outstanding claims (``table/assumed_claims.py``).  Everything derived is kept up to date as rows change:
+used amounts, free room by resource class, the numbers that filters and weighers read.
+
+``generation`` counts every change of the table; the ``changed_at`` column holds the one of a row's
+last change, ``static_at`` that of its last change in something rare (traits, inventories, aggregates,
+service, static leaves), and ``static_generation`` the newest of those.  A cache of something
+derived from rows compares generations, and recomputes only the rows that changed (``decision/masks.py``).
+
+Methods by caller
+    messages and database reads   upsert, remove, load, apply, set_freshness
+    own claims                    assume, accepted, confirm, forget, is_outstanding,
+                                  is_shown
+    services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
+                                  delete_aggregates, set_sharing, set_disabled_cells
+    reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
+                                  sharing_with, owns, has_plenty, may_have_leaf
+
+All calls must come from one thread at a time.  Nodes are named by uuid everywhere outside; slots are
+for columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from shared_scheduler.model.aggregates import AggregateFacts, HostAggregates
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.model.topology import TopologyUsage
+from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
+from shared_scheduler.table.assumed_claims import Overlay, has_headroom
+from shared_scheduler.table.columns import IntArray
+from shared_scheduler.table.host_columns import HostColumns
+from shared_scheduler.table.host_view import HostView, described
+from shared_scheduler.table.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
+from shared_scheduler.table.row import (
+    CODE_OF_CLOSED,
+    Exclusion,
+    Freshness,
+    OwnClaim,
+    Row,
+    Version,
+    part_of_digest,
+)
+from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
+
+NEVER_REPORTED = CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
+#: changes that ``static_at`` records
+RARE = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
+
+
+#: changes that are remembered; a power of two.  A reader that is further behind starts again, which is the
+#: cheaper way by then at the sizes that occur.
+CHANGES_MAX = 1024
+
+
+class ChangeLog:
+    """Numbers the changes of a table (``generation``) and knows the slots of the newest ones."""
+
+    def __init__(self) -> None:
+        self.generation = 1
+        self._slots: IntArray = np.zeros(CHANGES_MAX, dtype=np.int64)
+        self._cells = self._slots.data
+
+    def note(self, slot: int) -> int:
+        """One more change, of this slot; its generation."""
+        self.generation = generation = self.generation + 1
+        self._cells[generation % CHANGES_MAX] = slot
+        return generation
+
+    def since(self, generation: int) -> IntArray | None:
+        """Slots that changed after ``generation``, some perhaps twice; None: too many to remember."""
+        count = self.generation - generation
+        if count > CHANGES_MAX:
+            return None
+        first = (generation + 1) % CHANGES_MAX
+        if first + count <= CHANGES_MAX:
+            return self._slots[first : first + count]
+        return np.concatenate((self._slots[first:], self._slots[: first + count - CHANGES_MAX]))
+
+
+class UnknownNodeError(KeyError):
+    """No row has this node; ``upsert`` comes first."""
+
+
+class HostTable:
+    """See the module's head.  ``ratios`` are Nova's defaults for records without a ratio."""
+
+    def __init__(self, ratios: DefaultRatios = NOVA_DEFAULT_RATIOS) -> None:
+        self.columns = HostColumns()
+        self.aggregates = HostAggregates()
+        #: every change of any row, numbered
+        self.changes = ChangeLog()
+        #: the generation of the last change in something rare
+        self.static_generation = 1
+        #: the generation at which a node last came or went
+        self.membership_generation = 1
+        self.ratios = ratios
+        self._writer = RowWriter(self.columns, ratios)
+        self._overlay = Overlay(self._writer)
+        #: where instances are, own outstanding claims included
+        self.members = self._writer.members
+        self._rows: list[Row | None] = []
+        self._of_node: dict[str, Row] = {}
+        self._free: list[int] = []
+        self._of_host: dict[str, tuple[int, ...]] = {}
+        self._crowded: set[str] = set()  # hosts with several nodes
+        self._services: dict[str, ServiceFacts] = {}
+        self._disabled_cells: frozenset[str] = frozenset()
+
+    # -- which nodes there are
+
+    def __len__(self) -> int:
+        return len(self._of_node)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._of_node
+
+    def nodes(self) -> Iterator[str]:
+        """All nodes, in the order in which they came."""
+        return iter(tuple(self._of_node))
+
+    def upsert(self, node: str, cell: str, host: str, nodename: str) -> int:
+        """Add the node, or move it; returns its slot.
+
+        A node that comes back under another cell, host or name loses what was known of it.
+        """
+        known = self._of_node.get(node)
+        if known is not None:
+            if (known.cell, known.host, known.nodename) == (cell, host, nodename):
+                return known.slot
+            self.remove(node)
+        slot = self._free.pop() if self._free else len(self._rows)
+        self.columns.reserve(slot + 1)
+        row = Row(slot, node, cell, host, nodename)
+        if slot == len(self._rows):
+            self._rows.append(row)
+        else:
+            self._rows[slot] = row
+        self._of_node[node] = row
+        self._put_host(host, tuple(sorted((*self._of_host.get(host, ()), slot))))
+        self.columns.open_slot(slot, cell, _identity(node))
+        self._writer.derive_static(row)
+        self._writer.derive_pools(row)
+        self._writer.derive_providers(row)
+        self._closed(row)
+        self._put_aggregates(row)
+        self._moved(row)
+        return slot
+
+    def remove(self, node: str) -> None:
+        """Remove the node and end its outstanding claims.  An unknown node is ignored."""
+        row = self._of_node.pop(node, None)
+        if row is None:
+            return
+        slot = row.slot
+        self._overlay.drop(row)
+        self._writer.forget_members(row)
+        left = tuple(one for one in self._of_host[row.host] if one != slot)
+        self._put_host(row.host, left)
+        self._rows[slot] = None
+        self._free.append(slot)
+        self.columns.clear(slot)
+        self._moved(row)
+
+    def _put_host(self, host: str, slots: tuple[int, ...]) -> None:
+        self._of_host[host] = slots
+        if len(slots) > 1:
+            self._crowded.add(host)
+        else:
+            self._crowded.discard(host)
+        if not slots:
+            del self._of_host[host]
+
+    def slot_of(self, node: str) -> int | None:
+        """Where its columns are; None if it is unknown."""
+        row = self._of_node.get(node)
+        return None if row is None else row.slot
+
+    def node_at(self, slot: int) -> str:
+        """The node of a slot that is in use."""
+        return self._row_at(slot).node
+
+    def slots_of_host(self, host: str) -> tuple[int, ...]:
+        """All nodes of one service host, lowest slot first."""
+        return self._of_host.get(host, ())
+
+    def crowded(self) -> Iterator[tuple[int, ...]]:
+        """The slots of each service host that has several nodes."""
+        return (self._of_host[host] for host in self._crowded)
+
+    def slots_with(self, instance: str) -> tuple[int, ...]:
+        """Slots of the service hosts that hold an instance: all nodes of a host count alike."""
+        slots = self.members.slots(instance)
+        if not self._crowded or not slots:
+            return slots
+        hosts = {self._row_at(slot).host for slot in slots}
+        return tuple(slot for host in hosts for slot in self._of_host[host])
+
+    def rows(self) -> Iterator[Row]:
+        """Every row, by slot.  For reading."""
+        return (row for row in self._rows if row is not None)
+
+    def row(self, slot: int) -> Row | None:
+        """The row in a slot, None if it is free.  For reading."""
+        return self._rows[slot] if slot < len(self._rows) else None
+
+    def _row_at(self, slot: int) -> Row:
+        row = self._rows[slot]
+        assert row is not None, f"slot {slot} has no host"
+        return row
+
+    def _row(self, node: str) -> Row:
+        row = self._of_node.get(node)
+        if row is None:
+            raise UnknownNodeError(f"node {node} is not in the table: upsert it first")
+        return row
+
+    # -- the base
+
+    def load(
+        self,
+        node: str,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer],
+        claims: Mapping[str, str] | None = None,
+        *,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> None:
+        """Replace the whole base by a snapshot or a database read (epoch 0)."""
+        row = self._row(node)
+        self._writer.load(row, leaves, consumers, claims or {}, epoch, sequence)
+        if row.claims:
+            self._overlay.settle(row)
+        self._closed(row)
+        self._static(row)
+
+    def apply(
+        self,
+        node: str,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer | None],
+        claims: Mapping[str, str | None],
+        *,
+        epoch: int,
+        sequence: int,
+    ) -> None:
+        """An increment: absolute values of what changed, None for what is gone."""
+        row = self._of_node.get(node) or self._row(node)
+        touched = self._writer.apply(row, leaves, consumers, claims, epoch, sequence)
+        if row.claims:
+            self._overlay.mark_ended(row, claims)
+            self._overlay.settle(row)
+        slot = row.slot
+        if touched & DirtyFlags.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
+            self._closed(row)
+        if touched & RARE:
+            self._static(row)
+        else:
+            self.columns.changed_at.cells[slot] = self.changes.note(slot)
+
+    def version(self, node: str) -> Version:
+        """(epoch, sequence) of the base; (0, 0) if it came from the databases."""
+        return self._row(node).version
+
+    def set_freshness(self, node: str, freshness: Freshness) -> None:
+        """How the row is kept current."""
+        row = self._row(node)
+        if row.freshness is not freshness:
+            self._writer.set_freshness(row, freshness)
+            self._closed(row)
+            self._changed(row)
+
+    def freshness(self, node: str) -> Freshness:
+        """How the row is kept current."""
+        return self._row(node).freshness
+
+    # -- own claims
+
+    def assume(
+        self,
+        node: str,
+        claim_id: str,
+        consumer: str,
+        allocations: Allocations,
+        usage: Usage,
+        take: TopologyUsage | None = None,
+    ) -> None:
+        """Take it in the table at once; ``take`` is its part of NUMA cells and PCI pools."""
+        row = self._row(node)
+        self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take))
+        self._changed(row)
+
+    def accepted(self, claim_id: str, epoch: int, reflected_sequence: int) -> None:
+        """The node's agent holds it; the base will show it from this sequence on."""
+        self._settle(self._overlay.accepted(claim_id, epoch, reflected_sequence))
+
+    def confirm(self, claim_id: str) -> None:
+        """Placement holds it: from now on it ends by itself when the base shows it."""
+        self._settle(self._overlay.confirm(claim_id))
+
+    def forget(self, claim_id: str) -> None:
+        """It is not to be, or evidence says that it is over.  Fine if it has ended already."""
+        row = self._overlay.forget(claim_id)
+        if row is not None:
+            self._changed(row)
+
+    def is_outstanding(self, claim_id: str) -> bool:
+        """Whether the overlay still holds it."""
+        return self._overlay.holds(claim_id)
+
+    def is_shown(self, claim_id: str) -> bool:
+        """Whether the overlay holds it, and its row's base shows all of it."""
+        return self._overlay.is_shown(claim_id)
+
+    def outstanding(self, node: str) -> tuple[OwnClaim, ...]:
+        """Own claims on the node that have not ended, oldest first."""
+        return tuple(self._row(node).claims.values())
+
+    def _settle(self, row: Row | None) -> None:
+        if row is not None:
+            self._overlay.settle(row)
+            self._changed(row)
+
+    # -- services, aggregates, cells
+
+    def set_service(self, service: ServiceFacts) -> None:
+        """The nova-compute service of one host.  A heartbeat is no change of its rows."""
+        known = self._services.get(service.host)
+        self._services[service.host] = service
+        if known is None or not service.has_only_beaten(known):
+            self._host_changed((service.host,))
+
+    def forget_service(self, host: str) -> None:
+        """The host has no nova-compute service record any more."""
+        if self._services.pop(host, None) is not None:
+            self._host_changed((host,))
+
+    def service(self, host: str) -> ServiceFacts | None:
+        """What is known of the nova-compute service of a host."""
+        return self._services.get(host)
+
+    def services(self) -> Mapping[str, ServiceFacts]:
+        """By host."""
+        return self._services
+
+    def set_aggregates(self, aggregates: Iterable[AggregateFacts]) -> None:
+        """These are all host aggregates."""
+        self._host_changed(self.aggregates.replace(aggregates))
+
+    def update_aggregates(self, aggregates: Iterable[AggregateFacts]) -> None:
+        """These are new or have changed."""
+        self._host_changed(self.aggregates.update(aggregates))
+
+    def delete_aggregates(self, ids: Iterable[int]) -> None:
+        """Remove these host aggregates."""
+        self._host_changed(self.aggregates.delete(ids))
+
+    def set_disabled_cells(self, cells: frozenset[str]) -> None:
+        """Hosts of these cells are not considered (unless a request names the cell)."""
+        changed, self._disabled_cells = self._disabled_cells ^ cells, cells
+        for row in self.rows():
+            if row.cell in changed:
+                self._closed(row)
+                self._changed(row)
+
+    def set_sharing(self, providers: Mapping[str, Provider]) -> None:
+        """All providers that share with other trees through an aggregate, by uuid."""
+        if self._writer.sharing == providers:
+            return
+        self._writer.sharing = providers
+        for row in self.rows():
+            self._writer.derive_other_providers(row)
+            self._static(row)
+
+    def sharing_with(self, node: str) -> tuple[Provider, ...]:
+        """Providers of other trees that this node may take from."""
+        return self._writer.sharing_with(self._row(node))
+
+    def owns(self, node: str, providers: Iterable[str]) -> bool:
+        """Whether all of these are of the node's own tree, as far as it is known."""
+        return node in self._of_node and self._row(node).providers.keys() >= set(providers)
+
+    def may_have_leaf(self, name: str) -> bool:
+        """False if no node ever reported a leaf of this name."""
+        return self._writer.may_have(name)
+
+    def has_headroom(self, node: str, allocations: Allocations) -> bool:
+        """Whether so much is left of these that no write can be one too many (``table/assumed_claims.py``)."""
+        return node in self._of_node and has_headroom(self._row(node), allocations)
+
+    def _host_changed(self, hosts: Iterable[str]) -> None:
+        for host in hosts:
+            for slot in self._of_host.get(host, ()):
+                row = self._row_at(slot)
+                self._closed(row)
+                self._put_aggregates(row)
+                self._static(row)
+
+    def _put_aggregates(self, row: Row) -> None:
+        ids = tuple(one.id for one in self.aggregates.of(row.host))
+        self.columns.host_aggregates.put(row.slot, ids)
+
+    def _closed(self, row: Row) -> None:
+        disabled = row.cell in self._disabled_cells
+        self._writer.derive_exclusion(row, self._services.get(row.host), disabled)
+
+    # -- generations
+
+    @property
+    def generation(self) -> int:
+        """The number of the newest change of any row."""
+        return self.changes.generation
+
+    def _changed(self, row: Row) -> None:
+        self.columns.changed_at.cells[row.slot] = self.changes.note(row.slot)
+
+    def _static(self, row: Row) -> None:
+        self._changed(row)
+        self.static_generation = self.generation
+        self.columns.static_at.cells[row.slot] = self.generation
+
+    def _moved(self, row: Row) -> None:
+        self._static(row)
+        self.membership_generation = self.generation
+
+    # -- reading
+
+    def view(self, node: str) -> HostView:
+        """The row with own outstanding claims in it; use it before the table changes again."""
+        return self.view_at(self._row(node).slot)
+
+    def view_at(self, slot: int) -> HostView:
+        """The same, by slot."""
+        row = self._row_at(slot)
+        return HostView(
+            row,
+            int(self.columns.changed_at.array[slot]),
+            self._services.get(row.host),
+            self.aggregates.of(row.host),
+            lambda: self._instances_of(row),
+            self.ratios,
+        )
+
+    def _instances_of(self, row: Row) -> frozenset[str]:
+        slots = self._of_host[row.host]
+        found = [self._members_of(self._row_at(slot)) for slot in slots]
+        return found[0] if len(found) == 1 else frozenset().union(*found)
+
+    @staticmethod
+    def _members_of(row: Row) -> frozenset[str]:
+        base = (uuid for uuid, stored in row.consumers.items() if stored.member)
+        claimed = (c.consumer for c in row.claims.values() if c.counts_numbers)
+        return frozenset((*base, *claimed))
+
+    def digest(self, node: str) -> int:
+        """The digest of the base, to compare with the one in the agent's Heartbeat."""
+        row = self._row(node)
+        digest = digest_of(row.leaves, {}, row.pending)
+        for uuid, stored in row.consumers.items():
+            digest ^= part_of_digest(node, uuid, stored)
+        return digest
+
+    def describe(self, node: str) -> dict[str, Any]:
+        """The base and the overlay as plain data, for people and for comparing with the truth."""
+        return described(self._row(node))
+
+
+def _identity(node: str) -> int:
+    """64 well-mixed bits of a node's name, the same in every scheduler."""
+    return int.from_bytes(blake2b(node.encode(), digest_size=8).digest(), "big")

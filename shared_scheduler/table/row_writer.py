@@ -1,0 +1,537 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one writer of rows: takes in what a node's agent (or the databases) reported, and derives what follows.
+
+Everything that follows from a row is written to the columns, or kept in the row where it is needed again.
+``DirtyFlags`` are the parts that must be derived again after a leaf has changed.  The claims of a row, and how long
+each of their parts is counted, belong to the overlay (``table/assumed_claims.py``), which counts them through this
+class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from shared_scheduler.model import leaves
+from shared_scheduler.model.interning import POOL_MAX, Pool
+from shared_scheduler.model.leaves import PROVIDER
+from shared_scheduler.model.providers import Provider, providers_of
+from shared_scheduler.model.resources import Inventory, add_amounts, used_of
+from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.model.topology import has_threads, host_cells
+from shared_scheduler.protocol.memo import Memo
+from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
+from shared_scheduler.table.host_columns import HostColumns
+from shared_scheduler.table.numbers import MIB_PER_GIB, DefaultRatios, PendingUsage, raw_numbers, topology_ratios, whole
+from shared_scheduler.table.row import (
+    CODE_OF_CLOSED,
+    NO_INVENTORY,
+    CapacityBase,
+    CompactConsumer,
+    Exclusion,
+    Freshness,
+    RootInventory,
+    Row,
+    StoredConsumer,
+    compact,
+)
+
+#: Nova's PCI weigher counts no further (nova/scheduler/weights/pci.py)
+PCI_DEVICES_MAX = 100
+#: leaf names that a table knows, so that a lookup is one dictionary access; a node has some dozens
+LEAF_NAMES_MAX = 65_536
+
+class DirtyFlags:
+    """Parts of a row that have to be derived again.
+
+    These are bits of a plain int, because the ``|`` of an enum would be the most expensive step of applying an
+    increment.
+    """
+
+    NOTHING = 0
+    MOVED = 1  # numbers that boots and deletes change, each with its own column
+    POOLS = 2  # free PCI devices
+    PROVIDERS = 4  # the mirror of the provider tree
+    STATIC = 8  # anything else that changes rarely
+    READY = 16  # whether the agent takes claims
+    NUMA = 64  # what is free of NUMA cells
+    NUMBERS = 32  # what those are compared with: derive all numbers again
+
+
+_EXACT = {
+    "cn.vcpus": DirtyFlags.NUMBERS,
+    "cn.vcpus_used": DirtyFlags.MOVED,
+    "cn.memory_mb_used": DirtyFlags.NOTHING,
+    "cn.free_ram_mb": DirtyFlags.MOVED,
+    "cn.local_gb_used": DirtyFlags.NOTHING,
+    "cn.free_disk_gb": DirtyFlags.MOVED,
+    "cn.disk_available_least": DirtyFlags.NUMBERS,
+    "cn.cpu_allocation_ratio": DirtyFlags.NUMBERS,
+    "stats.num_instances": DirtyFlags.MOVED,
+    "stats.io_workload": DirtyFlags.MOVED,
+    "stats.failed_builds": DirtyFlags.NUMBERS,
+    "cn.running_vms": DirtyFlags.NOTHING,
+    "cn.metrics": DirtyFlags.NOTHING,
+    "cn.current_workload": DirtyFlags.NOTHING,
+    leaves.AGENT_READY: DirtyFlags.READY,
+    **{name: DirtyFlags.STATIC for name in leaves.HYPERVISOR},
+}
+_PREFIXES = (
+    (leaves.STATS, DirtyFlags.NOTHING),
+    (leaves.IMAGE_PROPERTY, DirtyFlags.NOTHING),
+    (leaves.PROVIDER, DirtyFlags.PROVIDERS),
+    (leaves.PCI_STATIC, DirtyFlags.STATIC | DirtyFlags.POOLS),
+    (leaves.PCI, DirtyFlags.POOLS),
+    (leaves.NUMA_STATIC, DirtyFlags.STATIC),
+    (leaves.NUMA, DirtyFlags.NUMA),
+)
+
+
+def dirty_flags_of(name: str) -> int:
+    """What a change of the leaf ``name`` touches, besides the row itself."""
+    found = _EXACT.get(name)
+    if found is not None:
+        return found
+    return next((touch for prefix, touch in _PREFIXES if name.startswith(prefix)), DirtyFlags.STATIC)
+
+
+_MAY_BE_SHARED = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
+_NUMBERS = DirtyFlags.MOVED | DirtyFlags.NUMBERS
+_CELLS = DirtyFlags.NUMA | DirtyFlags.STATIC | DirtyFlags.NUMBERS
+#: what a boot or a delete changes, as a name of its own: it is compared for each increment
+MOVED = DirtyFlags.MOVED
+
+
+class Members:
+    """Instances of all hosts, own outstanding claims included."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, int | tuple[int, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def add(self, uuid: str, slot: int) -> None:
+        """The instance is here, perhaps among other places."""
+        if self._at.setdefault(uuid, slot) == slot:
+            return
+        before = self.slots(uuid)
+        if slot not in before:
+            self._at[uuid] = (*before, slot)
+
+    def discard(self, uuid: str, slot: int) -> None:
+        """The instance is not here any more."""
+        left = tuple(one for one in self.slots(uuid) if one != slot)
+        if not left:
+            self._at.pop(uuid, None)
+        else:
+            self._at[uuid] = left[0] if len(left) == 1 else left
+
+    def slots(self, uuid: str) -> tuple[int, ...]:
+        """Every slot that holds it."""
+        found = self._at.get(uuid)
+        if found is None:
+            return ()
+        return found if isinstance(found, tuple) else (found,)
+
+
+class RowWriter:
+    """Writes every field of a row but ``claims``.  ``sharing`` are the providers that other trees may take from."""
+
+    def __init__(self, columns: HostColumns, ratios: DefaultRatios) -> None:
+        #: where instances are, own outstanding claims included
+        self.members = Members()
+        self.sharing: Mapping[str, Provider] = {}
+        self._columns = columns
+        self._ratios = ratios
+        self._pool = Pool()
+        self._flags: Memo[str, int] = Memo(LEAF_NAMES_MAX)
+        #: consumers that take the same are one object
+        self._stored: Memo[CompactConsumer, StoredConsumer] = Memo(POOL_MAX)
+        self._names: Memo[str, str] = Memo(LEAF_NAMES_MAX)
+
+    # -- what is reported of a node
+
+    def load(
+        self,
+        row: Row,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer],
+        pending: Mapping[str, str],
+        epoch: int,
+        sequence: int,
+    ) -> None:
+        """All of it anew.  A leaf that is None is one that is not there."""
+        known, pool = self._names, self._pool
+        row.epoch, row.sequence = epoch, sequence
+        row.leaves = {
+            known.get(name) or known.learn(name, name): pool.leaf(name, value)
+            for name, value in leaves.items()
+            if value is not None
+        }
+        for gone in row.consumers.keys() - consumers.keys():
+            self._put_consumer(row, gone, None)
+        for uuid, consumer in consumers.items():
+            self._put_consumer(row, uuid, consumer)
+        row.pending = dict(pending)
+        self.derive_static(row)
+        self.derive_providers(row)
+        self.derive_pools(row)
+        self.derive_cells(row)
+        self.derive_numbers(row)
+
+    def apply(
+        self,
+        row: Row,
+        leaves: Mapping[str, Leaf],
+        consumers: Mapping[str, Consumer | None],
+        pending: Mapping[str, str | None],
+        epoch: int,
+        sequence: int,
+    ) -> int:
+        """What changed; says which parts of the row that touches."""
+        row.epoch, row.sequence = epoch, sequence
+        touched = self._put_leaves(row, leaves) if leaves else 0
+        other_providers = False
+        for uuid, consumer in consumers.items():
+            other_providers |= self._put_consumer(row, uuid, consumer)
+        if other_providers:
+            self.derive_other_providers(row)
+        if pending:
+            self._put_pending(row, pending)
+        if touched == MOVED:
+            self.derive_moved_numbers(row, leaves)
+        elif touched:
+            self._derive(row, touched)
+        return touched
+
+    def may_have(self, name: str) -> bool:
+        """False if no row ever had a leaf of this name."""
+        return name in self._names or self._names.was_emptied
+
+    def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
+        touched, own, known = 0, row.leaves, self._flags
+        for name, value in leaves.items():
+            touch = known.get(name)
+            if touch is None:
+                touch = self._learn(name)
+            if touch <= MOVED and value is not None:  # nearly always
+                own[name] = value
+            else:
+                touch = self._put_rare_leaf(row, name, value, touch)
+            touched |= touch
+        return touched
+
+    def _put_rare_leaf(self, row: Row, name: str, value: Leaf, touch: int) -> int:
+        """One that is gone, or may be shared; returns what its change touches."""
+        if value is None:
+            row.leaves.pop(name, None)
+            return touch | DirtyFlags.READY | DirtyFlags.NUMBERS
+        if touch & DirtyFlags.PROVIDERS and _put_generation(row, name, value):
+            return DirtyFlags.NOTHING
+        row.leaves[name] = self._pool.leaf(name, value) if touch & _MAY_BE_SHARED else value
+        return touch
+
+    def _learn(self, name: str) -> int:
+        self._names.get(name) or self._names.learn(name, name)
+        return self._flags.learn(name, dirty_flags_of(name))
+
+    def _put_consumer(self, row: Row, uuid: str, consumer: Consumer | None) -> bool:
+        """Whether it has, or had, a part of another provider than the root."""
+        before = row.consumers.get(uuid)
+        if consumer is None:
+            return before is not None and self._drop(row, uuid, before)
+        key = compact(row.node, consumer)
+        after = self._stored.get(key) or self._store(key)
+        if after is before:
+            return False
+        other_providers = before is not None and self._drop(row, uuid, before)
+        row.consumers[uuid] = after
+        if after.root:
+            self.count_root_amounts(row, after.root, 1)
+        if after.member:
+            self.members.add(uuid, row.slot)
+        return other_providers if not after.others else _use_others(row, after, 1)
+
+    def _drop(self, row: Row, uuid: str, stored: StoredConsumer) -> bool:
+        del row.consumers[uuid]
+        if stored.root:
+            self.count_root_amounts(row, stored.root, -1)
+        if stored.member and not row.is_member(uuid):
+            self.members.discard(uuid, row.slot)
+        return bool(stored.others) and _use_others(row, stored, -1)
+
+    def _store(self, key: CompactConsumer) -> StoredConsumer:
+        return self._stored.learn(key, StoredConsumer(*key))
+
+    def _put_pending(self, row: Row, pending: Mapping[str, str | None]) -> None:
+        for claim_id, consumer in pending.items():
+            if consumer is None:
+                row.pending.pop(claim_id, None)
+            else:
+                row.pending[claim_id] = consumer
+
+    def _derive(self, row: Row, touched: int) -> None:
+        if touched & _NUMBERS:
+            self.derive_numbers(row)
+        if touched & DirtyFlags.POOLS:
+            self.derive_pools(row)
+        if touched & DirtyFlags.PROVIDERS:
+            self.derive_providers(row)
+        if touched & DirtyFlags.STATIC:
+            self.derive_static(row)
+        if touched & _CELLS:
+            self.derive_cells(row)
+
+    # -- own claims
+
+    def count_allocations(self, row: Row, allocations: Allocations, sign: int) -> None:
+        """Add the allocations of a claim to what is used, or subtract them with ``sign=-1``."""
+        add_amounts(row.used, allocations, sign)
+        self.derive_rooms(row, allocations.get(row.node, {}))
+        if any(provider != row.node for provider in allocations):
+            self.derive_other_providers(row)
+
+    def count_usage(self, row: Row, usage: Usage, sign: int) -> None:
+        """Add the usage of a claim to the numbers of the row, or subtract it with ``sign=-1``."""
+        if row.extra is None:
+            row.extra = PendingUsage()
+        row.extra.add(usage, sign)
+        self.derive_numbers(row)
+
+    def forget_usage(self, row: Row) -> None:
+        """No claim is left."""
+        row.extra = None
+
+    def forget_members(self, row: Row) -> None:
+        """The row goes away, with its instances."""
+        for uuid, stored in row.consumers.items():
+            if stored.member:
+                self.members.discard(uuid, row.slot)
+
+    def set_freshness(self, row: Row, freshness: Freshness) -> None:
+        """How the row is kept current."""
+        row.freshness = freshness
+
+    def update_member(self, row: Row, instance: str) -> None:
+        """Whether an instance is a member of the node may have changed."""
+        if row.is_member(instance):
+            self.members.add(instance, row.slot)
+        else:
+            self.members.discard(instance, row.slot)
+
+    # -- what follows
+
+    def derive_numbers(self, row: Row) -> None:
+        """What boots and deletes move."""
+        numbers = raw_numbers(row.leaves, row.extra, self._ratios)
+        if numbers is None:
+            row.steady = None
+            return
+        columns, slot = self._columns, row.slot
+        total, used, ratio, ram_mb, disk_mb, instances, io_ops, failed = numbers
+        least_gb: Any = row.leaves.get("cn.disk_available_least")
+        steady = CapacityBase(total * ratio, least_gb)
+        row.steady = self._pool.same(steady, steady)
+        free = total * ratio - used
+        columns.free_vcpus.cells[slot] = free if free > 0 else 0
+        columns.free_ram_mb.cells[slot] = ram_mb if ram_mb > 0 else 0
+        columns.free_disk_mb.cells[slot] = disk_mb if disk_mb > 0 else 0
+        columns.num_instances.cells[slot] = instances
+        columns.num_io_ops.cells[slot] = io_ops
+        if columns.failed_builds.cells[slot] != failed:
+            columns.put_tallied("failed_builds", slot, failed)
+
+    def derive_moved_numbers(self, row: Row, news: Mapping[str, Any]) -> None:
+        """The same where ``news``, none of them None, are all that changed: of the leaves that boots
+        and deletes move (``DirtyFlags.MOVED``), only those, each to its own column."""
+        steady = row.steady
+        if steady is None or row.extra is not None:
+            self.derive_numbers(row)
+            return
+        columns, slot, get = self._columns, row.slot, news.get
+        if (used := get("cn.vcpus_used")) is not None:
+            free = steady.vcpus - used
+            columns.free_vcpus.cells[slot] = free if free > 0 else 0
+        if (ram_mb := get("cn.free_ram_mb")) is not None:
+            columns.free_ram_mb.cells[slot] = ram_mb if ram_mb > 0 else 0
+        if (free_gb := get("cn.free_disk_gb")) is not None:
+            least_gb = steady.least_gb
+            disk_mb = (free_gb if least_gb is None or free_gb < least_gb else least_gb) * MIB_PER_GIB
+            columns.free_disk_mb.cells[slot] = disk_mb if disk_mb > 0 else 0
+        if (instances := get("stats.num_instances")) is not None:
+            columns.num_instances.cells[slot] = whole(instances)
+        if (io_ops := get("stats.io_workload")) is not None:
+            columns.num_io_ops.cells[slot] = whole(io_ops)
+
+    def derive_pools(self, row: Row) -> None:
+        """Free PCI devices, own outstanding claims taken off."""
+        its = {name: leaf for name, leaf in row.leaves.items() if name.startswith(leaves.PCI)}
+        for take in row.takes():
+            take.consume_from(its)
+        free = sum(
+            value
+            for name, value in its.items()
+            if isinstance(value, int) and not name.startswith(leaves.PCI_STATIC)
+        )
+        weight = PCI_DEVICES_MAX - min(free, PCI_DEVICES_MAX - 1)
+        self._columns.put_tallied("pci_weight", row.slot, weight)
+        self._columns.devices.put(row.slot, repr(its))
+
+    def derive_cells(self, row: Row) -> None:
+        """NUMA cells, own outstanding claims taken off."""
+        known, numa = row.leaves, self._columns.numa
+        if leaves.NUMA_STATIC not in known:
+            numa.clear(row.slot)
+            return
+        takes = row.takes()
+        found = dict(known) if takes else known
+        for take in takes:
+            take.consume_from(found)
+        cpu, ram = topology_ratios(known, self._ratios)
+        numa.put(row.slot, host_cells(found), has_threads(known), cpu, ram)
+
+    def derive_static(self, row: Row) -> None:
+        """What is rare and no provider."""
+        version = row.leaves.get("cn.hypervisor_version")
+        number = float(version) if isinstance(version, int | float) else 0.0
+        self._columns.put_tallied("hypervisor_version", row.slot, number)
+        facts = repr([row.leaves.get(name) for name in leaves.HYPERVISOR])
+        self._columns.hypervisors.put(row.slot, facts)
+
+    def derive_exclusion(self, row: Row, service: ServiceFacts | None, cell_disabled: bool) -> None:
+        """Whether the host is considered at all."""
+        why = _why_closed(row, service, cell_disabled)
+        self._columns.put_closed(row.slot, CODE_OF_CLOSED[why] if why else 0)
+        self._columns.put_up(row.slot, service is not None and service.takes_servers)
+
+    def derive_providers(self, row: Row) -> None:
+        """Parse the tree again, and all that hangs on it."""
+        row.providers = providers_of(row.leaves, self._pool)
+        root = row.providers.get(row.node)
+        row.root = NO_INVENTORY if root is None else self._root_inventory(root.inventories)
+        self._columns.traits.put(row.slot, root.traits if root else frozenset())
+        self._columns.aggregates.put(row.slot, root.aggregates if root else frozenset())
+        self.derive_other_providers(row)
+        self._units(row)
+        self.derive_rooms(row, self._columns.rooms.keys() | row.root.limits.keys())
+
+    def _root_inventory(self, inventories: Mapping[str, Inventory]) -> RootInventory:
+        # keyed by identity: equal inventories are one object already, and kept alive by the value
+        return self._pool.made(
+            ("root", id(inventories)),
+            lambda: RootInventory(
+                inventories,
+                {
+                    rc: (i.capacity, i.max_unit, self._columns.rooms_of(rc).room)
+                    for rc, i in inventories.items()
+                },
+            ),
+        )
+
+    def _units(self, row: Row) -> None:
+        for rc in self._columns.rooms.keys() | row.root.inventories.keys():
+            inventory = row.root.inventories.get(rc)
+            min_unit, step_size = (inventory.min_unit, inventory.step_size) if inventory else (1, 1)
+            self._columns.rooms_of(rc).put_units(row.slot, min_unit, step_size)
+
+    def derive_other_providers(self, row: Row) -> None:
+        """Which classes other providers may give."""
+        found: dict[str, int] = {}
+        for provider in self._others(row):
+            for rc, inventory in provider.inventories.items():
+                found[rc] = max(found.get(rc, -1), _room_of(row, provider, rc, inventory))
+        row.other_provider_classes = self._pool.same(frozenset(found), frozenset(found))
+        for rc in self._columns.rooms.keys() | found.keys():
+            self._columns.rooms_of(rc).put_other_providers(row.slot, rc in found, found.get(rc, -1))
+
+    def _others(self, row: Row) -> list[Provider]:
+        """Descendants of the root, and what others share with it."""
+        tree = [p for uuid, p in row.providers.items() if uuid != row.node]
+        return [*tree, *self.sharing_with(row)]
+
+    def sharing_with(self, row: Row) -> tuple[Provider, ...]:
+        """Sharing providers of other trees with an aggregate in common."""
+        if not self.sharing:
+            return ()
+        aggregates = frozenset[str]().union(*(p.aggregates for p in row.providers.values()))
+        return tuple(
+            p
+            for uuid, p in self.sharing.items()
+            if uuid not in row.providers and p.aggregates & aggregates
+        )
+
+    def count_root_amounts(self, row: Row, amounts: Iterable[tuple[str, int]], sign: int) -> None:
+        """Count amounts of the root provider, and what room is left of their classes."""
+        used = row.used.get(row.node)
+        if used is None:
+            used = row.used[row.node] = {}
+        limits, slot = row.root.limits, row.slot
+        for rc, amount in amounts:
+            now = used.get(rc, 0) + sign * amount
+            if now:
+                used[rc] = now
+            else:
+                used.pop(rc, None)
+            limit = limits.get(rc)
+            if limit is None:
+                self._room(row, rc, now)
+                continue
+            capacity, most, room = limit
+            free = capacity - now
+            room.cells[slot] = free if free < most else most
+
+    def derive_rooms(self, row: Row, classes: Iterable[str]) -> None:
+        """The root's free room of these classes."""
+        used = row.used.get(row.node, {})
+        for rc in classes:
+            self._room(row, rc, used.get(rc, 0))
+
+    def _room(self, row: Row, resource_class: str, used: int) -> None:
+        cells = self._columns.rooms_of(resource_class).room.cells
+        limit = row.root.limits.get(resource_class)
+        cells[row.slot] = -1 if limit is None else min(limit[0] - used, limit[1])
+
+
+def _room_of(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int:
+    """The largest amount that another provider gives.
+
+    What others use of a sharing provider is not known here, so its room is what it has at most.
+    """
+    used = used_of(row.used, provider.uuid, rc)
+    return min(inventory.capacity - used, inventory.max_unit)
+
+
+def _why_closed(row: Row, service: ServiceFacts | None, cell_disabled: bool) -> Exclusion | None:
+    if row.leaves.get("cn.free_disk_gb") is None:
+        return Exclusion.NEVER_REPORTED
+    if row.freshness is Freshness.STALE:
+        return Exclusion.STALE
+    if row.leaves.get(leaves.AGENT_READY) is False:
+        return Exclusion.NOT_READY
+    if service is None:
+        return Exclusion.NO_SERVICE
+    return Exclusion.CELL_DISABLED if cell_disabled else None
+
+
+def _use_others(row: Row, stored: StoredConsumer, sign: int) -> bool:
+    """Count what is taken of other providers than the root; True, as there are some."""
+    for provider, amounts in stored.others:
+        add_amounts(row.used, {provider: dict(amounts)}, sign)
+    return True
+
+
+def _put_generation(row: Row, name: str, value: Leaf) -> bool:
+    """Whether only the generation of a provider differs, which each written allocation moves."""
+    before = row.leaves.get(name)
+    if not isinstance(value, dict) or not isinstance(before, dict):
+        return False
+    after: dict[str, Leaf] = before | {"generation": value.get("generation")}
+    if after != value:
+        return False
+    row.leaves[name] = after
+    uuid, generation = name.removeprefix(PROVIDER), after["generation"]
+    number = generation if isinstance(generation, int) else 0
+    row.providers = {**row.providers, uuid: replace(row.providers[uuid], generation=number)}
+    return True

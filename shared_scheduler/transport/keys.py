@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``signing`` and its keys as they are configured, for agents and schedulers, at start and at SIGHUP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
+
+
+def load_keys(conf: Any, signer: Signer) -> None:
+    """Give ``signer`` the mode and the keys that are configured now.
+
+    :raises KeyringError: when the keys cannot be used; the text names option and file and contains no secret, and
+        the signer is not changed
+    """
+    signer.replace(*configured_keys(conf.compute_agent, "compute_agent"))
+
+
+def configured_keys(options: Any, group: str) -> tuple[Signing, Keyring | None]:
+    """The mode and the keys that ``options``, those of ``[group]``, say.
+
+    :raises KeyringError: when the keys cannot be used; the text names option and file and contains no secret
+    """
+    mode = Signing(options.signing)
+    option = f"[{group}] signing_keys_file"
+    return mode, None if mode is Signing.OFF else _read(mode, options.signing_keys_file, option)
+
+
+def _read(mode: Signing, file: str, option: str) -> Keyring:
+    if not file:
+        raise KeyringError(f"not set, and signing = {mode} needs keys", option)
+    where = f"{option} = {file}"
+    try:
+        return parse_keyring(Path(file).read_text())
+    except OSError as error:
+        raise KeyringError(f"cannot be read: {error.strerror or error}", where) from error
+    except UnicodeDecodeError as error:
+        raise KeyringError("not a text", where) from error
+    except KeyringError as error:
+        raise KeyringError(error.what, f"{where}: {error.where}", error.remedy) from None

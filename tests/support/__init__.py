@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test doubles that several rooms of the tests share."""

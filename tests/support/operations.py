@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation of Nova that writes allocations of a server, and what happens to it after a conflict.
+
+``doc/source/admin/placement.rst`` shows this table, and a test compares the two.  The scheduler's writes follow
+``consumer_conflicts.RULES``.  Writes of other services are listed because they can conflict with those; Nova's own
+rules apply to them.
+
+The kinds of failure are distinguished by Placement's error code and by the consumer's allocations, never by text:
+
+==================  ================================================================================
+no capacity         409 without ``placement.concurrent_update``: too little room, or not by its units
+provider conflict   409 ``concurrent_update``, and the consumer is as it was expected
+consumer conflict   409 ``concurrent_update``, and the consumer is not as it was expected, or shows
+                    nothing and takes no generation while no provider moves
+==================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared_scheduler.core.effects import ConsumerPolicy
+
+
+class Writer(StrEnum):
+    """Who writes the server's allocations."""
+
+    SCHEDULER = "scheduler"
+    CONDUCTOR = "conductor"
+    COMPUTE = "compute"
+    NOBODY = "nobody"
+
+
+class Then(StrEnum):
+    """What becomes of the operation.  Where it fails, nothing that stood there was changed."""
+
+    WRITTEN = "written"
+    NEXT_HOST = "next host"
+    RACE = "retry, next host"  # retried for a bounded time, each time after the allocations were read
+    AGAIN = "retry, fails"  # retried a few times
+    FAILS = "fails"
+    LEFT_ALONE = "left alone"  # somebody has added to it: theirs now
+    NOTHING = "-"  # it cannot come to that, or is of no account
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row."""
+
+    name: str
+    writer: Writer
+    #: which of ``consumer_conflicts.RULES`` the scheduler follows; None: another service writes, or none
+    policy: ConsumerPolicy | None
+    #: the consumer generation that is sent
+    sends: str
+    no_capacity: Then
+    provider_conflict: Then
+    consumer_conflict: Then
+    #: the consumer holds exactly what an earlier attempt of the same writer put there
+    own_attempt: Then
+
+
+def _ours(name: str, policy: ConsumerPolicy, sends: str) -> Operation:
+    ends = (Then.NEXT_HOST, Then.RACE, Then.FAILS, Then.WRITTEN)
+    return Operation(name, Writer.SCHEDULER, policy, sends, *ends)
+
+
+def _theirs(name: str, writer: Writer, sends: str, *ends: Then) -> Operation:
+    return Operation(name, writer, None, sends, *ends)
+
+
+_NEW, _MERGE = ConsumerPolicy.NEW, ConsumerPolicy.MERGE
+
+OPERATIONS = (
+    _ours("build", _NEW, "null"),
+    # all or nothing: where one server fails, what the others hold is given back
+    _ours("multi-create", _NEW, "null"),
+    # with the candidate of our Selection
+    _theirs("build on alternate", Writer.CONDUCTOR, "as read",
+            Then.NEXT_HOST, Then.RACE, Then.FAILS, Then.WRITTEN),
+    _ours("unshelve", _NEW, "null"),
+    # the conductor has put the source's allocations under the migration's uuid before it asks
+    _ours("resize", _NEW, "null"),
+    _ours("cold migrate", _NEW, "null"),
+    _ours("live migrate", _NEW, "null"),
+    # the server still holds its source
+    _ours("evacuate", _MERGE, "as read"),
+    _theirs("rebuild", Writer.NOBODY, "-", *(Then.NOTHING,) * 4),
+    _theirs("confirm", Writer.COMPUTE, "as read",
+            Then.NOTHING, Then.FAILS, Then.FAILS, Then.NOTHING),
+    _theirs("revert", Writer.COMPUTE, "as read",
+            Then.FAILS, Then.AGAIN, Then.FAILS, Then.WRITTEN),
+    # no generation is sent: whatever stands there goes
+    _theirs("shelve-offload", Writer.COMPUTE, "none", *(Then.NOTHING,) * 4),
+)  # fmt: skip
+
+
+def operation(name: str) -> Operation:
+    """The row of one operation.  Raises ``StopIteration`` if there is none."""
+    return next(one for one in OPERATIONS if one.name == name)

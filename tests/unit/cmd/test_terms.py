@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each word that the commands print is defined, and nothing is defined that they do not print."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared_scheduler.cmd import compare, manage, status, terms, why
+from shared_scheduler.core.claims import ClaimState
+from shared_scheduler.core.effects import FailureCode
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.decision import candidates, filtering, targets
+from shared_scheduler.protocol.errors import RemoteProtocolError
+from shared_scheduler.protocol.messages import RefusalCode
+from shared_scheduler.protocol.window import WindowCounters
+from shared_scheduler.records.entries import PLACED
+from shared_scheduler.service.comparison import AUTHORITIES
+from shared_scheduler.table.row import Exclusion, Freshness
+from shared_scheduler.transport.channel import RECEIVED
+
+ROOT = Path(__file__).resolve().parents[3]
+
+#: a claim has these states while it is under way; they end no attempt
+UNDER_WAY = {ClaimState.CLAIMING, ClaimState.WRITING, ClaimState.DELETING, ClaimState.CONFIRMED}
+#: flags of a service that status tells beside the codes of closed hosts
+SERVICE = {"disabled", "forced_down", "down"}
+
+
+def values(*enums: type) -> set[str]:
+    return {str(member.value) for enum in enums for member in enum}  # type: ignore[attr-defined]
+
+
+def counted() -> set[str]:
+    """The names of the counters that the scheduler's core and its edges count."""
+    rooms = [ROOT / "shared_scheduler" / room for room in ("core", "service", "transport")]
+    sources = [path.read_text() for room in rooms for path in room.glob("*.py")]
+    return {name for source in sources for name in re.findall(r'counters\["(\w+)"\] \+=', source)}
+
+
+def test_how_fresh_a_node_is_is_defined() -> None:
+    assert terms.FRESHNESS.terms.keys() == values(Freshness)
+
+
+def test_why_a_node_is_not_choosable_is_defined() -> None:
+    assert terms.NOT_CHOOSABLE.terms.keys() == values(Exclusion) - {Exclusion.NO_SLOT.value} | SERVICE | {"quarantined"}
+
+
+def test_the_columns_of_status_are_defined() -> None:
+    assert set(status.NODE_COLUMNS) <= terms.COLUMNS.terms.keys()
+    assert set(status.READ_COLUMNS) == terms.READS.terms.keys()
+
+
+def test_what_a_decision_counts_hosts_under_is_defined() -> None:
+    placement = {
+        candidates.ROOT_TRAITS, candidates.TRAITS, candidates.AGGREGATES, candidates.IN_TREE,
+        candidates.NO_ROOM.rstrip(":"), candidates.GROUP_TRAITS, candidates.ANY_FORM,
+    }  # fmt: skip
+    named = set(re.findall(r'TargetStage\("(\w+)"', Path(targets.__file__).read_text()))
+
+    assert terms.REASONS.terms.keys() == placement | named | {filtering.FIRST_INSTANCE}
+
+
+def test_what_became_of_an_attempt_is_defined() -> None:
+    endings = {state.value for state in ClaimState if state not in UNDER_WAY}
+
+    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode)
+
+
+def test_how_a_request_ends_is_defined() -> None:
+    assert terms.FAILURES.terms.keys() == values(FailureCode) | {PLACED}
+
+
+def test_what_compare_reads_is_defined() -> None:
+    assert terms.SOURCES.terms.keys() == AUTHORITIES.keys()
+
+
+def test_the_counters_are_defined() -> None:
+    rejected = {kind.__name__ for kind in RemoteProtocolError.__subclasses__()}
+    results = {"requests_answered", "requests_failed"}
+    kinds = {"tolerated", "unsendable"}
+
+    assert terms.COUNTERS.terms.keys() == (
+        counted() | set(RECEIVED.values()) | WindowCounters().as_dict().keys() | rejected | results | kinds
+    )
+
+
+@pytest.mark.parametrize("group", terms.GROUPS, ids=lambda group: group.title)
+def test_a_definition_is_a_sentence(group: terms.Group) -> None:
+    assert [name for name, meaning in group.terms.items() if not meaning.endswith(".")] == []
+
+
+@pytest.mark.parametrize("command", [status, why, compare], ids=lambda command: command.__name__)
+def test_the_help_of_a_command_defines_what_it_prints(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+    name = command.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+    with pytest.raises(SystemExit):
+        manage.main([name, "--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    defined = [(term, meaning) for group in command.TERMS for term, meaning in group.terms.items()]  # type: ignore[attr-defined]
+    assert [term for term, meaning in defined if f"{term} {meaning}" not in shown] == []

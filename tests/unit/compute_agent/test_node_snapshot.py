@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is on a node, as the resource tracker's memory tells it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from compute_agent.tap.node_snapshot import Reader
+
+NODE, SERVER = "cmp1", "f1000000-0000-0000-0000-000000000001"
+
+
+def test_a_server_that_moved_away_and_came_back_after_an_audit_is_there() -> None:
+    # given a server that left: Nova's statistics keep it until the next audit
+    states = {SERVER: "active"}
+    stats = {NODE: SimpleNamespace(states=states)}
+    reader = Reader(SimpleNamespace(stats=stats, tracked_migrations={}))
+    reader.move_ends(SERVER)
+    reader.move_ended(NODE, SERVER)
+    assert reader.members(NODE) == {}
+    # when an audit has made them anew, and it comes back, in the very same state
+    states.clear()
+    assert reader.members(NODE) == {}
+    states[SERVER] = "active"
+    # then
+    assert SERVER in reader.members(NODE)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that are kept are those that weighing all hosts gives, to the last bit."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.weigh import KEPT_MAX, weigh
+from shared_scheduler.table.host_table import CHANGES_MAX
+from tests.unit.decision.worlds import add_host, cloud, small_request
+
+SETTINGS = DecisionSettings(
+    num_instances_weight_multiplier=-0.7, cpu_weight_multiplier=1.3, near_tie=None
+)
+
+
+def mixed_cloud(rng, hosts=40):
+    table = cloud()
+    for number in range(hosts):
+        add_host(table, f"n{number:02}", used={"DISK_GB": rng.choice([0, 0, 100])})
+        change(table, rng, f"n{number:02}")
+    return table
+
+
+def change(table, rng, node):
+    table.apply(
+        node,
+        {
+            "cn.vcpus_used": rng.randrange(16),
+            "cn.free_ram_mb": rng.randrange(-10, 16000),
+            "stats.num_instances": rng.randrange(20),
+            "stats.io_workload": rng.randrange(3),
+            "stats.failed_builds": rng.choice([0, 0, 0, 2]),
+        },
+        {},
+        {},
+        epoch=1,
+        sequence=table.version(node).sequence + 1,
+    )
+
+
+def expected(decider, table, decision):
+    """Weights of the same survivors, each weighed anew."""
+    slots = np.array([table.slot_of(node) for node in decision.weights()])
+    context = decider.context(small_request())
+    return weigh(context, decider.weighers, slots, len(slots)).tolist()
+
+
+@pytest.mark.parametrize("changes", [0, 1, 3, 3 * CHANGES_MAX])
+def test_however_many_hosts_changed_the_weights_are_those_of_weighing_all(changes):
+    rng = Random(changes)
+    table = mixed_cloud(rng)
+    decider = Decider(table, SETTINGS)
+    for _ in range(30):
+        decision = decider.decide(small_request())
+        assert list(decision.weights().values()) == expected(decider, table, decision)
+        for _ in range(changes):
+            change(table, rng, f"n{rng.randrange(40):02}")
+
+
+def test_a_host_that_comes_or_goes_is_weighed_like_the_others():
+    rng = Random(7)
+    table = mixed_cloud(rng)
+    decider = Decider(table, SETTINGS)
+    decider.decide(small_request())
+    add_host(table, "new")
+    assert "new" in decider.decide(small_request()).weights()
+    table.remove("n01")
+    decision = decider.decide(small_request())
+    assert "n01" not in decision.weights()
+    assert list(decision.weights().values()) == expected(decider, table, decision)
+
+
+def test_a_decision_keeps_its_weights_when_the_next_one_is_made():
+    rng = Random(8)
+    table = mixed_cloud(rng)
+    decider = Decider(table, SETTINGS)
+    first = decider.decide(small_request())
+    before = first.weights()
+    for number in range(40):
+        change(table, rng, f"n{number:02}")
+    decider.decide(small_request())
+    assert first.weights() == before
+
+
+def test_what_is_kept_is_bounded():
+    rng = Random(9)
+    table = mixed_cloud(rng)
+    decider = Decider(table, SETTINGS)
+    for _ in range(5 * KEPT_MAX):
+        for number in range(40):
+            change(table, rng, f"n{number:02}")
+        decider.decide(small_request())
+    assert len(decider._totals._kept) <= KEPT_MAX

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports are given to one owner at a time, although nobody listens on them yet."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.laboratory.cloud import ports
+from tools.laboratory.cloud.layout import LOOPBACK
+from tools.laboratory.cloud.ports import lease
+
+LEASE = """
+import sys
+from pathlib import Path
+from tools.laboratory.cloud import ports
+ports.RECORD = Path(sys.argv[1])
+owner = Path(sys.argv[2])
+owner.mkdir()
+print(*ports.lease(owner, 3))
+"""
+
+
+@pytest.fixture(autouse=True)
+def few_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(ports, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(ports, "BLOCKS", 2)
+    yield tmp_path
+
+
+def owner(home: Path, name: str) -> Path:
+    directory = home / name
+    directory.mkdir()
+    return directory
+
+
+def test_nobody_gets_what_another_has_been_given(tmp_path: Path) -> None:
+    one, two = (lease(owner(tmp_path, name), 9) for name in ("one", "two"))
+
+    assert len(one) == len(two) == 9
+    assert not set(one) & set(two)
+
+
+def test_the_ports_of_an_owner_who_is_gone_are_given_again(tmp_path: Path) -> None:
+    for name in ("one", "two", "three"):
+        directory = owner(tmp_path, name)
+        assert lease(directory, 9)
+        directory.rmdir()
+
+
+def test_what_a_stranger_listens_on_is_not_given(tmp_path: Path) -> None:
+    first = lease(owner(tmp_path, "one"), 9)
+    with socket.socket() as stranger:
+        other = next(port for port in ports.firsts() if port not in first)
+        stranger.bind((LOOPBACK, other))
+        stranger.listen()
+        with pytest.raises(ports.NoPorts, match="no 9 free ports"):
+            lease(owner(tmp_path, "two"), 9)
+
+
+def test_a_record_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
+    ports.RECORD.write_text('{"half')
+
+    assert lease(owner(tmp_path, "one"), 9)
+
+
+def test_processes_that_choose_at_the_same_moment_choose_differently(tmp_path: Path) -> None:
+    commands = [[sys.executable, "-c", LEASE, str(ports.RECORD), str(tmp_path / str(n))] for n in range(6)]
+    choosing = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE) for command in commands]
+    chosen = [process.communicate()[0].split() for process in choosing]
+
+    assert len({port for some in chosen for port in some}) == 3 * len(commands)

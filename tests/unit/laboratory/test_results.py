@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What repeats of a measurement come to, and how they are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from tools.laboratory.bench import report
+from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
+from tools.laboratory.bench.meters import Used
+from tools.laboratory.bench.results import Measurement, Results, Round, from_json, measured, quantile, ratio
+from tools.laboratory.cloud.access_log import parse
+
+ACCESS_LOG = """\
+1763708000001 17 GET /allocation_candidates?limit=1000&resources=VCPU%3A1 200 254000 905000 - nova-scheduler
+1763708000002 17 GET /allocations/c1 200 3000 90 - nova-scheduler
+1763708000003 18 PUT /allocations/c1 409 21000 300 req-1 nova-scheduler
+1763708000004 18 POST /allocations 204 15000 0 req-1 shared-scheduler
+"""
+MACHINE = {
+    "commit": "0123456789ab", "processor": "EPYC", "cores": 2, "memory_gb": 24, "kernel": "6", "python": "3.11",
+    "mariadb": "10.11", "rabbitmq": "3.10", "packages": {"nova": "34.0.0"}, "load": [0.1],
+}  # fmt: skip
+
+
+def tally(latencies_s: list[float], hosts: list[str]) -> dict[str, Any]:
+    told = {f"instance-{number}": host for number, host in enumerate(hosts)}
+    return {"wall_s": 2.0, "latencies_s": latencies_s, "hosts": told, "alternates": 6, "failures": 0, "errors": []}
+
+
+def used(scheduler_s: float) -> Used:
+    requests = [request for line in ACCESS_LOG.splitlines() if (request := parse(line))]
+    assert len(requests) == 4
+    return Used(2.0, {"scheduler": scheduler_s, "placement": 0.5}, {"scheduler": {"select_commands": 12.0}}, requests)
+
+
+def measurement(per_second: float = 1.0, scheduler_s: float = 1.0) -> Measurement:
+    one = measured(tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2))
+    return dataclasses.replace(one, per_second=per_second)
+
+
+def results(rates: dict[str, list[float]]) -> Results:
+    rounds = []
+    for name, of in rates.items():
+        for repeat, rate in enumerate(of, 1):
+            rounds.append(Round(name, 1000, repeat, measurements=[measurement(rate, 40 / rate)]))
+    return Results(MACHINE, {}, rounds)
+
+
+def test_a_measurement_is_told_per_request() -> None:
+    one = measurement()
+    assert (one.answered, one.min_ms, one.median_ms, one.p95_ms) == (4, 100, 300, 900)
+    assert one.cpu_s_each == {"scheduler": 0.25, "placement": 0.125}
+    assert one.calls_each == {"candidates": 0.25, "other": 0.25, "writes": 0.5, "conflicts": 0.25}
+    assert one.write_ms == 21.0
+    assert one.statements_each == {"scheduler": {"select_commands": 3.0}}
+    assert (one.distinct_hosts, one.busiest_host, one.alternates_each) == (2, 3, 1.5)
+
+
+def test_nothing_answered_is_no_division_by_zero() -> None:
+    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0))
+    assert (one.answered, one.per_second, one.median_ms, one.distinct_hosts) == (0, 0, 0, 0)
+
+
+def test_ratios_are_taken_within_a_repeat() -> None:
+    """A machine that is twice as slow in one repeat slows both; the ratio does not show it."""
+    found = ratio(results({"stock": [2.0, 1.0], "shared": [60.0, 30.0]}), 1000, 8, report.per_second, "shared", "stock")
+    assert found is not None
+    assert (found.low, found.median, found.high, found.count) == (30, 30, 30, 2)
+
+
+def test_a_repeat_that_one_side_lacks_gives_no_ratio() -> None:
+    assert ratio(results({"stock": [], "shared": [60.0]}), 1000, 8, report.per_second, "shared", "stock") is None
+
+
+def test_results_survive_their_file() -> None:
+    before = results({"stock": [2.0], "shared": [60.0]})
+    assert from_json(json.loads(report.report_of(before).text("json"))) == before
+
+
+def test_a_file_of_another_format_is_refused() -> None:
+    with pytest.raises(KeyError, match="format 0"):
+        from_json({"format": 0})
+
+
+@pytest.mark.parametrize("form", ["text", "rst"])
+def test_tables_name_the_ratio_of_rate_and_of_cpu(form: str) -> None:
+    text = report.report_of(results({"stock": [2.0, 1.0], "shared": [60.0, 40.0]})).text(form)
+    assert "35x (30x to 40x)" in text
+    assert "1/34.3 (1/40 to 1/30)" in text
+
+
+def test_quantiles_are_of_the_values_that_were_seen() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert (quantile(values, 0.0), quantile(values, 0.5), quantile(values, 0.95)) == (1, 51, 96)
+
+
+def test_every_other_repeat_goes_backwards() -> None:
+    order = [[one.name for one in in_turn((STOCK, SHARED), repeat)] for repeat in (1, 2, 3)]
+    assert order == [["stock", "shared"], ["shared", "stock"], ["stock", "shared"]]

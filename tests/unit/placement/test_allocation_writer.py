@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consumer to its end, on a real Placement, with each way in which a write can go wrong."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
+from shared_scheduler.placement.reconciler import without_nova
+from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
+
+PATIENCE_S = 30.0
+
+
+def intent(provider: str, vcpus: int = 1, **changes: object) -> WriteAllocation:
+    effect = WriteAllocation(
+        claim_id=str(uuid.uuid4()), consumer=str(uuid.uuid4()),
+        allocations={provider: {"VCPU": vcpus}}, mappings={"": (provider,)},
+        project_id="project", user_id="user", policy=ConsumerPolicy.NEW, serialise=False,
+        request_id=f"req-{uuid.uuid4()}", deadline_s=1000.0 + PATIENCE_S,
+    )  # fmt: skip
+    return replace(effect, **changes)  # type: ignore[arg-type]
+
+
+def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None = None,
+         written: Mapping[str, Mapping[str, int]] | None = None) -> DeleteAllocation:  # fmt: skip
+    return DeleteAllocation(
+        effect.claim_id, effect.consumer, written or effect.allocations, "", before or {}
+    )
+
+
+# -- new -----------------------------------------------------------------------------------------
+
+
+def test_a_new_consumer_takes_one_call_and_no_read(world: World, settler: AllocationWriter) -> None:
+    effect = intent(world.provider())
+    world.http.calls.clear()
+    answer = settler.write(effect)
+    assert (answer.code, answer.written) == (WriteCode.WRITTEN, effect.allocations)
+    assert world.http.calls == [("PUT", f"/allocations/{effect.consumer}")]
+    assert world.http.headers[-1]["X-OpenStack-Request-ID"] == effect.request_id
+
+
+def test_a_full_provider_says_no_capacity(world: World, settler: AllocationWriter) -> None:
+    effect = intent(world.provider(vcpus=1), vcpus=2)
+    assert settler.write(effect).code is WriteCode.NO_CAPACITY
+    assert not world.client.consumer(effect.consumer).allocations
+
+
+def test_a_class_that_the_provider_has_not_says_no_capacity(
+    world: World, settler: AllocationWriter
+) -> None:
+    node = world.provider()
+    effect = intent(node, allocations={node: {"PCPU": 1}})
+    assert settler.write(effect).code is WriteCode.NO_CAPACITY
+
+
+def test_a_provider_that_is_gone_is_unknown(world: World, settler: AllocationWriter) -> None:
+    assert settler.write(intent(str(uuid.uuid4()))).code is WriteCode.UNKNOWN_PROVIDER
+
+
+def test_nonsense_is_rejected(world: World, settler: AllocationWriter) -> None:
+    node = world.provider()
+    effect = intent(node, allocations={node: {"NO_SUCH_CLASS": 1}})
+    assert settler.write(effect).code is WriteCode.REJECTED
+
+
+@pytest.mark.parametrize("fault", [lost_reply, in_trouble, never_sent])
+def test_an_unanswered_write_is_written_once(world: World, settler: AllocationWriter, fault: Fault) -> None:
+    node = world.provider()
+    effect = intent(node)
+    world.http.faults = [fault]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert world.used(node) == 1
+
+
+def test_a_lost_reply_is_recognised_by_what_stands_there(world: World, settler: AllocationWriter) -> None:
+    effect = intent(world.provider())
+    world.http.calls.clear()
+    world.http.faults = [lost_reply]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert [method for method, _ in world.http.calls] == ["PUT", "GET"]
+
+
+def test_the_same_intent_sent_twice_is_written_once(world: World, settler: AllocationWriter) -> None:
+    node = world.provider()
+    effect = intent(node)
+    settler.write(effect)
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert world.used(node) == 1
+
+
+def test_a_consumer_with_other_allocations_is_a_hard_error(world: World, settler: AllocationWriter) -> None:
+    mine, theirs = world.provider(), world.provider()
+    effect = intent(mine)
+    world.take(effect.consumer, {theirs: {"VCPU": 1}})
+    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert world.client.consumer(effect.consumer).allocations == {theirs: {"VCPU": 1}}
+
+
+def test_a_lost_race_for_a_provider_is_run_again(world: World, settler: AllocationWriter) -> None:
+    node = world.provider()
+    world.http.faults = [raced, carried_out, raced, carried_out]
+    assert settler.write(intent(node)).code is WriteCode.WRITTEN
+    assert world.used(node) == 1
+
+
+def test_an_evacuation_that_loses_a_race_for_a_provider_runs_again(
+    world: World, settler: AllocationWriter
+) -> None:
+    source, target, effect = evacuated(world)
+    world.http.faults = [carried_out, raced, carried_out]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert (world.used(source), world.used(target)) == (1, 1)
+
+
+def test_placement_away_until_the_deadline_is_unreachable(
+    world: World, settler: AllocationWriter, clock: Clock
+) -> None:
+    node = world.provider()
+    effect = intent(node)
+    world.http.faults = [never_sent] * 1000
+    answer = settler.write(effect)
+    world.http.faults = []
+    assert answer.code is WriteCode.UNREACHABLE
+    assert clock.now <= effect.deadline_s
+    assert world.used(node) == 0
+
+
+def test_refused_credentials_are_not_retried(world: World, settler: AllocationWriter) -> None:
+    from tests.support.keystone_transport import KeystoneTransport
+
+    effect = intent(world.provider())
+    nobody = KeystoneTransport(_Anonymous(world))
+    clock = Clock()
+    stranger = AllocationWriter(PlacementClient(nobody), clock, clock.pause, random.Random(1), without_nova)
+    world.http.calls.clear()
+    assert stranger.write(effect).code is WriteCode.UNREACHABLE
+    assert len(world.http.calls) == 1
+
+
+class _Anonymous:
+    """An adapter whose token nobody knows."""
+
+    def __init__(self, world: World) -> None:
+        import requests
+        from keystoneauth1 import adapter, noauth, session
+
+        from tests.unit.placement.world import ENDPOINT
+
+        http = requests.Session()
+        http.mount(ENDPOINT, world.http)
+        auth = noauth.NoAuth(endpoint=ENDPOINT)
+        self._adapter = adapter.Adapter(
+            session.Session(session=http), auth=auth, service_type="placement"
+        )
+
+    def request(self, *args: object, **kwargs: object) -> object:
+        return self._adapter.request(*args, **kwargs)
+
+
+# -- given up, and then it came ------------------------------------------------------------------
+
+
+def give_up(world: World, settler: AllocationWriter, effect: WriteAllocation) -> None:
+    """The write arrives, but we never hear of it and report it as not written."""
+    world.http.faults = [lost_reply] + [never_sent] * 1000
+    assert settler.write(effect).code is WriteCode.UNREACHABLE
+    world.http.faults = []
+    assert settler.in_doubt() == 1
+
+
+def test_what_was_given_up_and_came_after_all_is_taken_back(
+    world: World, settler: AllocationWriter, clock: Clock
+) -> None:
+    node = world.provider()
+    effect = intent(node)
+    give_up(world, settler, effect)
+    assert world.used(node) == 1
+    clock.now += CHECKS_AFTER_S[0]
+    settler.sweep(busy=lambda _: False)
+    assert world.used(node) == 0
+
+
+def test_the_next_host_replaces_what_came_after_all(world: World, settler: AllocationWriter) -> None:
+    first, second = world.provider(), world.provider()
+    effect = intent(first)
+    give_up(world, settler, effect)
+    again = intent(second, consumer=effect.consumer)
+    assert settler.write(again).code is WriteCode.WRITTEN
+    assert (world.used(first), world.used(second)) == (0, 1)
+    assert settler.in_doubt() == 0
+
+
+def test_somebody_elses_later_allocations_are_not_swept(
+    world: World, settler: AllocationWriter, clock: Clock
+) -> None:
+    node, other = world.provider(), world.provider()
+    effect = intent(node)
+    give_up(world, settler, effect)
+    world.take(effect.consumer, {other: {"VCPU": 1}}, generation=1)
+    for wait_s in CHECKS_AFTER_S:
+        clock.now += wait_s
+        settler.sweep(busy=lambda _: False)
+    assert world.used(other) == 1
+    assert settler.in_doubt() == 0
+
+
+# -- merge ---------------------------------------------------------------------------------------
+
+
+def evacuated(world: World) -> tuple[str, str, WriteAllocation]:
+    source, target = world.provider(), world.provider()
+    effect = intent(target, policy=ConsumerPolicy.MERGE)
+    world.take(effect.consumer, {source: {"VCPU": 1}})
+    return source, target, effect
+
+
+def test_an_evacuation_writes_the_union(world: World, settler: AllocationWriter) -> None:
+    source, target, effect = evacuated(world)
+    answer = settler.write(effect)
+    assert answer.code is WriteCode.WRITTEN
+    assert answer.written == {source: {"VCPU": 1}, target: {"VCPU": 1}}
+    assert world.client.consumer(effect.consumer).allocations == answer.written
+
+
+def test_an_evacuation_of_an_instance_that_holds_nothing_is_new(
+    world: World, settler: AllocationWriter
+) -> None:
+    effect = intent(world.provider(), policy=ConsumerPolicy.MERGE)
+    answer = settler.write(effect)
+    assert (answer.code, answer.written) == (WriteCode.WRITTEN, effect.allocations)
+
+
+def test_an_evacuation_whose_answer_is_lost(world: World, settler: AllocationWriter) -> None:
+    source, target, effect = evacuated(world)
+    world.http.faults = [carried_out, lost_reply]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert (world.used(source), world.used(target)) == (1, 1)
+
+
+def test_an_evacuation_that_somebody_interferes_with_fails_and_changes_nothing(
+    world: World, settler: AllocationWriter
+) -> None:
+    source, target, effect = evacuated(world)
+    third = world.provider()
+
+    def interfere(method: str, path: str, go: object) -> object:
+        world.take(effect.consumer, {third: {"VCPU": 1}}, generation=1)
+        return go()  # type: ignore[operator]
+
+    world.http.faults = [carried_out, interfere]  # type: ignore[list-item]
+    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert (world.used(source), world.used(target), world.used(third)) == (0, 0, 1)
+
+
+def test_taking_an_evacuation_back_leaves_the_source(world: World, settler: AllocationWriter) -> None:
+    source, target, effect = evacuated(world)
+    answer = settler.write(effect)
+    gone = settler.delete(undo(effect, {source: {"VCPU": 1}}, answer.written))
+    assert gone.gone
+    assert (world.used(source), world.used(target)) == (1, 0)
+
+
+# -- delete --------------------------------------------------------------------------------------
+
+
+def test_what_we_wrote_is_deleted(world: World, settler: AllocationWriter) -> None:
+    node = world.provider()
+    effect = intent(node)
+    settler.write(effect)
+    assert settler.delete(undo(effect)).gone
+    assert world.used(node) == 0
+
+
+def test_deleting_twice_is_deleting_once(world: World, settler: AllocationWriter) -> None:
+    effect = intent(world.provider())
+    settler.write(effect)
+    assert settler.delete(undo(effect)).gone
+    assert settler.delete(undo(effect)).gone
+
+
+def test_a_delete_whose_answer_is_lost(world: World, settler: AllocationWriter) -> None:
+    effect = intent(world.provider())
+    settler.write(effect)
+    world.http.faults = [carried_out, lost_reply]
+    assert settler.delete(undo(effect)).gone
+
+
+def test_what_somebody_else_wrote_since_is_left_alone(world: World, settler: AllocationWriter) -> None:
+    mine, theirs = world.provider(), world.provider()
+    effect = intent(mine)
+    settler.write(effect)
+    world.take(effect.consumer, {theirs: {"VCPU": 1}}, generation=1)
+    assert settler.delete(undo(effect)).gone  # ours is no part of it
+    assert world.used(theirs) == 1
+
+
+def test_what_somebody_added_to_is_left_alone_and_said(world: World, settler: AllocationWriter) -> None:
+    mine, theirs = world.provider(), world.provider()
+    effect = intent(mine)
+    settler.write(effect)
+    world.take(effect.consumer, {mine: {"VCPU": 1}, theirs: {"VCPU": 1}}, generation=1)
+    answer = settler.delete(undo(effect))
+    assert not answer.gone and "left alone" in answer.detail
+    assert world.used(mine) == 1
+
+
+def test_a_delete_that_loses_a_race_looks_again(world: World, settler: AllocationWriter) -> None:
+    mine, theirs = world.provider(), world.provider()
+    effect = intent(mine)
+    settler.write(effect)
+
+    def overtake(method: str, path: str, go: object) -> object:
+        world.take(effect.consumer, {theirs: {"VCPU": 1}}, generation=1)
+        return go()  # type: ignore[operator]
+
+    world.http.faults = [carried_out, overtake]  # type: ignore[list-item]
+    assert settler.delete(undo(effect)).gone
+    assert world.used(theirs) == 1
+
+
+def test_a_delete_that_nobody_answers_is_tried_again_later(
+    world: World, settler: AllocationWriter, clock: Clock
+) -> None:
+    node = world.provider()
+    effect = intent(node)
+    settler.write(effect)
+    world.http.faults = [never_sent] * 1000
+    assert not settler.delete(undo(effect)).gone
+    world.http.faults = []
+    clock.now += CHECKS_AFTER_S[0]
+    settler.sweep(busy=lambda _: False)
+    assert world.used(node) == 0
+
+
+# -- serialised ----------------------------------------------------------------------------------
+
+
+def overcommit(world: World, provider: str) -> None:
+    """What two racing writers do: one unit more than the provider has."""
+    free = 8 - world.used(provider)
+    world.take(str(uuid.uuid4()), {provider: {"VCPU": free}})
+    world.set(provider, "inventories", {"VCPU": {"total": 7}})
+
+
+def test_a_write_that_nobody_judged_is_looked_at_and_taken_back_if_too_much(
+    world: World, settler: AllocationWriter
+) -> None:
+    node = world.provider(vcpus=8)
+    effect = intent(node, serialise=True)
+
+    def race(method: str, path: str, go: object) -> object:
+        answer = go()  # type: ignore[operator]
+        overcommit(world, node)
+        return answer
+
+    world.http.faults = [race]  # type: ignore[list-item]
+    world.http.calls.clear()
+    assert settler.write(effect).code is WriteCode.NO_CAPACITY
+    puts = [path for method, path in world.http.calls if method == "PUT"]
+    assert puts.count(f"/allocations/{effect.consumer}") == 3  # written, taken back, refused
+    assert world.used(node) == 7
+
+
+def test_racers_that_all_take_back_try_again(world: World, settler: AllocationWriter) -> None:
+    node, rival = world.provider(vcpus=8), str(uuid.uuid4())
+    effect = intent(node, serialise=True, vcpus=5)
+
+    def race(method: str, path: str, go: object) -> object:
+        answer = go()  # type: ignore[operator]
+        world.set(node, "inventories", {"VCPU": {"total": 4}})
+        return answer
+
+    def rival_gives_way(method: str, path: str, go: object) -> object:
+        world.set(node, "inventories", {"VCPU": {"total": 8}})
+        return go()  # type: ignore[operator]
+
+    world.take(rival, {node: {"VCPU": 1}})
+    # the write, then usages and inventories, the read and the taking back, and the second write
+    world.http.faults = [race, *[carried_out] * 4, rival_gives_way]  # type: ignore[list-item]
+    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert world.used(node) == 6
+
+
+def test_where_there_is_plenty_one_look_serves_for_a_while(
+    world: World, settler: AllocationWriter, clock: Clock
+) -> None:
+    node = world.provider(vcpus=100)
+    settler.write(intent(node, serialise=True))
+    world.http.calls.clear()
+    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    assert [method for method, _ in world.http.calls] == ["PUT"]
+    clock.now += 60.0
+    settler.write(intent(node, serialise=True, deadline_s=clock.now + PATIENCE_S))
+    assert [method for method, _ in world.http.calls[1:]] == ["PUT", "GET", "GET"]
+
+
+def test_what_each_of_several_schedulers_writes_without_a_check_fits_together(
+    world: World, settler: AllocationWriter
+) -> None:
+    # given a check that found 23 free; up to 16 schedulers may have found the same
+    node = world.provider(vcpus=24)
+    settler.write(intent(node, serialise=True))
+    world.http.calls.clear()
+
+    for _ in range(3):
+        settler.write(intent(node, serialise=True))
+
+    # then this one writes one of the 23 without a check, and no more
+    assert [method for method, _ in world.http.calls] == ["PUT", "PUT", "GET", "PUT"]
+
+
+def test_of_a_provider_that_is_known_only_usages_are_read(
+    world: World, settler: AllocationWriter, clock: Clock
+) -> None:
+    node = world.provider(vcpus=8)
+    settler.write(intent(node, serialise=True))
+    world.http.calls.clear()
+    settler.write(intent(node, serialise=True))
+    assert [path.rsplit("/", 1)[-1] for method, path in world.http.calls if method == "GET"] == [
+        "usages"
+    ]
+
+
+def test_a_provider_that_has_grown_is_not_taken_for_overfull(
+    world: World, settler: AllocationWriter
+) -> None:
+    node = world.provider(vcpus=1)
+    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    world.set(node, "inventories", {"VCPU": {"total": 2}})
+    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of consumer consumer_conflicts, row by row."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+
+from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
+
+SOURCE = {"node1": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
+TARGET = {"node2": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
+
+allocations = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.dictionaries(st.sampled_from(["VCPU", "DISK_GB"]), st.integers(1, 9), min_size=1),
+    max_size=4,
+)
+
+
+def test_an_evacuation_holds_both_hosts_and_shared_storage_once() -> None:
+    both = consumer_conflicts.union(SOURCE, TARGET)
+    assert both == {
+        "node1": {"VCPU": 2, "MEMORY_MB": 512},
+        "node2": {"VCPU": 2, "MEMORY_MB": 512},
+        "shared": {"DISK_GB": 10},
+    }
+
+
+def test_nova_and_we_merge_alike() -> None:
+    from nova.scheduler.client import report
+
+    standing = {name: {"resources": part} for name, part in SOURCE.items()}
+    wanted = {"allocations": {name: {"resources": part} for name, part in TARGET.items()}}
+    theirs = report._move_operation_alloc_request(standing, wanted)["allocations"]
+    ours = consumer_conflicts.union(SOURCE, TARGET)
+    assert {name: part["resources"] for name, part in theirs.items()} == ours
+
+
+@given(allocations, allocations)
+def test_a_union_keeps_everything_that_stood_there(
+    standing: dict[str, dict[str, int]], wanted: dict[str, dict[str, int]]
+) -> None:
+    both = consumer_conflicts.union(standing, wanted)
+    assert consumer_conflicts.same({name: both[name] for name in standing}, standing)
+    assert set(both) == set(standing) | set(wanted)
+
+
+@given(allocations)
+def test_what_was_added_is_found_again(standing: dict[str, dict[str, int]]) -> None:
+    assert consumer_conflicts.same(consumer_conflicts.without(standing, standing), {})
+    assert consumer_conflicts.holds(standing, standing) is bool(standing)
+
+
+def held(allocations: dict[str, dict[str, int]], owner: str = "us") -> ConsumerAllocations:
+    """By one project's consumer that was written once."""
+    return ConsumerAllocations(allocations, 1, owner, owner)
+
+
+def test_new() -> None:
+    wanted = held(TARGET)
+    assert consumer_conflicts.find_new(ConsumerAllocations(), wanted) is Comparison.NOTHING
+    assert consumer_conflicts.find_new(held(TARGET), wanted) is Comparison.AS_WANTED
+    assert consumer_conflicts.find_new(held(TARGET), wanted, unsure=False) is Comparison.TWIN
+    assert consumer_conflicts.find_new(held(SOURCE), wanted) is Comparison.FOREIGN
+    assert consumer_conflicts.find_new(held(SOURCE), wanted, (SOURCE,)) is Comparison.OWN_ATTEMPT
+
+
+def test_the_same_amounts_of_somebody_else_are_not_ours() -> None:
+    assert consumer_conflicts.find_new(held(TARGET, "them"), held(TARGET)) is Comparison.FOREIGN
+    assert consumer_conflicts.find_new(held(SOURCE, "them"), held(TARGET), (SOURCE,)) is Comparison.FOREIGN
+
+
+def test_every_finding_of_a_rule_has_its_step() -> None:
+    new, merge = consumer_conflicts.RULES[ConsumerPolicy.NEW], consumer_conflicts.RULES[ConsumerPolicy.MERGE]
+    assert set(Comparison) - set(new) == {Comparison.UNCHANGED}
+    assert set(Comparison) - set(merge) == {Comparison.NOTHING, Comparison.OWN_ATTEMPT, Comparison.TWIN}
+    for rule in (new, merge):
+        assert rule[Comparison.FOREIGN] is ConflictAction.REFUSE
+        assert rule[Comparison.AS_WANTED] is ConflictAction.DONE
+
+
+def test_a_conflict_that_shows_nothing_is_the_consumers_where_no_provider_has_moved() -> None:
+    assert consumer_conflicts.is_consumers({"a": 3, "b": 4}, {"a": 3, "b": 4})
+    assert not consumer_conflicts.is_consumers({"a": 3, "b": 4}, {"a": 3, "b": 5})
+    # where they could not be read, it is taken for a race as ever
+    assert not consumer_conflicts.is_consumers(None, {"a": 3})
+    assert not consumer_conflicts.is_consumers({"a": 3}, None)
+    assert not consumer_conflicts.is_consumers(None, None)
+
+
+def test_waits_grow_to_a_bound_and_outlast_the_patience() -> None:
+    backoff = consumer_conflicts.CONFLICT_BACKOFF
+    longest = [backoff.longest_s(sent) for sent in range(1, consumer_conflicts.MAX_ATTEMPTS)]
+    assert longest == sorted(longest) and longest[-1] == backoff.max_s
+    assert sum(longest) * backoff.least > consumer_conflicts.ORPHAN_AFTER_S
+    assert sum(longest) < 10
+
+
+def test_an_orphan_is_waited_for_longer_while_a_write_of_ours_may_be_out() -> None:
+    assert consumer_conflicts.orphan_after_s(unsure=True) > consumer_conflicts.orphan_after_s(unsure=False)
+
+
+def test_merge() -> None:
+    before, both = ConsumerAllocations(SOURCE, 3), consumer_conflicts.union(SOURCE, TARGET)
+    assert consumer_conflicts.find_merge(ConsumerAllocations(SOURCE, 3), before, both) is Comparison.UNCHANGED
+    assert consumer_conflicts.find_merge(ConsumerAllocations(both, 4), before, both) is Comparison.AS_WANTED
+    assert consumer_conflicts.find_merge(ConsumerAllocations(TARGET, 4), before, both) is Comparison.FOREIGN
+    assert consumer_conflicts.find_merge(ConsumerAllocations(), before, both) is Comparison.FOREIGN
+
+
+def test_delete() -> None:
+    assert consumer_conflicts.find_delete(ConsumerAllocations(), TARGET) is Comparison.NOTHING
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET) is Comparison.AS_WANTED
+    assert consumer_conflicts.find_delete(ConsumerAllocations(SOURCE, 1), TARGET) is Comparison.FOREIGN
+
+
+def test_order_and_empty_parts_do_not_count() -> None:
+    assert consumer_conflicts.same({"a": {"VCPU": 1, "PCPU": 0}, "b": {}}, {"a": {"VCPU": 1}})

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes whose outcome nobody knows are looked at until somebody does."""
+
+from __future__ import annotations
+
+from shared_scheduler.placement.in_doubt_writes import (
+    AGAIN_AFTER_S,
+    UNDER_WAY_MAX_S,
+    Attempt,
+    CheckResult,
+    InDoubtWrites,
+)
+
+ONE, TWO = Attempt({"n1": {"VCPU": 1}}), Attempt({"n2": {"VCPU": 1}})
+
+
+def test_a_doubt_is_checked_a_few_times_and_then_forgotten() -> None:
+    in_doubt = InDoubtWrites(checks_after_s=(2, 8))
+    in_doubt.add("c", ONE, 100.0)
+    assert in_doubt.due(101.9) == []
+    assert in_doubt.due(102.0) == [("c", (ONE,))]
+    in_doubt.checked("c", 102.0, CheckResult.NOTHING)
+    assert in_doubt.due(109.9) == []
+    in_doubt.checked("c", 110.0, CheckResult.NOTHING)
+    assert len(in_doubt) == 0
+
+
+def test_a_check_without_an_answer_does_not_count() -> None:
+    in_doubt = InDoubtWrites(checks_after_s=(2,))
+    in_doubt.add("c", ONE, 0.0)
+    for turn in range(100):
+        in_doubt.checked("c", float(turn), CheckResult.UNANSWERED)
+    assert in_doubt.due(99 + AGAIN_AFTER_S) == [("c", (ONE,))]
+
+
+def test_a_server_that_is_under_way_is_checked_for_a_bounded_time() -> None:
+    in_doubt = InDoubtWrites(checks_after_s=(2,))
+    in_doubt.add("c", ONE, 0.0)
+    assert in_doubt.checked("c", 2.0, CheckResult.UNDER_WAY)
+    assert in_doubt.due(2.0 + AGAIN_AFTER_S) == [("c", (ONE,))]
+    assert in_doubt.checked("c", 1.9 + UNDER_WAY_MAX_S, CheckResult.UNDER_WAY)
+    assert not in_doubt.checked("c", 2.0 + UNDER_WAY_MAX_S, CheckResult.UNDER_WAY)
+    assert len(in_doubt) == 0
+
+
+def test_a_new_attempt_has_the_whole_time_again() -> None:
+    in_doubt = InDoubtWrites()
+    in_doubt.add("c", ONE, 0.0)
+    in_doubt.checked("c", 2.0, CheckResult.UNDER_WAY)
+    in_doubt.add("c", TWO, UNDER_WAY_MAX_S)
+    assert in_doubt.checked("c", UNDER_WAY_MAX_S + 2.0, CheckResult.UNDER_WAY)
+
+
+def test_what_stands_there_rightly_needs_no_other_check() -> None:
+    in_doubt = InDoubtWrites(checks_after_s=(2, 8))
+    in_doubt.add("c", ONE, 0.0)
+    in_doubt.checked("c", 2.0, CheckResult.RIGHTFUL)
+    assert len(in_doubt) == 0
+
+
+def test_every_attempt_of_a_consumer_is_remembered_once() -> None:
+    in_doubt = InDoubtWrites()
+    for attempt in (ONE, TWO, ONE):
+        in_doubt.add("c", attempt, 0.0)
+    assert in_doubt.attempts("c") == (ONE, TWO)
+    in_doubt.settled("c")
+    assert in_doubt.attempts("c") == ()
+
+
+def test_memory_is_bounded_and_says_so() -> None:
+    in_doubt = InDoubtWrites(max_consumers=2)
+    assert in_doubt.add("a", ONE, 0.0) and in_doubt.add("b", ONE, 0.0)
+    assert in_doubt.add("a", TWO, 1.0)  # young again
+    assert not in_doubt.add("c", ONE, 2.0)
+    assert [consumer for consumer, _ in in_doubt.all()] == ["a", "c"]

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A move was given up and asked for again: what stands there then is the second try's, not the first's."""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections.abc import Callable
+
+import pytest
+import requests
+
+from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S, UNDER_WAY_MAX_S
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from tests.unit.placement.world import Clock, World, lost_reply, never_sent
+
+UNDER_WAY, NOBODYS, UNREAD = map(
+    ServerLocation, (ServerActivity.UNDER_WAY, ServerActivity.NOBODYS, ServerActivity.UNREAD)
+)
+#: Shelved, and on no host.
+NOWHERE = ServerLocation(ServerActivity.AT_REST)
+
+
+def lives_on(node: str) -> ServerLocation:
+    return ServerLocation(ServerActivity.AT_REST, node)
+
+
+class Site:
+    """Two schedulers, a Placement, and a Nova that has one server."""
+
+    def __init__(self, world: World, clock: Clock) -> None:
+        self.world, self.clock = world, clock
+        self.nova = NOWHERE
+        self.asked: list[str] = []
+        self.first, self.second = self._scheduler(1), self._scheduler(2)
+
+    def _scheduler(self, seed: int) -> AllocationWriter:
+        return AllocationWriter(
+            self.world.client, self.clock, self.clock.pause, random.Random(seed), self._locate
+        )
+
+    def _locate(self, server: str) -> ServerLocation:
+        self.asked.append(server)
+        return self.nova
+
+    def move(self, node: str, server: str = "", **changes: object) -> WriteAllocation:
+        given: dict[str, object] = {
+            "claim_id": str(uuid.uuid4()), "consumer": server or str(uuid.uuid4()),
+            "allocations": {node: {"VCPU": 1}}, "mappings": {"": (node,)}, "project_id": "project",
+            "user_id": "user", "policy": ConsumerPolicy.NEW, "serialise": False,
+            "request_id": "req-1", "deadline_s": self.clock.now + 30.0,
+        }  # fmt: skip
+        return WriteAllocation(**(given | changes))  # type: ignore[arg-type]
+
+    def give_up(self, effect: WriteAllocation) -> None:
+        """The first scheduler's write arrives, and it never hears of it."""
+        if effect.policy is ConsumerPolicy.MERGE:
+            self.world.http.faults = [lambda _, __, go: go()]
+        self.world.http.faults += [lost_reply, *[never_sent] * 1000]
+        assert self.first.write(effect).code is WriteCode.UNREACHABLE
+        self.world.http.faults = []
+        assert self.first.in_doubt() == 1
+
+    def sweep(self, wait_s: float = CHECKS_AFTER_S[0]) -> None:
+        self.clock.now += wait_s
+        self.first.sweep(busy=lambda _: False)
+
+
+@pytest.fixture
+def site(world: World, clock: Clock) -> Site:
+    return Site(world, clock)
+
+
+def test_the_second_try_keeps_its_place_while_it_is_under_way(site: Site) -> None:
+    # given a move that was given up after its write had come, and was taken away by the conductor
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.world.ok("DELETE", f"/allocations/{effect.consumer}")
+    # and the same move again, by another scheduler onto the same host
+    site.nova = UNDER_WAY
+    assert site.second.write(site.move(node, effect.consumer)).code is WriteCode.WRITTEN
+    # when the first one looks
+    for wait_s in (*CHECKS_AFTER_S, AGAIN_AFTER_S):
+        site.sweep(wait_s)
+    # then
+    assert site.world.used(node) == 1
+    assert site.first.in_doubt() == 1
+
+
+def test_where_it_lives_when_all_is_over_it_holds_rightly(site: Site) -> None:
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.nova = lives_on(node)
+    site.sweep()
+    assert site.world.used(node) == 1
+    assert site.first.in_doubt() == 0
+
+
+def test_a_place_on_a_nested_provider_is_its_compute_nodes(site: Site) -> None:
+    root = site.world.provider()
+    effect = site.move(site.world.provider(parent=root))
+    site.give_up(effect)
+    site.nova = lives_on(root)
+    site.sweep()
+    assert site.world.client.consumer(effect.consumer).allocations
+
+
+@pytest.mark.parametrize("nova", [NOWHERE, NOBODYS, lives_on("another")])
+def test_what_nobody_relies_on_is_taken_back(site: Site, nova: ServerLocation) -> None:
+    node = site.world.provider()
+    site.give_up(site.move(node))
+    site.nova = nova
+    site.sweep()
+    assert site.world.used(node) == 0
+
+
+def test_it_is_taken_back_when_the_second_try_has_failed_too(site: Site) -> None:
+    node = site.world.provider()
+    site.give_up(site.move(node))
+    site.nova = UNDER_WAY
+    site.sweep()
+    site.nova = lives_on("another")
+    site.sweep(AGAIN_AFTER_S)
+    assert site.world.used(node) == 0
+
+
+def test_what_is_under_way_for_too_long_is_forgotten_and_said(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.nova = UNDER_WAY
+    with caplog.at_level(logging.WARNING):
+        site.sweep()
+        site.sweep(UNDER_WAY_MAX_S - 1)
+        assert (site.first.in_doubt(), caplog.messages) == (1, [])
+        site.sweep(AGAIN_AFTER_S)
+    assert site.first.in_doubt() == 0
+    assert site.world.used(node) == 1
+    [said] = caplog.messages
+    assert effect.consumer in said and "nova-manage placement heal_allocations" in said
+
+
+def test_a_nova_that_cannot_be_read_is_asked_again_for_ever(site: Site) -> None:
+    node = site.world.provider()
+    site.give_up(site.move(node))
+    site.nova = UNREAD
+    for _ in range(3):
+        site.sweep(UNDER_WAY_MAX_S)
+    assert (site.world.used(node), site.first.in_doubt()) == (1, 1)
+    site.nova = NOWHERE
+    site.sweep(AGAIN_AFTER_S)
+    assert site.world.used(node) == 0
+
+
+def test_nova_is_asked_only_where_our_attempt_stands(site: Site) -> None:
+    node, other = site.world.provider(), site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.world.take(effect.consumer, {other: {"VCPU": 1}}, generation=1)
+    site.sweep()
+    assert site.asked == []
+
+
+def test_a_place_that_the_second_try_finds_becomes_its_own(site: Site) -> None:
+    """It begins after Nova was asked, and what it wants stands there already."""
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+
+    def overtaken(_: str, __: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        site.world.http.every_write = None
+        again = site.move(node, effect.consumer)
+        assert site.second.write(again).code is WriteCode.WRITTEN
+        return carry_out()
+
+    site.world.http.every_write = overtaken
+    site.sweep()
+    assert site.world.used(node) == 1
+
+
+def test_an_evacuation_is_judged_by_where_it_went_and_goes_back_to_what_it_found(site: Site) -> None:
+    # given an evacuation that was given up; the server still lives where it was
+    source, target = site.world.provider(), site.world.provider()
+    effect = site.move(target, policy=ConsumerPolicy.MERGE)
+    site.world.take(effect.consumer, {source: {"VCPU": 1}})
+    site.give_up(effect)
+    assert (site.world.used(source), site.world.used(target)) == (1, 1)
+    site.nova = lives_on(source)
+    site.sweep()
+    assert (site.world.used(source), site.world.used(target)) == (1, 0)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arrives on a message queue becomes events of its cell: whole messages, in order, in small parts."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core import events as ev
+from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Role, Want
+from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
+from shared_scheduler.service.cell_channel import MESSAGES_PER_EVENT_MAX, CellChannel
+from shared_scheduler.transport.bus import ConnectionChanged, Receive
+from shared_scheduler.transport.channel import Channel
+
+KEYS = parse_keyring("k1:" + "ab" * 32)
+
+
+class Wire:
+    """An endpoint that the test holds the other end of."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bytes]] = []
+        self.full = False
+        self.address = "ssched.scheduler.test"
+        self.receive: Receive = lambda bodies: None
+        self.changed: ConnectionChanged = lambda connected: None
+
+    def start(self, receive: Receive, changed: ConnectionChanged) -> None:
+        self.receive, self.changed = receive, changed
+
+    def broadcast(self, body: bytes) -> bool:
+        return self.cast("*", body)
+
+    def tell_schedulers(self, body: bytes) -> bool:
+        return self.cast("schedulers", body)
+
+    def cast(self, address: str, body: bytes) -> bool:
+        if not self.full:
+            self.sent.append((address, body))
+        return not self.full
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def events() -> list[ev.Event]:
+    return []
+
+
+@pytest.fixture
+def open_channel(wire: Wire, events: list[ev.Event]) -> Any:
+    def make(**more: Any) -> Channel:
+        made = CellChannel("cell1", Channel(wire, name="State channel of cell cell1", **more), events.append)
+        made.start()
+        return made.channel
+
+    return make
+
+
+def heartbeat(sequence: int) -> Heartbeat:
+    return Heartbeat("node-1", 7, sequence, "cmp1", 0)
+
+
+def test_good_messages_arrive_in_order(wire: Wire, events: list[ev.Event], open_channel: Any) -> None:
+    open_channel()
+
+    wire.receive([codec.encode(heartbeat(1)), codec.encode(heartbeat(2))])
+
+    assert events == [ev.MessagesArrived("cell1", (heartbeat(1), heartbeat(2)))]
+
+
+def test_a_flood_is_handed_over_in_parts(
+    wire: Wire, events: list[ev.Event], open_channel: Any
+) -> None:
+    open_channel()
+    count = MESSAGES_PER_EVENT_MAX + 1
+
+    wire.receive([codec.encode(heartbeat(n)) for n in range(count)])
+
+    assert [len(each.messages) for each in events if isinstance(each, ev.MessagesArrived)] == [
+        MESSAGES_PER_EVENT_MAX, 1,
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff\xff", b"{}", b"\x93\x01\x09" + b"x" * 5_000_000])
+def test_bad_bodies_are_counted_and_said_once(
+    wire: Wire, events: list[ev.Event], open_channel: Any, body: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = open_channel(clock=lambda: 0.0)
+
+    with caplog.at_level(logging.WARNING):
+        wire.receive([body, codec.encode(heartbeat(1)), body])
+
+    assert events == [ev.MessagesArrived("cell1", (heartbeat(1),))]
+    assert made.counters["messages_rejected"] == 2
+    assert len([r for r in caplog.records if "is dropped: " in r.message]) == 1
+
+
+def test_unsigned_messages_are_dropped_where_signing_is_enforced(
+    wire: Wire, events: list[ev.Event], open_channel: Any
+) -> None:
+    signer = Signer(Signing.ENFORCE, KEYS)
+    made = open_channel(signer=signer)
+
+    wire.receive([codec.encode(heartbeat(1)), signer.seal(codec.encode(heartbeat(2)))])
+
+    assert events == [ev.MessagesArrived("cell1", (heartbeat(2),))]
+    assert made.counters["BadSignature"] == 1
+
+
+def test_what_is_tolerated_is_taken_counted_and_said_once_a_sender(
+    wire: Wire, events: list[ev.Event], open_channel: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = open_channel(signer=Signer(Signing.WARN, KEYS))
+
+    with caplog.at_level(logging.WARNING):
+        wire.receive([codec.encode(heartbeat(1)), codec.encode(heartbeat(2))])
+
+    assert events == [ev.MessagesArrived("cell1", (heartbeat(1), heartbeat(2)))]
+    assert made.counters["tolerated"] == 2
+    lines = [record.getMessage() for record in caplog.records if "signing = warn" in record.getMessage()]
+    assert lines == [
+        "State channel of cell cell1: a message from node-1 is not well signed; it is taken because of "
+        "signing = warn (1 of this kind so far)"
+    ]
+
+
+def test_what_is_sent_can_be_read_by_the_other_side(wire: Wire, open_channel: Any) -> None:
+    signer = Signer(Signing.ENFORCE, KEYS)
+    made = open_channel(signer=signer)
+    hello = Hello(Role.SCHEDULER, made.address, 1)
+
+    made.broadcast(hello)
+    made.cast("ssched.agent.cmp1", heartbeat(3))
+
+    assert [to for to, _ in wire.sent] == ["schedulers", "ssched.agent.cmp1"]
+    assert [codec.decode(signer.open(body)) for _, body in wire.sent] == [hello, heartbeat(3)]
+
+
+@pytest.mark.parametrize(
+    ("want", "heard_by"),
+    [(Want.NOTHING, "schedulers"), (Want.HEARTBEAT, "*"), (Want.SNAPSHOT, "*")],
+)
+def test_a_hello_that_wants_nothing_of_agents_does_not_wake_thousands_of_them(
+    wire: Wire, open_channel: Any, want: Want, heard_by: str
+) -> None:
+    open_channel().broadcast(Hello(Role.SCHEDULER, "ssched.scheduler.test", 1, want=want))
+
+    assert [to for to, _ in wire.sent] == [heard_by]
+
+
+def test_what_cannot_be_sent_is_counted(wire: Wire, open_channel: Any) -> None:
+    made = open_channel()
+    made.cast("a", Heartbeat("x" * 1000, 7, 1, "cmp1", 0))
+    wire.full = True
+    made.broadcast(heartbeat(1))
+
+    assert made.counters == {"unsendable": 1, "outbox_full": 1}
+
+
+def test_the_core_hears_of_a_lost_and_a_new_connection(
+    wire: Wire, events: list[ev.Event], open_channel: Any
+) -> None:
+    made = open_channel()
+
+    wire.changed(True)
+    assert made.connected
+    wire.changed(False)
+
+    assert events == [ev.ChannelChanged("cell1", True), ev.ChannelChanged("cell1", False)]
+    assert not made.connected

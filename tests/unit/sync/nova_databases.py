@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's own schema, made from its models in sqlite, filled with what a test needs."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from nova.db.api import models as api_models
+from nova.db.main import models as main_models
+
+from shared_scheduler.sync.databases import CELL0, ApiDatabase, Cell, CellDatabase
+from tests.support.plain_databases import api_database, cell_database
+
+NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
+
+
+def naive(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=None)
+
+
+class NovaDatabases:
+    """An API database with one cell."""
+
+    def __init__(self, directory: Path) -> None:
+        self.api_url = f"sqlite:///{directory / 'api.db'}"
+        self.cell_url = f"sqlite:///{directory / 'cell1.db'}"
+        self.api_engine = sa.create_engine(self.api_url)
+        self.cell_engine = sa.create_engine(self.cell_url)
+        api_models.BASE.metadata.create_all(self.api_engine)
+        main_models.BASE.metadata.create_all(self.cell_engine)
+        self.cell_uuid = str(uuid.uuid4())
+        self.now = NOW
+        self.map_cell(CELL0, "cell0", "sqlite://", "none:///")
+        self.map_cell(self.cell_uuid, "cell1", self.cell_url, "rabbit://mq/cell1")
+
+    # -- what the product opens
+
+    def api(self) -> ApiDatabase:
+        return api_database(self.api_url)
+
+    def cell(self) -> CellDatabase:
+        return self.open_cell(Cell(self.cell_uuid, "cell1", self.cell_url, ""))
+
+    def open_cell(self, cell: Cell) -> CellDatabase:
+        return cell_database(cell, lambda: self.now)
+
+    # -- what Nova writes
+
+    def api_row(self, model: Any, **values: Any) -> int:
+        with self.api_engine.begin() as connection:
+            key = connection.execute(sa.insert(model).values(**values)).inserted_primary_key
+        assert key is not None
+        return int(key[0])
+
+    def cell_row(self, model: Any, **values: Any) -> None:
+        with self.cell_engine.begin() as connection:
+            connection.execute(sa.insert(model).values(**values))
+
+    def change(self, model: Any, host: str, **values: Any) -> None:
+        with self.cell_engine.begin() as connection:
+            connection.execute(sa.update(model).where(model.host == host).values(**values))
+
+    def map_cell(self, own: str, name: str, database: str, transport: str, **more: Any) -> int:
+        return self.api_row(api_models.CellMapping, uuid=own, name=name, database_connection=database,
+                            transport_url=transport, **more)  # fmt: skip
+
+    def map_server(self, cell: str | None) -> str:
+        """A server that was mapped just now to the cell of this name; None: to none yet."""
+        own = str(uuid.uuid4())
+        number = None if cell is None else self._cell_number(cell)
+        self.api_row(api_models.InstanceMapping, instance_uuid=own, cell_id=number, project_id="p",
+                     updated_at=naive(self.now))  # fmt: skip
+        return own
+
+    def _cell_number(self, name: str) -> int:
+        mapping = api_models.CellMapping
+        with self.api_engine.connect() as connection:
+            found = connection.execute(sa.select(mapping.id).where(mapping.name == name))
+            return int(found.scalar_one())
+
+    def service(self, host: str, **values: Any) -> None:
+        given = {
+            "uuid": str(uuid.uuid4()), "host": host, "binary": "nova-compute", "topic": "compute",
+            "report_count": 7, "disabled": False, "forced_down": False, "version": 70, "deleted": 0,
+            "created_at": naive(self.now), "last_seen_up": naive(self.now),
+        }  # fmt: skip
+        self.cell_row(main_models.Service, **(given | values))
+
+    def node(self, host: str, own: str = "", **values: Any) -> str:
+        own = own or str(uuid.uuid4())
+        given = {
+            "uuid": own, "host": host, "hypervisor_hostname": f"{host}.example.org", "vcpus": 8,
+            "memory_mb": 4096, "local_gb": 100, "vcpus_used": 1, "memory_mb_used": 512,
+            "local_gb_used": 1, "hypervisor_type": "fake", "hypervisor_version": 1, "free_ram_mb": 3584,
+            "free_disk_gb": 99, "cpu_info": "{}", "stats": '{"num_instances": "1"}',
+            "updated_at": naive(self.now), "deleted": 0, "host_ip": "192.0.2.1",
+        }  # fmt: skip
+        self.cell_row(main_models.ComputeNode, **(given | values))
+        return own
+
+    def compute(self, host: str, own: str = "") -> str:
+        """A service and its node."""
+        self.service(host)
+        return self.node(host, own)
+
+    def instance(self, host: str | None, deleted: int = 0, own: str = "", **values: Any) -> str:
+        own = own or str(uuid.uuid4())
+        self.cell_row(main_models.Instance, uuid=own, host=host, deleted=deleted, **values)
+        return own
+
+    def change_instance(self, own: str, **values: Any) -> None:
+        """Nova writes something of a server, now."""
+        model = main_models.Instance
+        with self.cell_engine.begin() as connection:
+            changed = sa.update(model).where(model.uuid == own)
+            connection.execute(changed.values(updated_at=naive(self.now), **values))
+
+    def aggregate(self, name: str, hosts: tuple[str, ...], **metadata: str) -> str:
+        own = str(uuid.uuid4())
+        number = self.api_row(api_models.Aggregate, uuid=own, name=name)
+        for host in hosts:
+            self.api_row(api_models.AggregateHost, aggregate_id=number, host=host)
+        for key, value in metadata.items():
+            self.api_row(api_models.AggregateMetadata, aggregate_id=number, key=key, value=value)
+        return own

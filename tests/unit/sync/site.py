@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud of one cell with a real Placement, and what reads both, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.sync.databases import Cell
+from shared_scheduler.sync.placement_reads import AGENT_READS_S
+from shared_scheduler.sync.state_sync import StateSync
+from tests.unit.placement.world import World
+from tests.unit.sync.nova_databases import NovaDatabases
+
+
+def nothing_orphaned() -> Iterator[NodeDoubted]:
+    yield from ()
+
+
+class Site:
+    """Without threads: ``decide`` and ``refuse`` read what they wait for, ``poll`` what is due."""
+
+    def __init__(self, nova: NovaDatabases, world: World, nodes_max: int) -> None:
+        self.nova = nova
+        self.heard: list[Any] = []
+        self.spoken_for: set[str] = set()
+        self.rows: dict[str, Any] = {}
+        self.deaf: set[str] = set()
+        self.mirror = PlacementMirror(world.client)
+        self.now_s = 100.0
+        self.sync = StateSync(
+            nova.api(), nova.open_cell, PlacementMirror(world.client), self.hear, self.speaks_for,
+            lambda node: self.rows[node], nodes_max=nodes_max, sweep=nothing_orphaned, log_new=lambda: None,
+            clock=self.clock, rng=random.Random(1),
+        )  # fmt: skip
+        self.sync.use((Cell(nova.cell_uuid, "cell1", nova.cell_url, "rabbit://here/"),))
+        self.cell = self.sync.fleet.cells[nova.cell_uuid]
+
+    def clock(self) -> float:
+        """Time passes while an agent that is deaf is waited for."""
+        self.now_s += AGENT_READS_S / 4 if self.deaf else 0.0
+        return self.now_s
+
+    def speaks_for(self, node: str) -> bool:
+        return node in self.spoken_for
+
+    def agent(self, node: str) -> str:
+        """This node has an agent, which has read its providers."""
+        self.spoken_for.add(node)
+        self.rows[node] = self.mirror.read(node).leaves
+        return node
+
+    def hear(self, event: Any) -> None:
+        self.heard.append(event)
+        if isinstance(event, NodeDoubted) and event.node not in self.deaf:
+            self.agent(event.node)
+
+    def decide(self) -> list[Any]:
+        """A request comes some time later; what is heard before it is decided."""
+        self.now_s += 1.5
+        self.heard.clear()
+        self.sync.revalidation.before_decision()
+        return list(self.heard)
+
+    def refuse(self) -> bool:
+        """A request has no host; whether there is reason to decide it again."""
+        self.now_s += 1.5
+        self.heard.clear()
+        known = self.sync.revalidator.news
+        self.sync.revalidation.before_no()
+        return self.sync.revalidator.news != known
+
+    def poll(self) -> list[Any]:
+        """What the threads would read by now, and what is heard."""
+        self.heard.clear()
+        self.sync.revalidator.work_off()
+        return list(self.heard)

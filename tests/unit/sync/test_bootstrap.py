@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From nothing to a table that can be chosen from."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead, SharingRead
+from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
+from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
+from shared_scheduler.sync.databases import DatabaseError
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World, in_trouble
+from tests.unit.sync.nova_databases import NovaDatabases
+
+ROOMY = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}, "DISK_GB": {"total": 100}}
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+def load(nova: NovaDatabases, world: World) -> tuple[Loaded, list[Any]]:  # noqa: F811
+    said: list[Any] = []
+    start = Bootstrap(
+        nova.api(), nova.open_cell, PlacementMirror(world.client), said.append, time.monotonic
+    )
+    return start.load(), said
+
+
+def test_a_start_tells_everything_in_an_order_that_can_be_used(
+    nova: NovaDatabases, world: World  # noqa: F811
+) -> None:
+    own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    instance = nova.instance("cmp-1")
+    world.take(instance, {own: {"VCPU": 1, "MEMORY_MB": 512}})
+    aggregate = nova.aggregate("az", ("cmp-1",), availability_zone="az")
+    loaded, said = load(nova, world)
+    assert [type(event) for event in said] == [AggregatesRead, ServicesRead, NodeRead, SharingRead]
+    assert said[0].complete and said[1].complete
+    event = said[2]
+    leaf = event.leaves[f"rp.{own}"]
+    assert leaf["inventories"]["VCPU"][0] == 8
+    assert leaf["aggregates"] == [aggregate]
+    assert event.consumers == {SUM_OF + own: {own: {"VCPU": 1, "MEMORY_MB": 512}}}
+    assert event.members == {instance}
+    assert loaded.nodes == {own: nova.cell_uuid} and not loaded.unread
+    assert set(loaded.databases) == {nova.cell_uuid}
+
+
+def test_a_start_costs_placement_two_calls(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    for number in range(5):
+        nova.compute(f"cmp-{number}", world.provider(inventories=ROOMY))
+    world.http.calls.clear()
+    load(nova, world)
+    assert sorted(world.http.calls) == [
+        ("GET", "/allocation_candidates"), ("GET", "/resource_providers")
+    ]  # fmt: skip
+
+
+def test_a_start_without_placement_knows_the_hosts(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    world.http.faults = [in_trouble] * 2
+    loaded, said = load(nova, world)
+    assert set(loaded.nodes) == {own}
+    assert said[2].leaves["cn.vcpus"] == 8 and f"rp.{own}" not in said[2].leaves
+
+
+def test_a_cell_that_is_away_does_not_keep_the_others_waiting(
+    nova: NovaDatabases, world: World, caplog: pytest.LogCaptureFixture  # noqa: F811
+) -> None:
+    own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    away = str(uuid.uuid4())
+    nova.map_cell(away, "cell2", "mysql+pymysql://nova:x@127.0.0.1:9/nova", "rabbit://")
+    loaded, _ = load(nova, world)
+    assert loaded.unread == {away} and set(loaded.nodes) == {own}
+    assert "starting without cell cell2" in caplog.text
+
+
+def test_no_cell_at_all_is_an_error_that_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "cell1.db").unlink()
+    with pytest.raises(DatabaseError, match="database_connection of cell cell1"):
+        load(nova, world)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A read of a cell yields what has changed, and asks only for what is not known better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nova.db.main import models
+
+from shared_scheduler.core.events import NodesGone, ServicesRead
+from shared_scheduler.sync.cell_reads import CellReads
+from shared_scheduler.sync.flight import ReadRequest
+from tests.unit.sync.nova_databases import NovaDatabases, naive
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+@dataclass
+class Poll:
+    """The reads of one cell, and what they yield."""
+
+    nova: NovaDatabases
+    yielded: list[Any] = field(default_factory=list)
+    spoken_for: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.cell = CellReads(self.nova.cell(), self.spoken_for.__contains__)
+
+    def services(self) -> dict[str, Any]:
+        """Read the services that are not as they should be; what is yielded, by host."""
+        self.yielded = list(self.cell.services())
+        return {one.host: one for event in self.yielded for one in event.services}
+
+    def wishes(self, source: str) -> list[str]:
+        """The nodes that a source wants read."""
+        self.yielded = list(getattr(self.cell, source)())
+        return sorted(each.key[1] for each in self.yielded if isinstance(each, ReadRequest))
+
+
+@pytest.fixture
+def poll(nova: NovaDatabases) -> Poll:
+    return Poll(nova)
+
+
+# -- services ------------------------------------------------------------------------------------
+
+
+def test_a_healthy_cell_says_nothing_after_the_first_time(nova: NovaDatabases, poll: Poll) -> None:
+    nova.service("cmp-1")
+    assert set(poll.services()) == {"cmp-1"}
+    assert isinstance(poll.yielded[0], ServicesRead) and poll.yielded[0].complete
+    assert poll.services() == {}
+
+
+def test_disabled_and_enabled_again(nova: NovaDatabases, poll: Poll) -> None:
+    nova.service("cmp-1")
+    poll.services()
+    nova.change(models.Service, "cmp-1", disabled=True, disabled_reason="disk")
+    assert poll.services()["cmp-1"].disabled
+    assert poll.yielded[0].complete is False
+    assert poll.services() == {}
+    nova.change(models.Service, "cmp-1", disabled=False)
+    assert not poll.services()["cmp-1"].disabled
+    assert poll.services() == {}
+
+
+def test_dead_and_alive_again(nova: NovaDatabases, poll: Poll) -> None:
+    nova.service("cmp-1")
+    poll.services()
+    nova.now += timedelta(seconds=61)
+    assert not poll.services()["cmp-1"].up
+    nova.change(models.Service, "cmp-1", last_seen_up=naive(nova.now))
+    assert poll.services()["cmp-1"].up
+
+
+def test_a_heartbeat_of_a_disabled_service_is_no_news(nova: NovaDatabases, poll: Poll) -> None:
+    nova.service("cmp-1", disabled=True)
+    poll.services()
+    nova.change(models.Service, "cmp-1", report_count=8, last_seen_up=naive(nova.now))
+    assert poll.services() == {}
+
+
+def test_a_new_compute_is_known_at_the_next_read(nova: NovaDatabases, poll: Poll) -> None:
+    nova.service("cmp-1")
+    poll.services()
+    nova.service("cmp-2")
+    assert set(poll.services()) == {"cmp-2"}
+    assert poll.services() == {}
+
+
+def test_an_exception_with_a_low_id_does_not_make_the_others_news(
+    nova: NovaDatabases, poll: Poll
+) -> None:
+    for host in ("cmp-1", "cmp-2", "cmp-3"):
+        nova.service(host)
+    poll.services()
+    nova.change(models.Service, "cmp-1", disabled=True)
+    assert set(poll.services()) == {"cmp-1"}
+    assert poll.services() == {}
+    nova.service("cmp-4")
+    assert set(poll.services()) == {"cmp-4"}
+
+
+# -- nodes ---------------------------------------------------------------------------------------
+
+
+def test_new_and_gone_nodes(nova: NovaDatabases, poll: Poll) -> None:
+    own = nova.node("cmp-1")
+    assert poll.wishes("node_list") == [own]
+    assert poll.wishes("node_list") == []
+    nova.change(models.ComputeNode, "cmp-1", deleted=1)
+    poll.wishes("node_list")
+    assert poll.yielded[-1] == NodesGone(nova.cell_uuid, frozenset([own]))
+
+
+def test_a_node_with_an_agent_is_left_to_it(nova: NovaDatabases, poll: Poll) -> None:
+    own, other = nova.node("cmp-1"), nova.node("cmp-2")
+    poll.spoken_for.add(own)
+    assert poll.wishes("node_list") == [other]
+    poll.wishes("reported")
+    nova.now += timedelta(seconds=10)
+    nova.change(models.ComputeNode, "cmp-1", updated_at=naive(nova.now))
+    assert own not in poll.wishes("reported")
+    assert poll.cell.silent() == [other]
+
+
+def test_a_node_that_reported_is_read_twice_and_then_left_alone(
+    nova: NovaDatabases, poll: Poll
+) -> None:
+    own = nova.node("cmp-1")
+    for ask in ("node_list", "reported", "reported"):
+        poll.wishes(ask)
+    assert poll.wishes("reported") == []
+    nova.now += timedelta(seconds=10)
+    nova.change(models.ComputeNode, "cmp-1", updated_at=naive(nova.now))
+    assert [poll.wishes("reported") for _ in range(4)] == [[own], [own], [], []]
+
+
+def test_a_fleet_with_agents_everywhere_is_not_asked_for_changes(
+    nova: NovaDatabases, poll: Poll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll.spoken_for.add(nova.node("cmp-1"))
+    poll.wishes("node_list")
+    asked: list[Any] = []
+    monkeypatch.setattr(poll.cell.database, "nodes_changed_since", asked.append)
+    poll.wishes("reported")
+    assert asked == []

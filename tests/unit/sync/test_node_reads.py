@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single nodes, read from the databases and Placement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core.events import AggregateFacts, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.placement.mirror import PlacementMirror, Tree
+from shared_scheduler.sync.cell_reads import CellReads
+from shared_scheduler.sync.node_reads import NodeReads, node_read, read_node, with_host_aggregates
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World
+from tests.unit.sync.nova_databases import NovaDatabases
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+def test_a_node_as_an_agent_would_tell_it(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    own = nova.compute("cmp-1", world.provider(vcpus=8))
+    instance = nova.instance("cmp-1")
+    world.take(instance, {own: {"VCPU": 2}})
+    event = read_node(nova.cell(), PlacementMirror(world.client), own, lambda: 7.0)
+    assert event is not None
+    assert (event.cell, event.node, event.host) == (nova.cell_uuid, own, "cmp-1")
+    assert (event.nodename, event.read_at_s) == ("cmp-1.example.org", 7.0)
+    assert event.members == {instance}
+    assert event.consumers == {instance: {own: {"VCPU": 2}}}
+    assert event.leaves["cn.memory_mb"] == 4096 and f"rp.{own}" in event.leaves
+
+
+def test_an_overview_gets_the_aggregates_that_nova_mirrors() -> None:
+    tree = Tree({"rp.node": {"inventories": {}, "aggregates": []}})
+    row = {"uuid": "node", "host": "cmp-1", "hypervisor_hostname": "n", "stats": "{}"}
+    event = node_read("cell", row, frozenset(), tree, 0.0)
+    assert event is not None
+    mine = AggregateFacts(1, "agg-1", "a", frozenset({"cmp-1"}), {})
+    other = AggregateFacts(2, "agg-2", "b", frozenset({"cmp-2"}), {})
+    leaf = with_host_aggregates(event, [mine, other]).leaves["rp.node"]
+    assert leaf["aggregates"] == ["agg-1"]  # type: ignore[index,call-overload]
+
+
+def test_a_record_that_does_not_parse_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    row = {"uuid": "node", "host": "cmp-1", "hypervisor_hostname": "n", "stats": "{garbage"}
+    assert node_read("cell", row, frozenset(), Tree(), 0.0) is None
+    assert "cmp-1 is left out" in caplog.text
+
+
+class Reader:
+    """Reads single nodes of one cell at 7 o'clock."""
+
+    def __init__(self, nova: NovaDatabases, world: World) -> None:  # noqa: F811
+        self.nova = nova
+        self.spoken_for: set[str] = set()
+        cells = {nova.cell_uuid: CellReads(nova.cell(), self.spoken_for.__contains__)}
+        self._reads = NodeReads(PlacementMirror(world.client), lambda: cells, self.spoken_for.__contains__)
+
+    def read(self, node: str, cell: str | None = None) -> list[Any]:
+        return list(self._reads.node((self.nova.cell_uuid if cell is None else cell, node), 7.0))
+
+
+@pytest.fixture
+def reader(nova: NovaDatabases, world: World) -> Reader:  # noqa: F811
+    return Reader(nova, world)
+
+
+def test_a_node_is_as_old_as_the_beginning_of_its_read(nova: NovaDatabases, world: World, reader: Reader) -> None:  # noqa: F811
+    own = nova.compute("cmp-1", world.provider())
+    [event] = reader.read(own)
+    assert isinstance(event, NodeRead) and (event.node, event.read_at_s) == (own, 7.0)
+
+
+def test_a_node_that_is_gone_is_said_to_be_gone(nova: NovaDatabases, reader: Reader) -> None:
+    assert reader.read("no-such-node") == [NodesGone(nova.cell_uuid, frozenset(["no-such-node"]))]
+
+
+def test_a_node_of_a_cell_that_is_not_read_is_nothing(reader: Reader) -> None:
+    assert reader.read("node", "another cell") == []
+
+
+def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: World, reader: Reader) -> None:  # noqa: F811
+    own = nova.compute("cmp-1", world.provider())
+    services, node = reader.read(own, "")
+    assert isinstance(services, ServicesRead) and [one.host for one in services.services] == ["cmp-1"]
+    assert (node.cell, node.node) == (nova.cell_uuid, own)
+    assert reader.read("no-such-node", "") == []
+
+
+def test_a_node_whose_agent_has_spoken_meanwhile_is_not_read(
+    nova: NovaDatabases, world: World, reader: Reader,  # noqa: F811
+) -> None:  # fmt: skip
+    own = nova.compute("cmp-1", world.provider())
+    reader.spoken_for.add(own)
+    assert reader.read(own) == []

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler died between Placement's answer and its own: what nobody asked after is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World
+from tests.unit.sync.nova_databases import NovaDatabases
+
+
+class Site:
+    """An API database and a Placement, what sweeps both, and a clock."""
+
+    def __init__(self, nova: NovaDatabases, placement: World) -> None:
+        self.nova = nova
+        self.world = placement
+        self.told: list[NodeDoubted] = []
+        self.now_s = 0.0
+        self.cells = [nova.cell()]
+        self.sut = OrphanSweeper(nova.api(), lambda: self.cells, placement.client, lambda: self.now_s)
+
+    def sweep(self) -> None:
+        self.told += self.sut.sweep()
+
+    def shelved(self) -> str:
+        """A server without a host, of which nothing is under way."""
+        own = self.nova.instance(None)
+        self.nova.change_instance(own, vm_state="shelved_offloaded", task_state=None)
+        return own
+
+    def server(self, cell: str | None) -> str:
+        """A server that nova-conductor has just mapped to this cell; None: not to any yet."""
+        return self.nova.map_server(cell)
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.nova.now += timedelta(seconds=seconds)
+
+    def take(self, server: str, provider: str) -> None:
+        self.world.take(server, {provider: {"VCPU": 1}})
+
+    def holds(self, server: str) -> bool:
+        return bool(self.world.client.consumer(server).allocations)
+
+    def asked(self, *servers: str) -> int:
+        """How often Placement was asked about these."""
+        return sum(self.world.http.calls.count(("GET", f"/allocations/{each}")) for each in servers)
+
+
+@pytest.fixture
+def site(tmp_path: Path, world: World) -> Site:  # noqa: F811
+    return Site(NovaDatabases(tmp_path), world)
+
+
+def test_what_a_buried_server_holds_is_let_go_and_its_agent_reads(site: Site) -> None:
+    # given a server whose allocation was written, but not answered: nova-conductor gave it up
+    node = site.world.provider()
+    server = site.server("cell0")
+    site.take(server, node)
+    # when
+    site.sweep()
+    # then
+    assert not site.holds(server)
+    assert [event.node for event in site.told] == [node]
+
+
+def test_servers_under_way_and_in_service_keep_what_they_hold(site: Site) -> None:
+    node = site.world.provider()
+    under_way, in_service = site.server(None), site.server("cell1")
+    for server in (under_way, in_service):
+        site.take(server, node)
+    site.sweep()
+    assert site.holds(under_way) and site.holds(in_service)
+    assert site.told == []
+
+
+def test_the_node_of_a_place_on_a_nested_provider_is_told(site: Site) -> None:
+    root = site.world.provider()
+    child = site.world.provider(parent=root)
+    server = site.server("cell0")
+    site.take(server, child)
+    site.sweep()
+    assert [event.node for event in site.told] == [root]
+
+
+def test_a_write_that_came_after_the_first_check_is_found_by_the_second_and_last(site: Site) -> None:
+    # given a scheduler that was slow: its write came when the server was buried already
+    node, server = site.world.provider(), site.server("cell0")
+    site.sweep()
+    site.take(server, node)
+    site.sweep()
+    assert site.holds(server)  # checked a moment ago
+    # when
+    site.wait(AGAIN_S)
+    site.sweep()
+    # then
+    assert not site.holds(server)
+    asked = site.asked(server)
+    site.wait(AGAIN_S)
+    site.sweep()
+    assert site.asked(server) == asked
+
+
+def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: Site) -> None:
+    servers = [site.server("cell0") for _ in range(CHECKS_A_SWEEP + 3)]
+    site.sweep()
+    assert site.asked(*servers) == CHECKS_A_SWEEP
+    site.sweep()
+    assert site.asked(*servers) == len(servers)
+
+
+def test_a_shelved_server_that_nobody_unshelves_any_more_holds_nothing(site: Site) -> None:
+    # given an unshelve whose answer was lost: nova-conductor has given it up, its allocation stands
+    node, server = site.world.provider(), site.shelved()
+    site.take(server, node)
+    # when
+    site.sweep()
+    # then it can be unshelved again
+    assert not site.holds(server)
+    assert [event.node for event in site.told] == [node]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"task_state": "unshelving"},
+        {"vm_state": "active", "host": "cmp-1"},
+        {"host": "cmp-1"},  # nova-compute is not done with offloading it
+        {"deleted": 1},
+    ],
+)
+def test_a_shelved_server_of_which_something_is_under_way_keeps_what_it_holds(
+    site: Site, state: dict[str, Any]
+) -> None:
+    server = site.shelved()
+    site.nova.change_instance(server, **state)
+    site.take(server, site.world.provider())
+    site.sweep()
+    assert site.holds(server)
+
+
+def test_an_unshelve_that_begins_during_the_check_keeps_its_place(site: Site) -> None:
+    # given a shelved server that is seen to be idle ...
+    node, server = site.world.provider(), site.shelved()
+
+    def unshelved(_: str, __: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
+        """... and is unshelved before Placement is asked what it holds."""
+        site.world.http.every_read = None
+        site.nova.change_instance(server, task_state="unshelving")
+        site.take(server, node)
+        return carry_out()
+
+    site.world.http.every_read = unshelved
+    site.sweep()
+    assert site.holds(server)
+
+
+def test_each_time_that_a_server_is_given_up_it_is_checked(site: Site) -> None:
+    node, server = site.world.provider(), site.shelved()
+    for _ in range(2):
+        site.wait(3.0)
+        site.nova.change_instance(server, task_state="unshelving")
+        site.take(server, node)
+        site.nova.change_instance(server, task_state=None)
+        site.sweep()
+        assert not site.holds(server)
+
+
+def test_a_cell_that_is_away_does_not_hold_up_the_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise DatabaseError("cell2 is away")
+
+    lost, node = site.nova.cell(), site.world.provider()
+    monkeypatch.setattr(lost, "offloaded", away)
+    site.cells.insert(0, lost)
+    buried, shelved = site.server("cell0"), site.shelved()
+    for server in (buried, shelved):
+        site.take(server, node)
+
+    with pytest.raises(DatabaseError, match="cell2 is away"):
+        site.sweep()
+    assert not site.holds(buried)
+    assert not site.holds(shelved)

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine that runs every read: one in flight for each key, shared, bounded, and never in a storm."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from shared_scheduler.core.events import AggregatesRead, Event
+from shared_scheduler.sync import cost
+from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.flight import Key, ReadRequest
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import (
+    AGGREGATES,
+    NODE,
+    RETRY_MOST_S,
+    SERVICES,
+    SHARING,
+    SOURCES,
+)
+
+WAIT_S = 60.0
+CLOUD = (AGGREGATES, ())
+
+
+class Desk:
+    """A revalidator without threads, on a clock that the test moves."""
+
+    def __init__(self, **more: Any) -> None:
+        self.now_s = 100.0
+        self.heard: list[Event] = []
+        self.read_at: list[tuple[Key, float]] = []
+        self.answer: Callable[[Key], Any] = lambda key: ()
+        self.sut = Revalidator(self.heard.append, lambda: self.now_s, random.Random(1), **more)
+
+    def provide(self, *names: str) -> Revalidator:
+        self.sut.provide({name: self.read for name in names})
+        return self.sut
+
+    def read(self, key: Key, began_s: float) -> Iterator[Any]:
+        self.read_at.append((key, began_s))
+        yield from self.answer(key)
+
+    def work_off(self, seconds: float) -> int:
+        """How many reads there are in this time."""
+        self.read_at.clear()
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += 0.25
+            self.sut.work_off()
+        return len(self.read_at)
+
+
+def found(number: int = 0) -> AggregatesRead:
+    return AggregatesRead((), frozenset({number}))
+
+
+# -- polls -----------------------------------------------------------------------------------------
+
+
+def test_a_source_is_polled_at_its_interval() -> None:
+    desk = Desk()
+    desk.provide(AGGREGATES)
+    assert 8 <= desk.work_off(600.0) <= 13  # every 60 s, and a fifth to both sides
+
+
+def test_a_read_for_somebody_who_waits_puts_off_the_poll() -> None:
+    # given a source that is read on request every 20 s
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+    for _ in range(30):
+        sut.wait_for([CLOUD], 0.0)
+        # then its poll of 60 s is never due
+        assert desk.work_off(20.0) == 0 or desk.now_s < 160.0
+
+
+def test_the_age_is_that_of_the_beginning_of_a_read() -> None:
+    # given a read that takes 5 s
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+
+    def slowly(_: Key) -> list[Event]:
+        desk.now_s += 5.0
+        return [found()]
+
+    desk.answer = slowly
+    sut.wait_for([CLOUD], 0.0)
+    # then it is not good for somebody who wants one of the last 5 s, but for one who is content with 6
+    sut.wait_for([CLOUD], 6.0)
+    assert len(desk.read_at) == 1
+    sut.wait_for([CLOUD], 5.0)
+    assert [began_s for _, began_s in desk.read_at] == [100.0, 105.0]
+    assert row(sut, AGGREGATES)["oldest_s"] == 5.0
+
+
+def test_a_cell_that_leaves_is_polled_no_more() -> None:
+    desk = Desk()
+    sut = desk.provide(SERVICES)
+    sut.add_cell("cell-1")
+    sut.add_cell("cell-2")
+    sut.remove_cell("cell-1")
+    desk.work_off(10.0)
+    assert {key for key, _ in desk.read_at} == {("cell-2",)}
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def test_a_key_waits_once_and_for_the_soonest() -> None:
+    desk = Desk()
+    sut = desk.provide(NODE)
+    for in_s in (20.0, 10.0, 30.0):
+        sut.request(ReadRequest(NODE, ("cell", "node"), in_s))
+    assert desk.work_off(9.0) == 0
+    assert desk.work_off(1.0) == 1
+    assert desk.work_off(60.0) == 0
+
+
+def test_a_key_that_is_wanted_again_while_it_is_read_is_read_again() -> None:
+    desk = Desk()
+    sut = desk.provide(NODE)
+    wanted = ReadRequest(NODE, ("cell", "node"))
+    desk.answer = lambda key: [wanted] if len(desk.read_at) == 1 else []
+    sut.request(wanted)
+    assert desk.work_off(1.0) == 2
+
+
+def test_a_node_that_was_read_is_forgotten() -> None:
+    desk = Desk()
+    sut = desk.provide(NODE)
+    for number in range(100):
+        sut.request(ReadRequest(NODE, ("cell", f"node-{number}")))
+    assert row(sut, NODE)["keys"] == row(sut, NODE)["due"] == 100
+    assert desk.work_off(1.0) == 100
+    assert row(sut, NODE)["keys"] == 0
+
+
+def test_too_many_nodes_are_not_taken_in(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(max_waiting=2)
+    sut = desk.provide(NODE)
+    for number in range(5):
+        sut.request(ReadRequest(NODE, ("cell", f"node-{number}")))
+    assert desk.work_off(1.0) == 2
+    assert caplog.text.count("more than 2 keys wait") == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.integers(0, 3)), max_size=40))
+def test_every_request_is_served_at_or_after_its_time(requests: list[tuple[str, int, int]]) -> None:
+    desk = Desk()
+    sut = desk.provide(NODE)
+    due_s: dict[str, float] = {}
+    for node, in_s, then_s in requests:
+        sut.request(ReadRequest(NODE, ("cell", node), float(in_s)))
+        due_s[node] = min(desk.now_s + in_s, due_s.get(node, float("inf")))
+        desk.work_off(float(then_s))
+        served = {key[1] for key, _ in desk.read_at}
+        assert served == {each for each, when in due_s.items() if when <= desk.now_s and (then_s or each in served)}
+        due_s = {each: when for each, when in due_s.items() if each not in served}
+    desk.work_off(20.0)
+    assert {key[1] for key, _ in desk.read_at} == set(due_s)
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+def test_an_outage_is_asked_rarely_logged_once_a_minute_and_holds_up_one_request(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+
+    def away(_: Key) -> list[Event]:
+        raise DatabaseError("the database is away")
+
+    desk.answer = away
+    for _ in range(10):
+        sut.wait_for([CLOUD], 0.0)
+    assert len(desk.read_at) == 1
+    reads = desk.work_off(150.0)
+    assert 150.0 / RETRY_MOST_S <= reads <= 75
+    assert caplog.text.count("the database is away") == 3  # at 0 s and a minute after each
+    assert row(sut, AGGREGATES)["failing"] == 1
+
+    desk.answer = lambda key: [found()]
+    with caplog.at_level("INFO"):
+        desk.work_off(RETRY_MOST_S)
+    assert "works again" in caplog.text
+    sut.wait_for([CLOUD], 0.0)
+    assert row(sut, AGGREGATES)["oldest_s"] == 0.0
+
+
+def test_what_a_read_found_before_it_failed_stands() -> None:
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+
+    def half(_: Key) -> Iterator[Event]:
+        yield found()
+        raise DatabaseError("the second query is refused")
+
+    desk.answer = half
+    sut.wait_for([CLOUD], 0.0)
+    assert desk.heard == [found()]
+    assert row(sut, AGGREGATES)["failures"] == 1
+
+
+def test_a_mistake_is_logged_and_the_source_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+
+    def broken(_: Key) -> list[Event]:
+        raise RuntimeError("a bug")
+
+    desk.answer = broken
+    sut.wait_for([CLOUD], 0.0)
+    assert "a bug" in caplog.text
+    assert desk.work_off(2 * RETRY_MOST_S) >= 1
+
+
+def test_an_error_reaches_who_reads_at_once() -> None:
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+    desk.answer = lambda key: iter_error()
+    with pytest.raises(DatabaseError):
+        sut.read(AGGREGATES)
+
+
+def iter_error() -> Iterator[Event]:
+    raise DatabaseError("away")
+    yield
+
+
+# -- who waits -------------------------------------------------------------------------------------
+
+
+def test_who_waits_gets_what_the_read_wants_read() -> None:
+    desk = Desk()
+    sut = desk.provide(SERVICES, NODE)
+    sut.add_cell("cell-1")
+    nodes = {(NODE, ("cell-1", name)) for name in "ab"}
+    desk.answer = lambda key: [ReadRequest(*place) for place in nodes] if len(key) == 1 else [found()]
+    requested = sut.wait_for([(SERVICES, ("cell-1",))], 0.0)
+    assert requested == nodes
+    sut.wait_for_requested(requested)
+    assert sorted(key for key, _ in desk.read_at) == [("cell-1",), ("cell-1", "a"), ("cell-1", "b")]
+    assert sut.news == 2
+
+
+def test_requests_that_come_together_share_a_read_that_began_after_all_of_them() -> None:
+    begun, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    reads: list[int] = []
+
+    def read(*_: object) -> tuple[()]:
+        reads.append(len(reads))
+        begun.release()
+        assert go_on.acquire(timeout=WAIT_S)
+        return ()
+
+    sut = Revalidator(lambda event: None, max_wait_s=WAIT_S)
+    sut.provide({AGGREGATES: read})
+    first = threading.Thread(target=sut.wait_for, args=([CLOUD], 0.0))
+    first.start()
+    assert begun.acquire(timeout=WAIT_S)
+    late = [threading.Thread(target=sut.wait_for, args=([CLOUD], 0.0)) for _ in range(5)]
+    for thread in late:
+        thread.start()
+    while row(sut, AGGREGATES)["waiting"] < 5:
+        time.sleep(0.01)
+
+    go_on.release()
+    assert begun.acquire(timeout=WAIT_S)
+    go_on.release()
+    for thread in (first, *late):
+        thread.join(WAIT_S)
+
+    assert not any(thread.is_alive() for thread in (first, *late))
+    assert reads == [0, 1]
+
+
+def test_a_read_that_hangs_holds_up_one_request_and_not_those_that_come_meanwhile() -> None:
+    begun, answer = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> tuple[()]:
+        begun.set()
+        assert answer.wait(WAIT_S)
+        return ()
+
+    # given a source that does not answer
+    sut = Revalidator(lambda event: None, max_wait_s=0.05)
+    sut.provide({AGGREGATES: hang})
+    first = threading.Thread(target=sut.wait_for, args=([CLOUD], 0.0))
+    first.start()
+    assert begun.wait(WAIT_S)
+    # when others come
+    late = [threading.Thread(target=sut.wait_for, args=([CLOUD], 0.0), daemon=True) for _ in range(3)]
+    for thread in late:
+        thread.start()
+    for thread in late:
+        thread.join(WAIT_S / 2)
+    # then they go on without it, and who reads still waits
+    assert not any(thread.is_alive() for thread in late)
+    assert first.is_alive() and row(sut, AGGREGATES)["waiting"] == 0
+    answer.set()
+    first.join(WAIT_S)
+    assert not first.is_alive()
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def test_an_idle_revalidator_rests() -> None:
+    # given a source that is polled once an hour
+    slow = [replace(each, poll_s=each.poll_s and 3600.0) for each in SOURCES]
+    asked: list[float] = []
+
+    def clock() -> float:
+        asked.append(time.monotonic())
+        return asked[-1]
+
+    sut = Revalidator(lambda event: None, clock, random.Random(1), sources=slow)
+    sut.provide({AGGREGATES: lambda *_: (), SHARING: lambda *_: ()})
+    sut.start()
+    time.sleep(0.2)
+    sut.stop()
+    # then its threads have looked at the clock a few times each, and not again and again
+    assert len(asked) < 40
+
+
+def test_a_lane_that_hangs_does_not_hold_up_the_others() -> None:
+    begun, answer, read = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(*_: object) -> tuple[()]:
+        begun.set()
+        assert answer.wait(WAIT_S)
+        return ()
+
+    def quick(*_: object) -> tuple[()]:
+        read.set()
+        return ()
+
+    sut = Revalidator(lambda event: None)
+    sut.provide({AGGREGATES: hang, NODE: quick})
+    sut.start()
+    sut.request(ReadRequest(AGGREGATES, ()))
+    assert begun.wait(WAIT_S)
+    sut.request(ReadRequest(NODE, ("cell", "node")))
+    assert read.wait(WAIT_S)
+    answer.set()
+    sut.stop()
+
+
+# -- costs -----------------------------------------------------------------------------------------
+
+
+def test_the_report_tells_ages_and_costs() -> None:
+    desk = Desk()
+    sut = desk.provide(AGGREGATES)
+
+    def three_queries(_: Key) -> list[Event]:
+        for rows in (1, 10, 100):
+            cost.count(rows)
+        desk.now_s += 0.5
+        return [found()]
+
+    desk.answer = three_queries
+    for _ in range(2):
+        sut.wait_for([CLOUD], 0.0)
+    desk.now_s += 2.0
+    told = row(sut, AGGREGATES)
+    assert {name: told[name] for name in ("reads", "failures", "seconds", "queries", "rows", "oldest_s")} == {
+        "reads": 2, "failures": 0, "seconds": 1.0, "queries": 6, "rows": 222, "oldest_s": 2.5,
+    }  # fmt: skip
+    assert [each["source"] for each in sut.report()] == [source.name for source in SOURCES]
+
+
+def row(sut: Revalidator, source: str) -> dict[str, Any]:
+    return next(each for each in sut.report() if each["source"] == source)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a server lives, and whether anything is under way for it, from Nova's own tables."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nova.db.main import models as main_models
+
+from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
+from shared_scheduler.sync.databases import Cell, CellDatabase
+from shared_scheduler.sync.server_location import Locator
+from tests.support.plain_databases import api_database
+from tests.unit.sync.nova_databases import NovaDatabases
+
+UNDER_WAY, NOBODYS = ServerLocation(ServerActivity.UNDER_WAY), ServerLocation(ServerActivity.NOBODYS)
+
+
+class Site:
+    """A server on a host, and who tells of it."""
+
+    def __init__(self, nova: NovaDatabases) -> None:
+        self.nova = nova
+        self.sut = Locator(nova.api(), nova.open_cell)
+        self.host = f"cmp-{uuid.uuid4().hex[:8]}"
+        self.node = nova.node(self.host)
+        self.server = self.boot("cell1")
+
+    def boot(self, cell: str) -> str:
+        server = self.nova.map_server(cell)
+        home = {"host": self.host, "node": f"{self.host}.example.org"}
+        return self.nova.instance(own=server, vm_state="active", **home)
+
+    def migration(self, **values: Any) -> None:
+        given = {"instance_uuid": self.server, "uuid": str(uuid.uuid4()), "deleted": 0}
+        self.nova.cell_row(main_models.Migration, **(given | values))
+
+    def found(self) -> ServerLocation:
+        return self.sut.locate(self.server)
+
+
+@pytest.fixture(scope="module")
+def nova(tmp_path_factory: pytest.TempPathFactory) -> NovaDatabases:
+    return NovaDatabases(tmp_path_factory.mktemp("nova"))
+
+
+@pytest.fixture
+def site(nova: NovaDatabases) -> Site:
+    return Site(nova)
+
+
+def test_a_server_at_rest_lives_on_its_compute_node(site: Site) -> None:
+    assert site.found() == ServerLocation(ServerActivity.AT_REST, site.node)
+
+
+def test_of_a_host_with_several_nodes_it_lives_on_its_own(site: Site) -> None:
+    own = site.nova.node(site.host, hypervisor_hostname="bare-metal-2")
+    site.nova.change_instance(site.server, node="bare-metal-2")
+    assert site.found() == ServerLocation(ServerActivity.AT_REST, own)
+
+
+def test_a_shelved_server_lives_nowhere(site: Site) -> None:
+    site.nova.change_instance(site.server, vm_state="shelved_offloaded", host=None, node=None)
+    assert site.found() == ServerLocation(ServerActivity.AT_REST)
+
+
+@pytest.mark.parametrize("task", ["resize_prep", "migrating", "unshelving", "rebuilding"])
+def test_a_task_is_under_way(site: Site, task: str) -> None:
+    site.nova.change_instance(site.server, task_state=task)
+    assert site.found() == UNDER_WAY
+
+
+def test_a_build_has_no_task_for_a_moment(site: Site) -> None:
+    site.nova.change_instance(site.server, vm_state="building", host=None, node=None)
+    assert site.found() == UNDER_WAY
+
+
+@pytest.mark.parametrize("status", ["accepted", "pre-migrating"])
+def test_an_evacuation_clears_its_task_before_it_says_where_the_server_lives(
+    site: Site, status: str
+) -> None:
+    site.migration(migration_type="evacuation", status=status)
+    assert site.found() == UNDER_WAY
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"migration_type": "evacuation", "status": "done"},
+        {"migration_type": "evacuation", "status": "error"},
+        {"migration_type": "evacuation", "status": "accepted", "deleted": 1},
+        {"migration_type": "resize", "status": "finished"},  # it waits for its user's yes
+    ],
+)
+def test_a_move_that_is_over_is_not_under_way(site: Site, record: dict[str, Any]) -> None:
+    site.migration(**record)
+    assert site.found() == ServerLocation(ServerActivity.AT_REST, site.node)
+
+
+def test_one_of_two_records_in_two_cells_is_hidden(site: Site) -> None:
+    site.nova.change_instance(site.server, hidden=True)
+    assert site.found() == UNDER_WAY
+
+
+@pytest.mark.parametrize("change", [{"node": "renamed"}, {"host": "cmp9"}])
+def test_of_a_host_that_nobody_knows_nothing_is_sure(site: Site, change: dict[str, str]) -> None:
+    site.nova.change_instance(site.server, **change)
+    assert site.found() == UNDER_WAY
+
+
+def test_a_compute_node_that_is_deleted_is_no_home(site: Site) -> None:
+    site.nova.change(main_models.ComputeNode, site.host, deleted=1)
+    assert site.found() == UNDER_WAY
+
+
+@pytest.mark.parametrize("cell", [None, "cell0"])
+def test_a_server_in_no_cell_is_nobodys(site: Site, cell: str | None) -> None:
+    assert site.sut.locate(site.nova.map_server(cell)) == NOBODYS
+
+
+def test_a_server_that_nobody_knows_is_nobodys(site: Site) -> None:
+    assert site.sut.locate(str(uuid.uuid4())) == NOBODYS
+
+
+def test_a_deleted_server_is_nobodys(site: Site) -> None:
+    site.nova.change_instance(site.server, deleted=1)
+    assert site.found() == NOBODYS
+
+
+def test_servers_of_a_disabled_cell_live_on(site: Site) -> None:
+    site.nova.map_cell(str(uuid.uuid4()), "cell2", site.nova.cell_url, "rabbit://", disabled=True)
+    server = site.boot("cell2")
+    assert site.sut.locate(server) == ServerLocation(ServerActivity.AT_REST, site.node)
+
+
+def test_a_database_that_cannot_be_read_tells_nothing(site: Site) -> None:
+    nothing = "sqlite:////no/such/directory/nova.db"
+
+    def away(cell: Cell) -> CellDatabase:
+        return site.nova.open_cell(replace(cell, database_url=nothing))
+
+    for sut in Locator(api_database(nothing), site.nova.open_cell), Locator(site.nova.api(), away):
+        assert sut.locate(site.server) == ServerLocation(ServerActivity.UNREAD)

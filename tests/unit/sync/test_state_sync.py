@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that the registry lists is read, by threads, and stops when it is told to."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core.effects import RefreshNode
+from shared_scheduler.core.events import AggregatesRead, NodeDoubted, NodeRead, ServicesRead, SharingRead
+from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.sync.databases import Cell, CellDatabase
+from shared_scheduler.sync.sources import SOURCES
+from shared_scheduler.sync.state_sync import StateSync
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World
+from tests.unit.sync.nova_databases import NovaDatabases
+
+WAIT_S = 60.0
+QUICK = [replace(each, poll_s=each.poll_s and 0.05) for each in SOURCES]
+ROOMY = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}, "DISK_GB": {"total": 100}}
+
+
+class Service:
+    def __init__(
+        self,
+        nova: NovaDatabases,
+        world: World,  # noqa: F811
+        open_cell: Callable[[Cell], CellDatabase] | None = None,
+        **more: Any,
+    ) -> None:
+        self.heard: queue.Queue[Any] = queue.Queue()
+        self.spoken_for: set[str] = set()
+        self.here = Cell(nova.cell_uuid, "cell1", nova.cell_url, "rabbit://here/")
+        given = {"sources": QUICK, "nodes_max": 0, "sweep": nothing_orphaned, "log_new": lambda: None}
+        self.sync = StateSync(
+            nova.api(), open_cell or nova.open_cell, PlacementMirror(world.client), self.heard.put,
+            self.spoken_for.__contains__, no_row, **(given | more),
+        )  # fmt: skip
+        self.sync.start()
+
+    def wait_for(self, kind: type, what: Any = lambda event: True) -> Any:
+        until_s = time.monotonic() + WAIT_S
+        while time.monotonic() < until_s:
+            event = self.heard.get(timeout=WAIT_S)
+            if isinstance(event, kind) and what(event):
+                return event
+        raise AssertionError(f"no such {kind.__name__} was heard")
+
+
+def nothing_orphaned() -> Iterator[NodeDoubted]:
+    yield from ()
+
+
+def no_row(_: str) -> Mapping[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+@pytest.fixture
+def service(nova: NovaDatabases, world: World) -> Iterator[Service]:  # noqa: F811
+    one = Service(nova, world)
+    one.sync.use((one.here,))
+    yield one
+    one.sync.stop()
+
+
+def test_everything_is_polled(nova: NovaDatabases, world: World, service: Service) -> None:  # noqa: F811
+    nova.aggregate("az", ("cmp-1",), availability_zone="az")
+    service.wait_for(AggregatesRead, lambda event: event.complete and event.aggregates)
+    service.wait_for(SharingRead)
+    own = nova.compute("cmp-1", world.provider())
+    service.wait_for(ServicesRead, lambda event: event.services)
+    assert service.wait_for(NodeRead).node == own
+
+
+def test_a_release_on_a_node_without_an_agent_is_found(
+    nova: NovaDatabases, world: World, service: Service  # noqa: F811
+) -> None:
+    own = nova.compute("cmp-1", world.provider())
+    instance = nova.instance("cmp-1")
+    world.take(instance, {own: {"VCPU": 1}})
+    service.wait_for(NodeRead, lambda event: instance in event.consumers)
+    world.ok("DELETE", f"/allocations/{instance}")
+    service.wait_for(NodeRead, lambda event: not event.consumers)
+
+
+def test_a_changed_inventory_is_found(nova: NovaDatabases, world: World, service: Service) -> None:  # noqa: F811
+    own = nova.compute("cmp-1", world.provider(vcpus=8))
+    service.wait_for(NodeRead)
+    world.set(own, "inventories", {"VCPU": {"total": 16}})
+    service.wait_for(
+        NodeRead, lambda event: event.leaves[f"rp.{own}"]["inventories"]["VCPU"][0] == 16
+    )
+
+
+def test_the_core_may_ask(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    service = Service(nova, world, sources=SOURCES)
+    own = nova.compute("cmp-1", world.provider())
+    service.sync.use((service.here,))
+    service.sync.submit(RefreshNode(nova.cell_uuid, own, "recheck", cause="req-1"))
+    assert service.wait_for(NodeRead).node == own
+    service.sync.stop()
+
+
+def test_cells_come_and_go(nova: NovaDatabases, world: World, service: Service) -> None:  # noqa: F811
+    nova.compute("cmp-1", world.provider())
+    service.wait_for(NodeRead)
+    service.sync.use(())
+    while not service.heard.empty():
+        service.heard.get()
+    service.wait_for(AggregatesRead)
+    assert not [one for one in list(service.heard.queue) if isinstance(one, ServicesRead)]
+    service.sync.use((service.here,))
+    service.wait_for(ServicesRead)
+
+
+def test_a_cell_whose_database_moved_is_read_there(
+    nova: NovaDatabases, world: World, service: Service  # noqa: F811
+) -> None:
+    known = nova.compute("cmp-1", world.provider())
+    service.wait_for(NodeRead, lambda event: event.node == known)
+    before = service.sync.fleet.cells[nova.cell_uuid]
+
+    service.sync.use((replace(service.here, database_url=f"{nova.cell_url}?timeout=7"),))
+
+    after = service.sync.fleet.cells[nova.cell_uuid]
+    assert after is not before
+    assert after.nodes == {known}  # what is gone by now will be noticed
+    service.wait_for(ServicesRead)
+
+
+def test_a_cell_is_opened_again_only_where_it_moved(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    opened: list[Cell] = []
+
+    def open_cell(asked: Cell) -> CellDatabase:
+        opened.append(asked)
+        return nova.open_cell(asked)
+
+    service = Service(nova, world, open_cell, sources=SOURCES)
+    there = replace(service.here, database_url=f"{nova.cell_url}?timeout=7")
+    for cells in (service.here, service.here, there):
+        service.sync.use((cells,))
+    service.sync.stop()
+    assert opened == [service.here, there]
+
+
+def test_nodes_without_an_agent_are_read_exactly_after_the_start(
+    nova: NovaDatabases, world: World, caplog: pytest.LogCaptureFixture  # noqa: F811
+) -> None:
+    with_agent = nova.compute("cmp-1", world.provider(inventories=ROOMY))
+    without = nova.compute("cmp-2", world.provider(inventories=ROOMY))
+    service = Service(nova, world, sources=SOURCES, grace_s=0.0)
+    service.spoken_for.add(with_agent)
+    with caplog.at_level("INFO"):
+        service.sync.load()
+        exact = service.wait_for(NodeRead, lambda event: event.leaves[f"rp.{event.node}"].get("generation"))
+    service.sync.stop()
+    assert exact.node == without
+    assert exact.leaves[f"rp.{without}"]["inventories"]["VCPU"][0] == 8
+    assert "reading 1 of 2 compute nodes from Placement" in caplog.text
+    assert next(row for row in service.sync.revalidator.report() if row["source"] == "start")["queries"] >= 5

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host table against its model, in any order of anything."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from tests.unit.table.table_machine import TableMachine
+
+TestTable = TableMachine.TestCase
+TestTable.settings = settings(max_examples=60, stateful_step_count=40)

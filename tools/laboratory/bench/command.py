@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tools/lab bench`: requests per second and their cost, our scheduler and nova-scheduler in turns."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from tools.laboratory import machine
+from tools.laboratory.bench import contest, report
+from tools.laboratory.bench.contest import FLOOR, SHARED, SHARED_WITHOUT_AGENTS, STOCK, Contestant, Plan
+from tools.laboratory.bench.results import Results, from_json
+from tools.laboratory.bench.world import opened
+from tools.laboratory.errors import LabError
+from tools.laboratory.manual import Manual
+from tools.laboratory.report import ProgressLine, Report, add_format, save, write_page
+
+MANUAL = Manual(
+    does="Runs shared-scheduler and stock nova-scheduler on this machine, one after the other in interleaved "
+    "repeats, over the real RPC with a real Placement, MariaDB and RabbitMQ. Hosts exist in the databases "
+    "only; the agents are simulated, many in one process, on the real broker. After each round Placement's "
+    "allocations are compared with what the callers were told.",
+    needs="tools/install; 2 cores, which should have nothing else to do; 2 GB of memory for 1,000 hosts.",
+    lasts="A minute to start, then 70 seconds for each size, repeat and contestant with the defaults, more where stock "
+    "nova-scheduler is slow: 15 minutes in all.",
+    examples=(
+        ("tools/lab bench --hosts 100 --repeats 1 --seconds 5", "a short one, two minutes"),
+        ("tools/lab bench --hosts 100,1000 --floor --save FILE", "what doc/source/user/benchmarks.rst shows"),
+        ("tools/lab bench --only shared --profile DIR", "where our scheduler spends its time"),
+        ("tools/lab bench --show FILE --format rst", "the tables of a saved run"),
+    ),
+    wrong="a request that failed, or allocations that differ from the answers",
+)
+
+PAGE_MARK = ".. Everything below is written by tools/lab bench --show RESULTS --page PAGE"
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a number above zero")
+    return number
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """`100,1000`"""
+    return tuple(positive(part) for part in text.split(","))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    own = MANUAL.parser("tools/lab bench")
+    own.add_argument("--hosts", type=numbers, default=(100, 1000), metavar="N,...", help="sizes (default 100,1000)")
+    own.add_argument("--repeats", type=positive, default=3, metavar="N", help="rounds of each (default 3)")
+    own.add_argument("--only", choices=("stock", "shared", "floor"), help="measure one contestant")
+    own.add_argument("--agents", choices=("with", "without", "both"), default="with",
+                     help="ours with an agent beside each node (default), without any, or both")  # fmt: skip
+    own.add_argument("--floor", action="store_true", help="measure too what the write to Placement alone costs")
+    own.add_argument("--callers", type=numbers, default=(1, 8), metavar="N,...",
+                     help="concurrent callers, one measurement each (default 1,8)")  # fmt: skip
+    own.add_argument("--seconds", type=float, default=20.0, metavar="S", help="time of one measurement (default 20)")
+    own.add_argument("--least", type=positive, default=16, metavar="N", help="requests of one at least (default 16)")
+    own.add_argument("--agent-processes", type=positive, default=1, metavar="N", help="for all agents (default 1)")
+    own.add_argument("--profile", default="", metavar="DIR", help="write where the scheduler spends its time to DIR")
+    own.add_argument("--data", type=Path, metavar="DIR", help="keep everything in DIR (default: a temporary directory)")
+    own.add_argument("--keep", action="store_true", help="do not remove the temporary directory: logs")
+    own.add_argument("--save", type=Path, metavar="FILE", help="write the results to FILE (JSON)")
+    own.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="print saved results, measure nothing")
+    own.add_argument("--page", type=Path, metavar="FILE",
+                     help="write the tables into a page: doc/source/user/benchmarks.rst")  # fmt: skip
+    add_format(own)
+    return own
+
+
+def contestants(only: str | None, agents: str, floor: bool) -> tuple[Contestant, ...]:
+    below = (FLOOR,) if floor or only == "floor" else ()
+    ours = {"with": (SHARED,), "without": (SHARED_WITHOUT_AGENTS,), "both": (SHARED, SHARED_WITHOUT_AGENTS)}[agents]
+    return {"stock": (STOCK,), "shared": ours, "floor": (), None: (STOCK, *ours)}[only] + below
+
+
+def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
+    """Run the contest; what was measured before an interruption or an error is still returned."""
+    plan = Plan(
+        sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor),
+        repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
+        agent_processes=asked.agent_processes, profile=asked.profile,
+    )  # fmt: skip
+    results = Results(machine.describe(), asdict(plan))
+    with opened(asked.data, asked.keep, progress.say) as world:
+        try:
+            contest.run(world, plan, results, progress)
+        except (KeyboardInterrupt, SystemExit, LabError) as error:  # SystemExit: ended by a signal
+            progress.say(f"ended early: {error or 'interrupted'}")
+            results.rounds = [one for one in results.rounds if one.measurements]
+    return results
+
+
+def load(path: Path) -> Results:
+    """The results of a file.
+
+    :raises LabError: when it holds none
+    """
+    try:
+        return from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path}: no results of this benchmark ({error})") from None
+
+
+def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
+    """Measure, or read what was measured."""
+    found = [load(path) for path in asked.show] if asked.show else [measure(asked, progress)]
+    if not asked.show:
+        save(asked.save, found[0].as_json())
+    if asked.page:
+        write_page(asked.page, PAGE_MARK, "\n".join(map(report.page_of, found)))
+    reports = [report.report_of(results) for results in found]
+    parts = [f"written: {asked.page}"] if asked.page else [part for one in reports for part in one.parts]
+    data = reports[0].data if len(reports) == 1 else [one.data for one in reports]
+    return Report(data, parts, any(one.wrong for one in reports))

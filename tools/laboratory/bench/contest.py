@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of measurements.
+
+For each size, the contestants follow one another and the whole is repeated, so that what else happens on the
+machine meets all of them. A contestant's round is a life of its own: empty hosts, a started scheduler, the wait
+until it knows what it can know, some idle seconds, one caller, many callers, the check of what was allocated.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.laboratory.bench import checks, host_rows, readiness
+from tools.laboratory.bench.meters import Meters
+from tools.laboratory.bench.profiler import profiled
+from tools.laboratory.bench.results import Measurement, Results, Round, measured
+from tools.laboratory.bench.world import World
+from tools.laboratory.processes.controlled import ask_all, start_all
+from tools.laboratory.processes.startup import wait_for
+from tools.laboratory.processes.usage import memory_mb
+from tools.laboratory.report import ProgressLine
+
+WARM_UP_CALLS = 3
+JOIN_TIMEOUT_S = 180.0
+AGENT_COUNTS = ("claims", "accepted", "refused", "released", "reads", "broadcast", "cast", "dropped")
+"""What is kept of what all agents together did in one life."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A scheduler (its program) with or without agents beside the nodes."""
+
+    name: str
+    program: str
+    agents: bool
+
+
+FLOOR = Contestant("write alone", "", agents=False)
+"""No scheduler at all: what one write to Placement costs."""
+STOCK = Contestant("stock", "nova-scheduler", agents=False)
+SHARED = Contestant("shared", "shared-scheduler", agents=True)
+SHARED_WITHOUT_AGENTS = Contestant("shared, no agents", "shared-scheduler", agents=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured. Times in seconds."""
+
+    sizes: tuple[int, ...]
+    contestants: tuple[Contestant, ...]
+    repeats: int = 3
+    callers: tuple[int, ...] = (1, 8)
+    seconds: float = 20.0
+    """Each measurement lasts at least so long ..."""
+    least: int = 16
+    """... and has at least so many requests."""
+    idle_s: float = 5.0
+    agent_processes: int = 1
+    profile: str = ""
+    """Directory for stacks of the scheduler, sampled while it is measured; empty for honest figures."""
+    takes_over_after_s: float = 1.0
+    """How long a simulated nova-compute needs until its tracker counts a new server."""
+
+
+def run(world: World, plan: Plan, results: Results, progress: ProgressLine) -> None:
+    """Make all rounds of a plan; `results` grows as they end."""
+    progress.expect(len(plan.sizes) * plan.repeats * len(plan.contestants), "rounds")
+    for size in plan.sizes:
+        began = time.monotonic()
+        host_rows.settle(world.layout, size)
+        progress.say(f"{size} hosts in the databases after {time.monotonic() - began:.1f} s")
+        with host_rows.Heartbeat(world.layout) as heartbeat:
+            for repeat in range(1, plan.repeats + 1):
+                for contestant in in_turn(plan.contestants, repeat):
+                    one = Round(contestant.name, size, repeat)
+                    results.rounds.append(one)
+                    Life(world, plan, contestant, one, heartbeat, progress).live()
+                    progress.step()
+
+
+def in_turn(contestants: Sequence[Contestant], repeat: int) -> list[Contestant]:
+    """Every other repeat goes backwards, so that no contestant is always the first."""
+    return list(contestants if repeat % 2 else reversed(contestants))
+
+
+class Life:
+    """One round."""
+
+    def __init__(self, world: World, plan: Plan, contestant: Contestant, one: Round,
+                 heartbeat: host_rows.Heartbeat, progress: ProgressLine) -> None:  # fmt: skip
+        self.world, self.plan, self.contestant, self.round = world, plan, contestant, one
+        self.heartbeat, self.say = heartbeat, progress.say
+        self.told: dict[str, str] = {}
+        self.client = world.program("client")
+        self.agents = (
+            world.agents(one.hosts, plan.agent_processes, plan.takes_over_after_s) if contestant.agents else []
+        )
+
+    def live(self) -> None:
+        host_rows.vacate(self.world.layout)
+        self.heartbeat.heartbeat()
+        try:
+            start_all(self.world.processes, self.agents)
+            self._let_agents_join()
+            if self.contestant.program:
+                self._start_scheduler()
+            self.client.runs("bench.client", str(self.world.nova_conf), str(self.client.socket)).start()
+            self._warm()
+            self._measure()
+            self.round.check = checks.check(self.world.layout, self.told)
+            self._say_check()
+        finally:
+            self.world.stop(["client", "scheduler", *(one.name for one in self.agents)])
+
+    def _let_agents_join(self) -> None:
+        ask_all(self.agents, "go")
+
+        def joined() -> bool:
+            connected = sum(found["connected"] for found in ask_all(self.agents, "glance"))
+            return bool(connected == sum(len(one.hosts) for one in self.agents))
+
+        wait_for("agents to join", joined, JOIN_TIMEOUT_S)
+
+    def _start_scheduler(self) -> None:
+        began = time.monotonic()
+        self.world.start_scheduler(self.contestant.program)
+        self.round.ready_s = round(time.monotonic() - began, 1)
+
+    def _warm(self) -> None:
+        began = time.monotonic()
+        if self.contestant is STOCK:
+            readiness.warm_stock(self.world, self.client, self.round.hosts)
+        elif self.contestant.program:
+            readiness.wait_fresh(self.world, self.round.hosts, self.contestant.agents)
+        self.round.warm_s = round(time.monotonic() - began, 1)
+        self._remember(self._call(1, 0, WARM_UP_CALLS))
+
+    def _call(self, callers: int, seconds: float, least: int) -> dict[str, Any]:
+        """What `client.Tally` holds."""
+        much: dict[str, Any] = {"callers": callers, "seconds": seconds, "least": least}
+        if not self.contestant.program:
+            much |= {"endpoint": self.world.layout.url("placement"), "hosts": self.round.hosts}
+        found: dict[str, Any] = self.client.ask("call" if self.contestant.program else "write", None, **much)
+        return found
+
+    def _measure(self) -> None:
+        meters = Meters(self.world)
+        self._idle(meters)
+        for callers in self.plan.callers:
+            measurement = self._one(meters, callers)
+            self.round.measurements.append(measurement)
+            self.say(line(self.contestant, self.round, measurement))
+        counts = sum((Counter(found) for found in ask_all(self.agents, "status")), Counter[str]())
+        self.round.agents = {name: counts[name] for name in AGENT_COUNTS if self.agents}
+        for name in ("scheduler", "placement", "mariadb", "rabbitmq"):
+            process = self.world.processes.alive(name)
+            if process:
+                self.round.memory_mb[name] = memory_mb(process)
+
+    def _idle(self, meters: Meters) -> None:
+        before = meters.read()
+        time.sleep(self.plan.idle_s)
+        used = meters.since(before)
+        self.round.idle_cpu_share = {name: round(value / used.wall_s, 4) for name, value in used.cpu_s.items()}
+
+    def _one(self, meters: Meters, callers: int) -> Measurement:
+        load, before = os.getloadavg()[0], meters.read()
+        with self._profiled(callers):
+            tally = self._call(callers, self.plan.seconds, self.plan.least)
+        used = meters.since(before)
+        self._remember(tally)
+        return measured(tally, used, callers, (load, os.getloadavg()[0]))
+
+    def _profiled(self, callers: int) -> AbstractContextManager[None]:
+        if not (self.plan.profile and self.contestant.program):
+            return nullcontext()
+        name = f"{self.contestant.name.replace(', ', '-').replace(' ', '-')}-{self.round.hosts}-{callers}.stacks"
+        return profiled(self.world, "scheduler", Path(self.plan.profile) / name)
+
+    def _remember(self, tally: dict[str, dict[str, str]]) -> None:
+        self.told.update(tally["hosts"])
+
+    def _say_check(self) -> None:
+        found = self.round.check
+        if not found.good():
+            self.say(f"  CHECK FAILED: over {found.over[:3]}, {found.missing} told but not held, "
+                     f"{found.surplus} held but not told; {found.examples[:3]}")  # fmt: skip
+
+
+def line(contestant: Contestant, one: Round, measurement: Measurement) -> str:
+    """Progress for people: one measurement."""
+    failed = f", {measurement.failures} FAILED" if measurement.failures else ""
+    failed += f" ({measurement.errors[0].splitlines()[0]})" if measurement.errors else ""
+    return (
+        f"  {one.hosts} hosts, repeat {one.repeat}, {contestant.name}, {measurement.callers} callers: "
+        f"{measurement.per_second:.2f}/s, {measurement.median_ms:.0f} ms, "
+        f"scheduler {1000 * measurement.cpu_s_each.get('scheduler', 0):.1f} ms CPU{failed}"
+    )

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits until a scheduler has learned what it can know: each contestant gets the time that it needs."""
+
+import time
+
+from shared_scheduler.service import admin
+from tools.laboratory.bench.world import World
+from tools.laboratory.errors import LabError
+from tools.laboratory.fleet.hosts import hosts
+from tools.laboratory.processes.controlled import Program
+from tools.laboratory.processes.usage import cpu_seconds
+
+WARM_TIMEOUT_S = 300.0
+WINDOW_S = 2.0
+POLL_S = 0.2
+QUIET_SHARE = 0.05
+"""Cores that an idle stock scheduler uses at most."""
+SYNC_ROUNDS = 2
+"""Reports of a host until nova-scheduler trusts its cache of that host's instances."""
+
+
+def warm_stock(world: World, caller: Program, count: int) -> None:
+    """Send what nova-computes report in four minutes, and wait until the scheduler has handled it."""
+    caller.ask("sync", None, hosts=[host.name for host in hosts(count)], rounds=SYNC_ROUNDS)
+    wait_quiet(world)
+
+
+def wait_quiet(world: World) -> None:
+    """Wait until the scheduler has nothing to do."""
+    deadline = time.monotonic() + WARM_TIMEOUT_S
+    while time.monotonic() < deadline:
+        before = scheduler_cpu_s(world)
+        time.sleep(WINDOW_S)
+        if scheduler_cpu_s(world) - before < QUIET_SHARE * WINDOW_S:
+            return
+    raise LabError(f"the scheduler is busy after {WARM_TIMEOUT_S:.0f} s; see {world.layout.log_of('scheduler')}")
+
+
+def scheduler_cpu_s(world: World) -> float:
+    process = world.processes.alive("scheduler")
+    if process is None:
+        raise LabError(f"the scheduler has ended; see {world.layout.log_of('scheduler')}")
+    return cpu_seconds(process)
+
+
+def wait_fresh(world: World, count: int, agents: bool) -> None:
+    """Wait until ours has a row for each node, heard of from its agent if there are agents."""
+    deadline = time.monotonic() + WARM_TIMEOUT_S
+    while time.monotonic() < deadline:
+        scheduler_cpu_s(world)  # raises if it has ended
+        freshness = freshness_of_nodes(world)
+        if (freshness.get("fresh", 0) if agents else sum(freshness.values())) >= count:
+            return
+        time.sleep(POLL_S)
+    raise LabError(f"after {WARM_TIMEOUT_S:.0f} s the scheduler knows {freshness_of_nodes(world)} of {count} nodes; "
+                     f"see {world.layout.log_of('scheduler')}")  # fmt: skip
+
+
+def freshness_of_nodes(world: World) -> dict[str, int]:
+    """How fresh the rows of our scheduler's table are; nothing while it does not answer."""
+    for path in admin.sockets(world.admin_sockets):
+        try:
+            found: dict[str, int] = admin.ask(path, "status")["freshness"]
+            return found
+        except admin.AdminError:
+            continue
+    return {}

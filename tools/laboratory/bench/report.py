@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of results."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio
+from tools.laboratory.report import Report, Table, rst
+
+STOCK = "stock"
+SYSTEM = ("scheduler", "placement", "mariadb", "rabbitmq", "agents")
+"""What a request costs in all: everything but the caller."""
+
+
+def cpu(*names: str) -> Figure:
+    """CPU milliseconds a request, of these processes together."""
+    return lambda one: 1000 * sum(one.cpu_s_each.get(name, 0.0) for name in names)
+
+
+def calls(kind: str) -> Figure:
+    return lambda one: one.calls_each.get(kind, 0.0)
+
+
+def statements(who: str, *kinds: str) -> Figure:
+    return lambda one: sum(one.statements_each.get(who, {}).get(kind, 0.0) for kind in kinds)
+
+
+def per_second(one: Measurement) -> float:
+    return one.per_second
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of every contestant; `compared`: whether the ratio of ours to stock's is shown."""
+
+    title: str
+    figure: Figure
+    compared: bool = True
+
+
+ROWS = (
+    Row("requests a second", per_second),
+    Row("latency median, ms", lambda one: one.median_ms),
+    Row("latency p95, ms", lambda one: one.p95_ms),
+    Row("latency min, ms", lambda one: one.min_ms),
+    Row("CPU ms a request: scheduler", cpu("scheduler")),
+    Row("... Placement", cpu("placement")),
+    Row("... MariaDB", cpu("mariadb")),
+    Row("... RabbitMQ", cpu("rabbitmq")),
+    Row("... agents", cpu("agents"), compared=False),
+    Row("... all of these", cpu(*SYSTEM)),
+    Row("... (the caller)", cpu("client")),
+    Row("calls to Placement: candidates", calls("candidates"), compared=False),
+    Row("... writes of allocations", calls("writes"), compared=False),
+    Row("... other", calls("other"), compared=False),
+    Row("... answered 409", calls("conflicts"), compared=False),
+    Row("Placement's time for a write, ms", lambda one: one.write_ms),
+    Row("scheduler's statements: reads", statements("scheduler", "select_commands"), compared=False),
+    Row("... writes", statements("scheduler", "update_commands"), compared=False),
+    Row("... rows it was sent", statements("scheduler", "rows_sent"), compared=False),
+    Row("Placement's statements: reads", statements("placement", "select_commands"), compared=False),
+    Row("... writes", statements("placement", "update_commands"), compared=False),
+    Row("... rows it was sent", statements("placement", "rows_sent"), compared=False),
+    Row("requests answered", lambda one: one.answered, compared=False),
+    Row("distinct hosts chosen", lambda one: one.distinct_hosts, compared=False),
+    Row("servers on the busiest host", lambda one: one.busiest_host, compared=False),
+    Row("alternates a request", lambda one: one.alternates_each, compared=False),
+)
+
+
+MAIN: tuple[Figure, ...] = (per_second, lambda one: one.median_ms, cpu("scheduler"), cpu(*SYSTEM))
+RATIOS: tuple[Figure, ...] = (per_second, cpu("scheduler"), cpu(*SYSTEM))
+
+
+def number(value: float) -> str:
+    """Three digits that count."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def cell(found: Spread | None) -> str:
+    """`median (low-high)`; the extremes only if there are several repeats that differ."""
+    if found is None:
+        return "-"
+    if number(found.low) == number(found.high):
+        return number(found.median)
+    return f"{number(found.median)} ({number(found.low)}-{number(found.high)})"
+
+
+def table(results: Results, hosts: int, callers: int) -> Table:
+    """All figures of one size and number of callers."""
+    names = list(dict.fromkeys(one.contestant for one in results.rounds if one.hosts == hosts))
+    ours = [name for name in names if name != STOCK] if STOCK in names else []
+    head = ["", *names, *(f"{name} / stock" for name in ours)]
+    rows = []
+    for row in ROWS:
+        cells = [cell(across(results, name, hosts, callers, row.figure)) for name in names]
+        against = ours if row.compared else []
+        ratios = [times(ratio(results, hosts, callers, row.figure, name, STOCK)) for name in against]
+        ratios += [""] * (len(ours) - len(ratios))
+        rows.append([row.title, *cells, *ratios])
+    return Table(head, rows, f"{hosts:,} hosts, {people(callers)}")
+
+
+def times(found: Spread | None) -> str:
+    """A ratio in words: `33 times`, or `1/30`."""
+    if found is None or found.median == 0:
+        return "-"
+    spoken = sorted((found.low, found.high))
+    span = "" if found.count == 1 else f" ({_one_ratio(spoken[0])} to {_one_ratio(spoken[1])})"
+    return _one_ratio(found.median) + span
+
+
+def _one_ratio(value: float) -> str:
+    return f"{value:.3g}x" if value >= 1 else f"1/{1 / value:.3g}"
+
+
+def people(callers: int) -> str:
+    return "one caller" if callers == 1 else f"{callers} callers"
+
+
+def summary(results: Results) -> Table:
+    """One line a size, contestant and number of callers: the figures that most people ask for."""
+    head = ["", "requests a second", "median ms", "CPU ms: scheduler", "all", "rate / stock", "CPU / stock: scheduler",
+            "all"]  # fmt: skip
+    rows = []
+    keys = dict.fromkeys((o.hosts, m.callers, o.contestant) for o in results.rounds for m in o.measurements)
+    for hosts, callers, name in sorted(keys, key=lambda key: key[:2]):
+        own = [cell(across(results, name, hosts, callers, figure)) for figure in MAIN]
+        against = [times(ratio(results, hosts, callers, figure, name, STOCK)) for figure in RATIOS]
+        against = ["", "", ""] if name == STOCK else against
+        rows.append([f"{hosts:,} hosts, {people(callers)}: {name}", *own, *against])
+    return Table(head, rows)
+
+
+def lives(results: Results, hosts: int) -> Table:
+    """What is the same for all callers: start, idle cost, memory, checks."""
+    head = ["contestant", "listens after, s", "knows all after, s", "idle cores: scheduler", "agents", "rabbitmq",
+            "memory MB", "requests failed", "claims refused", "allocations checked", "beyond capacity",
+            "told, not held", "held, not told"]  # fmt: skip
+    rows = []
+    for one in results.rounds:
+        if one.hosts == hosts:
+            idle = [f"{one.idle_cpu_share.get(name, 0.0):.3f}" for name in ("scheduler", "agents", "rabbitmq")]
+            found = one.check
+            rows.append([
+                f"{one.contestant} #{one.repeat}", f"{one.ready_s:.1f}", f"{one.warm_s:.1f}", *idle,
+                str(one.memory_mb.get("scheduler", "-")), str(one.failures()),
+                str(one.agents.get("refused", "-")), str(found.consumers), str(len(found.over)), str(found.missing),
+                str(found.surplus),
+            ])  # fmt: skip
+    return Table(head, rows, f"{hosts:,} hosts, each life")
+
+
+def introduction(results: Results) -> str:
+    machine = results.machine
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    loads = [one.load_before for life in results.rounds for one in life.measurements] or machine["load"]
+    return (
+        f"Commit {machine['commit']}; {machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, "
+        f"kernel {machine['kernel']}; Python {machine['python']}, MariaDB {machine['mariadb']}, "
+        f"RabbitMQ {machine['rabbitmq']}; {packages}. Medians of the repeats, their extremes in brackets; "
+        f"ratios are taken repeat by repeat. Load average before the measurements: {min(loads)} to {max(loads)} "
+        f"(the benchmark itself makes about 2 to 3 of it)."
+    )
+
+
+def page_of(results: Results) -> str:
+    """What the documentation shows: the main figures of a run; `--show` of its file prints the rest."""
+    sizes = " and ".join(f"{size:,}" for size in sorted({one.hosts for one in results.rounds}))
+    title = f"{sizes} hosts"
+    return "\n".join([f"{title}\n{'-' * len(title)}\n", rst(introduction(results)), rst(summary(results))])
+
+
+def report_of(results: Results) -> Report:
+    """All tables; wrong if a request failed or Placement's allocations are not what callers were told."""
+    good = results.rounds and all(one.check.good() and not one.failures() for one in results.rounds)
+    return Report(results.as_json(), [introduction(results), summary(results), *_details(results)], not good)
+
+
+def _details(results: Results) -> Iterator[Table]:
+    for hosts in sorted({one.hosts for one in results.rounds}):
+        for callers in sorted({m.callers for one in results.rounds for m in one.measurements}):
+            yield table(results, hosts, callers)
+        yield lives(results, hosts)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of one measurement, and what repeats of it come to."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tools.laboratory.bench.checks import Check
+from tools.laboratory.bench.meters import Used
+
+FORMAT = 1
+"""Version of the results file."""
+
+
+@dataclass
+class Measurement:
+    """So many callers for some time. `*_each` is per answered request."""
+
+    callers: int
+    answered: int
+    failures: int
+    errors: list[str]
+    wall_s: float
+    per_second: float
+    min_ms: float
+    median_ms: float
+    p95_ms: float
+    cpu_s_each: dict[str, float]
+    """By process."""
+    calls_each: dict[str, float]
+    """HTTP calls to Placement: candidates, writes, other; conflicts are 409s of any of them."""
+    write_ms: float
+    """Median that Placement took for a write of allocations."""
+    statements_each: dict[str, dict[str, float]]
+    """By sender, scheduler or placement."""
+    distinct_hosts: int
+    busiest_host: int
+    """Most servers that one host was given."""
+    alternates_each: float
+    load_before: float
+    load_after: float
+
+
+@dataclass
+class Round:
+    """One life of one contestant."""
+
+    contestant: str
+    hosts: int
+    repeat: int
+    ready_s: float = 0.0
+    """From its start until it listened."""
+    warm_s: float = 0.0
+    """From then until it knew all hosts as well as it ever will."""
+    idle_cpu_share: dict[str, float] = field(default_factory=dict)
+    """Cores used by each process without requests."""
+    memory_mb: dict[str, int] = field(default_factory=dict)
+    agents: dict[str, int] = field(default_factory=dict)
+    """What all agents together did in this life; see `contest.AGENT_COUNTS`."""
+    measurements: list[Measurement] = field(default_factory=list)
+    check: Check = field(default_factory=Check)
+
+    def failures(self) -> int:
+        """Requests that were not answered with a host."""
+        return sum(measurement.failures for measurement in self.measurements)
+
+
+@dataclass
+class Results:
+    """Everything that one run of the benchmark found."""
+
+    machine: dict[str, Any]
+    plan: dict[str, Any]
+    rounds: list[Round] = field(default_factory=list)
+    format: int = FORMAT
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measured(tally: dict[str, Any], used: Used, callers: int, loads: tuple[float, float]) -> Measurement:
+    """One measurement from what the client counted and the meters say."""
+    latencies_ms = sorted(1000 * latency for latency in tally["latencies_s"])
+    each = max(1, len(latencies_ms))
+    per_host = [list(tally["hosts"].values()).count(host) for host in set(tally["hosts"].values())]
+    return Measurement(
+        callers=callers, answered=len(latencies_ms), failures=tally["failures"], errors=tally["errors"],
+        wall_s=round(tally["wall_s"], 3), per_second=round(len(latencies_ms) / tally["wall_s"], 3),
+        min_ms=round(quantile(latencies_ms, 0.0), 2), median_ms=round(quantile(latencies_ms, 0.5), 2),
+        p95_ms=round(quantile(latencies_ms, 0.95), 2),
+        cpu_s_each={name: round(value / each, 5) for name, value in used.cpu_s.items()},
+        calls_each={name: round(number / each, 3) for name, number in used.calls().items()},
+        write_ms=round(quantile(used.durations_ms("writes"), 0.5), 2),
+        statements_each={
+            who: {name: round(number / each, 3) for name, number in own.items()}
+            for who, own in used.statements.items()
+        },
+        distinct_hosts=len(per_host), busiest_host=max(per_host, default=0),
+        alternates_each=round(tally["alternates"] / each, 2),
+        load_before=round(loads[0], 1), load_after=round(loads[1], 1),
+    )  # fmt: skip
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Nearest rank in sorted values; 0.0 if there are none."""
+    return values[min(len(values) - 1, int(part * len(values)))] if values else 0.0
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median of repeats, and their extremes."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+
+def spread(values: Iterable[float]) -> Spread | None:
+    found = list(values)
+    return Spread(statistics.median(found), min(found), max(found), len(found)) if found else None
+
+
+Figure = Callable[[Measurement], float]
+
+
+def across(results: Results, contestant: str, hosts: int, callers: int, figure: Figure) -> Spread | None:
+    """A figure over the repeats of one measurement; None where it was not made."""
+    return spread(
+        figure(measurement)
+        for one in results.rounds
+        if (one.contestant, one.hosts) == (contestant, hosts)
+        for measurement in one.measurements
+        if measurement.callers == callers and measurement.answered
+    )
+
+
+def ratio(results: Results, hosts: int, callers: int, figure: Figure, ours: str, theirs: str) -> Spread | None:
+    """Ours divided by theirs, repeat by repeat: the two of one repeat ran next to each other."""
+    values = []
+    for repeat in sorted({one.repeat for one in results.rounds}):
+        pair = [_of_repeat(results, name, hosts, repeat, callers) for name in (ours, theirs)]
+        if pair[0] and pair[1] and figure(pair[1]) > 0:
+            values.append(figure(pair[0]) / figure(pair[1]))
+    return spread(values)
+
+
+def _of_repeat(results: Results, contestant: str, hosts: int, repeat: int, callers: int) -> Measurement | None:
+    for one in results.rounds:
+        if (one.contestant, one.hosts, one.repeat) == (contestant, hosts, repeat):
+            for measurement in one.measurements:
+                if measurement.callers == callers and measurement.answered:
+                    return measurement
+    return None
+
+
+def from_json(raw: dict[str, Any]) -> Results:
+    """The results of a file; KeyError or TypeError if it is of another format."""
+    if raw["format"] != FORMAT:
+        raise KeyError(f"format {raw['format']}, wanted {FORMAT}")
+    rounds = []
+    for one in raw["rounds"]:
+        measurements = [Measurement(**measurement) for measurement in one["measurements"]]
+        rounds.append(Round(**{**one, "measurements": measurements, "check": Check(**one["check"])}))
+    return Results(raw["machine"], raw["plan"], rounds)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tools/lab chaos`: random operations and faults in a real cloud."""
+
+import argparse
+import time
+from pathlib import Path
+
+from tools.laboratory.chaos import run as chaos
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.errors import LabError
+from tools.laboratory.manual import Manual
+from tools.laboratory.report import ProgressLine, Report, Table, add_format, save
+
+MANUAL = Manual(
+    does="Servers are booted, resized, migrated, evacuated, shelved, rebuilt, put into groups and deleted at "
+    "random, by several users at once, in a real cloud of 8 computes in 2 cells with 3 schedulers, while "
+    "schedulers are killed, hosts disabled and computes lost. At the end Nova, Placement, agents and tables "
+    "have to agree, and every failed request has to have given its true reason.",
+    needs="What `tools/lab cloud` needs; 5 GB of memory.",
+    lasts="The minutes that are asked for, and four more to start, to compare and to stop.",
+    examples=(
+        ("tools/lab chaos --minutes 2", "a short run with a new seed, which is printed"),
+        ("tools/lab chaos --minutes 10 --seed 1 --save FILE", "a run whose choices can be repeated"),
+    ),
+    wrong="records that do not agree, or a failure that gave a wrong reason",
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    top = MANUAL.parser("tools/lab chaos")
+    top.add_argument("--data", type=Path, default=None, metavar="DIR", help="of the cloud, as for tools/lab cloud")
+    top.add_argument("--minutes", type=float, default=10, help="default 10")
+    top.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
+    top.add_argument("--users", type=int, default=chaos.USERS, help=f"at the same time (default {chaos.USERS})")
+    top.add_argument("--save", type=Path, metavar="FILE", help="write the report there too, as JSON")
+    top.add_argument("--keep", action="store_true", help="leave the cloud running")
+    add_format(top)
+    return top
+
+
+def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
+    """One run."""
+    cloud = Cloud(asked.data, progress.say)
+    seed = asked.seed if asked.seed is not None else int(time.time())
+    try:
+        found = chaos.run(cloud, seed, asked.minutes, progress, asked.users)
+    except LabError as error:
+        raise LabError(f"seed {seed}: {error}") from None
+    finally:
+        if not asked.keep:
+            cloud.down()
+    save(asked.save, chaos.as_dict(found))
+    return report_of(found)
+
+
+def report_of(found: chaos.Report) -> Report:
+    """Tables of what was done, why requests failed and which faults there were, then what is wrong."""
+    operations = [[name, str(count["ok"]), str(count["failed"])] for name, count in found.operations.items()]
+    return Report(chaos.as_dict(found), [
+        f"seed {found.seed}, {found.minutes} minutes",
+        Table(["operation", "ok", "failed"], operations),
+        Table(["reason of failures", "count"], [[why, str(count)] for why, count in found.failures.items()]),
+        Table(["fault", "count"], [[name, str(count)] for name, count in found.faults.items()]),
+        "wrong:" if found.wrong else "nothing is wrong", *found.wrong, *found.traces,
+    ], bool(found.wrong))  # fmt: skip

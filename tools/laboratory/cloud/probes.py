@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes that say whether a service is ready."""
+
+import contextlib
+from typing import Any
+
+import amqp
+import pymysql
+
+from tools.laboratory.cloud.layout import DATABASE_USER, PASSWORD, Layout, cell_database, vhost
+from tools.laboratory.cloud.ports import LOOPBACK
+from tools.laboratory.cloud.web import call
+from tools.laboratory.errors import LabError
+
+CONNECT_TIMEOUT_S = 3
+
+
+def database(layout: Layout, name: str | None = None) -> Any:
+    """A connection to our MariaDB, autocommit, rows as tuples."""
+    return pymysql.connect(
+        host=LOOPBACK, port=layout.ports["mariadb"], user=DATABASE_USER, password=PASSWORD,
+        database=name, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, charset="utf8mb4",
+        ssl_disabled=True,  # on loopback; only to load the certificates costs 30 ms
+    )  # fmt: skip
+
+
+def database_answers(layout: Layout) -> bool:
+    try:
+        with database(layout):
+            return True
+    except pymysql.MySQLError:
+        return False
+
+
+def broker(layout: Layout, cell: int = 1) -> Any:
+    """A connection to our RabbitMQ, in the virtual host of a cell."""
+    connection = amqp.Connection(
+        host=f"{LOOPBACK}:{layout.ports['rabbitmq']}", virtual_host=vhost(cell), userid="guest",
+        password="guest", connect_timeout=CONNECT_TIMEOUT_S, read_timeout=CONNECT_TIMEOUT_S,
+    )  # fmt: skip
+    connection.connect()
+    return connection
+
+
+def broker_answers(layout: Layout) -> bool:
+    try:
+        with broker(layout):
+            return True
+    except (OSError, amqp.AMQPError):
+        return False
+
+
+def consumers(layout: Layout, queue: str, cell: int = 1) -> int:
+    """How many consumers an existing queue has; 0 if there is no such queue."""
+    try:
+        with broker(layout, cell) as connection:
+            return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
+    except (OSError, amqp.AMQPError):
+        return 0
+
+
+def held(layout: Layout, queue: str, cell: int = 1) -> bool:
+    """Whether a process has this exclusive queue: the broker says that it is locked, not that there is none."""
+    try:
+        with broker(layout, cell) as connection:
+            connection.channel().queue_declare(queue, passive=True)
+            return True
+    except amqp.ResourceLocked:
+        return True
+    except (OSError, amqp.AMQPError):
+        return False
+
+
+def http_answers(url: str) -> bool:
+    """Whether an application answers at all; uwsgi says 500 as long as its application is not loaded."""
+    with contextlib.suppress(LabError):
+        return call("GET", url, timeout_s=30).status < 500
+    return False
+
+
+def inventoried(layout: Layout, host: str) -> bool:
+    """Whether Placement has the inventory of a compute: from then on it can be chosen."""
+    sql = (
+        "SELECT count(*) FROM resource_providers p JOIN inventories i ON i.resource_provider_id = p.id"
+        " WHERE p.name = %s"
+    )
+    return _count(layout, "placement", sql, (host,))
+
+
+def seen_up(layout: Layout, host: str, cell: int, within_s: int) -> bool:
+    """Whether a compute has reported to Nova lately: schedulers believe nothing else."""
+    sql = (
+        "SELECT count(*) FROM services WHERE host = %s AND topic = 'compute' AND deleted = 0"
+        " AND coalesce(last_seen_up, created_at) > utc_timestamp() - INTERVAL %s SECOND"
+    )
+    return _count(layout, cell_database(cell), sql, (host, within_s))
+
+
+def _count(layout: Layout, name: str, sql: str, arguments: tuple[object, ...]) -> bool:
+    try:
+        with database(layout, name) as connection, connection.cursor() as cursor:
+            cursor.execute(sql, arguments)
+            return bool(cursor.fetchone()[0])
+    except pymysql.MySQLError:
+        return False

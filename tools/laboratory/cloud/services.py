@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every service of the cloud as data: its command, what it needs, how one sees that it is ready."""
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.laboratory import ROOT
+from tools.laboratory.cloud import brokers, databases, fake_compute, probes
+from tools.laboratory.cloud.cloud_settings import CloudSettings
+from tools.laboratory.cloud.layout import Layout
+from tools.laboratory.cloud.ports import LOOPBACK
+from tools.laboratory.errors import LabError
+from tools.laboratory.processes.startup import Service
+
+ACCESS_FORMAT = (
+    "%(tmsecs) %(pid) %(method) %(uri) %(status) %(micros) %(rsize) %(var.HTTP_X_OPENSTACK_REQUEST_ID) %(uagent)"
+)
+"""What `access_log.parse` reads."""
+
+OUR_CODE = {"PYTHONPATH": str(ROOT)}
+"""Virtual environments may be shared by clones of this project: each runs its own code."""
+
+SCHEDULER_STOP_S = 20.0
+COMPUTE_STOP_S = 20.0
+SLOW_STOP_S = 60.0
+
+
+def check_installed(layout: Layout, rabbitmq: str, program: str) -> None:
+    """Check what a cloud needs: `program` of Nova, the broker of this directory, uwsgi and MariaDB.
+
+    :raises LabError: when something is missing, with what to do about it
+    """
+    for path in (layout.nova / "bin" / program, layout.openstack / "bin" / "uwsgi"):
+        if not path.exists():
+            raise LabError(f"{path} is not there; run tools/install")
+    if shutil.which("mariadbd") is None:
+        raise LabError("mariadbd is not on the PATH; run tools/install")
+    brokers.Programs(rabbitmq).check()
+
+
+def plan(layout: Layout, settings: CloudSettings) -> dict[str, Service]:
+    """All services that these settings ask for, by name, in the order to show them."""
+    services = [
+        *_infrastructure(layout, brokers.Programs(settings.rabbitmq)),
+        *_apis(layout, settings), *_conductors(layout, settings),
+        *(_scheduler(layout, settings, index) for index in range(1, settings.scheduler_total() + 1)),
+        *_computes(layout, settings),
+    ]  # fmt: skip
+    return {service.name: service for service in services}
+
+
+def _infrastructure(layout: Layout, programs: brokers.Programs) -> list[Service]:
+    ports = layout.ports
+    place = brokers.Place(
+        f"cloud-{layout.mark}@localhost", layout.data / "rabbitmq", layout.etc / "rabbitmq", layout.log,
+        ports["rabbitmq"], ports["rabbitmq-dist"], ports["epmd"],
+    )  # fmt: skip
+    mariadb = Service("mariadb", "mariadb", tuple(databases.server_argv(layout)), layout.log_of("mariadb"),
+                      ready=lambda: probes.database_answers(layout), needs=("databases",),
+                      stop_grace_s=SLOW_STOP_S)  # fmt: skip
+    return [mariadb, *brokers.services(programs, place, lambda: probes.broker_answers(layout), SLOW_STOP_S)]
+
+
+def _uwsgi(layout: Layout, name: str, venv: Path, module: str, processes: int, threads: int,
+           env: Mapping[str, str], files: tuple[Path, ...], needs: tuple[str, ...]) -> Service:  # fmt: skip
+    argv = (
+        str(layout.openstack / "bin" / "uwsgi"), "--virtualenv", str(venv),
+        "--http11-socket", f"{LOOPBACK}:{layout.ports[name]}", "--module", module, "--callable", "application",
+        "--pythonpath", str(Path(__file__).parent / "wsgi"), "--processes", str(processes),
+        "--threads", str(threads), "--enable-threads", "--lazy-apps", "--master", "--die-on-term", "--need-app",
+        # an idle connection that is kept alive would hold one of the few threads
+        "--add-header", "Connection: close", "--buffer-size", "65535", "--thunder-lock", "--listen", "100",
+        "--req-logger", f"file:{layout.access_log(name)}", "--log-format", ACCESS_FORMAT,
+    )  # fmt: skip
+    return Service(name, "api", argv, layout.log_of(name), needs, env, files,
+                   ready=lambda: probes.http_answers(layout.url(name)))  # fmt: skip
+
+
+def _apis(layout: Layout, settings: CloudSettings) -> list[Service]:
+    etc, openstack, nova = layout.etc, layout.openstack, layout.nova
+    return [
+        _uwsgi(layout, "keystone", openstack, "keystone.wsgi.api", 1, 8,
+               {"OS_KEYSTONE_CONFIG_DIR": str(etc / "keystone")}, (etc / "keystone" / "keystone.conf",), ("mariadb",)),
+        _uwsgi(layout, "placement", nova, "placement.wsgi.api", settings.placement_processes, 4,
+               {"OS_PLACEMENT_CONFIG_DIR": str(etc / "placement")}, (etc / "placement" / "placement.conf",),
+               ("mariadb",)),
+        _uwsgi(layout, "nova-api", nova, "nova.wsgi.osapi_compute", 1, 8, {"OS_NOVA_CONFIG_DIR": str(etc / "nova")},
+               (layout.nova_conf(),), ("cells",)),
+        _uwsgi(layout, "glance", openstack, "glance.wsgi.api", 1, 2, {"OS_GLANCE_CONFIG_DIR": str(etc / "glance")},
+               (etc / "glance" / "glance-api.conf",), ("mariadb",)),
+        _uwsgi(layout, "neutron", openstack, "neutron_app", 1, 4,
+               {"OS_NEUTRON_CONFIG_DIR": str(etc / "neutron"), "OS_NEUTRON_CONFIG_FILES": "neutron.conf"},
+               (etc / "neutron" / "neutron.conf",), ("mariadb",)),
+    ]  # fmt: skip
+
+
+def _conductors(layout: Layout, settings: CloudSettings) -> list[Service]:
+    """Conductors of the first cell serve the API too; every other cell has one of its own."""
+    services = []
+    for index in range(1, settings.conductors + 1):
+        services.append(_conductor(layout, f"conductor{index}", 1, index))
+    for cell in range(2, settings.cells + 1):
+        services.append(_conductor(layout, f"conductor-cell{cell}", cell, 1))
+    return services
+
+
+def _conductor(layout: Layout, name: str, cell: int, index: int) -> Service:
+    """It asks for Placement's endpoint when it starts and never again: the catalog has to be there."""
+    files = (layout.nova_conf(cell), layout.etc / "nova" / f"conductor{index}.conf")
+    argv = (str(layout.nova / "bin" / "nova-conductor"), *_config_files(files))
+    return Service(name, "conductor", argv, layout.log_of(name), ("cells", "rabbitmq", "catalog"), files=files,
+                   ready=lambda: probes.consumers(layout, f"conductor.conductor{index}", cell) > 0)  # fmt: skip
+
+
+def _config_files(files: tuple[Path, ...]) -> tuple[str, ...]:
+    return tuple(part for path in files for part in ("--config-file", str(path)))
+
+
+def _scheduler(layout: Layout, settings: CloudSettings, index: int) -> Service:
+    """Ours or the stock one: the same arguments, the same queues, the same sign of life."""
+    name, kind = f"sched{index}", settings.scheduler_kind(index)
+    files = (layout.nova_conf(), layout.etc / "nova" / f"sched{index}.conf")
+    program = {"shared": "shared-scheduler", "nova": "nova-scheduler"}[kind]
+    argv = (str(layout.nova / "bin" / program), *_config_files(files))
+    return Service(
+        name, f"scheduler-{kind}", argv, layout.log_of(name), files=files, env=OUR_CODE,
+        stop_grace_s=SCHEDULER_STOP_S,
+        needs=("cells", "rabbitmq", "placement", "catalog"),
+        ready=lambda: probes.consumers(layout, f"scheduler.{name}") > 0,
+    )  # fmt: skip
+
+
+def _computes(layout: Layout, settings: CloudSettings) -> list[Service]:
+    if not settings.computes:
+        return []
+    fork_server = layout.run / "launcher.sock"
+    launcher = (str(layout.nova / "bin" / "python"), "-P", fake_compute.__file__, "serve", str(fork_server))
+    services = [
+        Service("launcher", "launcher", launcher, layout.log_of("launcher"), files=(Path(fake_compute.__file__),),
+                env={**OUR_CODE, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"},
+                ready=lambda: socket_answers(fork_server))
+    ]  # fmt: skip
+    for number in range(1, settings.computes + 1):
+        services.append(_compute(layout, settings, number, fork_server))
+    if not settings.embeds():
+        services += [_agent(layout, settings, number) for number in range(1, settings.agent_count() + 1)]
+    return services
+
+
+def socket_answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0
+
+
+def _compute(layout: Layout, settings: CloudSettings, number: int, fork_server: Path) -> Service:
+    host, cell = f"c{number}", settings.cell_of(number)
+    conductor = "conductor1" if cell == 1 else f"conductor-cell{cell}"
+    files = (layout.compute_dir(host) / "nova.conf", layout.compute_dir(host) / "hardware.json")
+    fresh_s = max(1, settings.service_down_time_s - settings.report_interval_s)
+
+    def ready() -> bool:
+        consumed = probes.consumers(layout, f"compute.{host}", cell) > 0
+        if settings.embeds():
+            consumed = consumed and _is_agent(layout, host, cell)
+        return consumed and probes.inventoried(layout, host) and probes.seen_up(layout, host, cell, fresh_s)
+
+    return Service(
+        host, "compute", _config_files(files[:1]), layout.log_of(host), files=files,
+        needs=("launcher", "hosts", conductor, "placement", "catalog"), forked_by=fork_server, ready=ready,
+        stop_grace_s=COMPUTE_STOP_S,
+    )  # fmt: skip
+
+
+def _agent(layout: Layout, settings: CloudSettings, number: int) -> Service:
+    host = f"c{number}"
+    files = (layout.compute_dir(host) / "nova.conf",)
+    argv = (str(layout.nova / "bin" / "compute-agent"), *_config_files(files))
+    return Service(f"agent-{host}", "agent", argv, layout.log_of(f"agent-{host}"), files=files, env=OUR_CODE,
+                   needs=("rabbitmq", "placement", "catalog", "hosts"),
+                   ready=lambda: _is_agent(layout, host, settings.cell_of(number)))  # fmt: skip
+
+
+def _is_agent(layout: Layout, host: str, cell: int) -> bool:
+    return probes.held(layout, f"ssched.agent.{host}", cell)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A TCP proxy on loopback that lets through, drops, delays or cuts: a partition on one machine."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from enum import StrEnum
+
+CHUNK_BYTES = 64 * 1024
+BACKLOG = 128
+LOOK_S = 0.05
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER that makes close() send a reset."""
+
+
+class Mode(StrEnum):
+    """What becomes of bytes."""
+
+    PASS = "pass"
+    DROP = "drop"  # a black hole: connections stay, nothing arrives, new ones are not answered
+    DELAY = "delay"  # each piece takes `delay_s` longer
+    CUT = "cut"  # connections are reset, new ones at once
+
+
+class Proxy:
+    """Listens on `port`, and connects each client to the broker.
+
+    `counters`: connections that were `reset`, pieces that were `held` (dropped) and `delayed`.
+    """
+
+    def __init__(self, target_port: int, delay_s: float = 0.3) -> None:
+        self.mode = Mode.PASS
+        self.counters: Counter[str] = Counter()
+        self._delay_s = delay_s
+        self._target = ("127.0.0.1", target_port)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        self.port: int = self._listener.getsockname()[1]
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, name=f"proxy {self.port}", daemon=True).start()
+
+    def set(self, mode: Mode) -> None:
+        """From now on."""
+        self.mode = mode
+        if mode is Mode.CUT:
+            with self._lock:
+                cut, self._open = self._open, set()
+            for each in cut:
+                self._reset(each)
+
+    def close(self) -> None:
+        self.set(Mode.CUT)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            if self.mode is Mode.CUT:
+                self._reset(client)
+                continue
+            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            self._wait_while_dropping()
+            server = socket.create_connection(self._target, 5.0)
+        except OSError:
+            self._reset(client)
+            return
+        server.settimeout(None)
+        with self._lock:
+            self._open |= {client, server}
+        for source, sink in ((client, server), (server, client)):
+            threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
+
+    def _carry(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while chunk := source.recv(CHUNK_BYTES):
+                self.counters["held"] += self.mode is Mode.DROP
+                self._wait_while_dropping()
+                if self.mode is Mode.DELAY:
+                    self.counters["delayed"] += 1
+                    time.sleep(self._delay_s)
+                sink.sendall(chunk)
+        except OSError:
+            pass  # either end is gone
+        self._wait_while_dropping()  # the end of a connection is held back too
+        for each in (source, sink):
+            with self._lock:
+                self._open.discard(each)
+            each.close()
+
+    def _wait_while_dropping(self) -> None:
+        """What is held here comes out after the fault as what TCP sends again would."""
+        while self.mode is Mode.DROP:
+            time.sleep(LOOK_S)
+
+    def _reset(self, connection: socket.socket) -> None:
+        self.counters["reset"] += 1
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is gone already
+        connection.close()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds what a host's agent accepted, some time later: for fleets where no one plays the conductor.
+
+What was accepted and not released is held in the fleet's own `SimPlacement`, so that reads are answered at once and
+cost the measured Placement no CPU.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from compute_agent import events as ev
+from shared_scheduler.protocol.messages import Claim, Message, Release, Verdict
+from shared_scheduler.sim.placement import SimPlacement
+
+PENDING_VERDICTS_MAX = 256
+"""Claims that are remembered until their verdict, which comes in the same step."""
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """At this moment nova-compute's tracker counts the server."""
+
+    at_s: float
+    claim: Claim
+
+
+class Builds:
+    """Of one host. `after_s`: how long nova-compute takes from an accepted claim to its own count."""
+
+    def __init__(self, after_s: float, placement: SimPlacement) -> None:
+        self._after_s = after_s
+        self._placement = placement
+        self._claims: dict[str, Claim] = {}
+        self._building: deque[TakeOver] = deque()
+
+    def arrived(self, event: ev.Event) -> None:
+        """Remember claims until their verdict, forget what is released."""
+        for message in event.messages if isinstance(event, ev.MessagesArrived) else ():
+            if isinstance(message, Claim) and len(self._claims) < PENDING_VERDICTS_MAX:
+                self._claims[message.claim_id] = message
+            elif isinstance(message, Release):
+                self._placement.delete(message.consumer)
+                self._building = deque(one for one in self._building if one.claim.claim_id != message.claim_id)
+
+    def sent(self, message: Message, now: float) -> None:
+        """Begin the build that a verdict accepts."""
+        claim = self._claims.pop(message.claim_id, None) if isinstance(message, Verdict) else None
+        if claim is not None and isinstance(message, Verdict) and message.accepted:
+            self._placement.end_write(self._placement.begin_write(claim.consumer, claim.allocations))
+            self._building.append(TakeOver(now + self._after_s, claim))
+
+    def due(self, now: float) -> list[Claim]:
+        """What nova-compute counts from now on."""
+        found = []
+        while self._building and self._building[0].at_s <= now:
+            found.append(self._building.popleft().claim)
+        return found
+
+    def deadline_s(self) -> float | None:
+        """When something is due."""
+        return self._building[0].at_s if self._building else None

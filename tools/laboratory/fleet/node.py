@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One simulated host: the real core of compute-agent between an imitated nova-compute and a stand-in for Placement."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from compute_agent import effects as ef
+from compute_agent import events as ev
+from compute_agent.agent_settings import AgentSettings
+from compute_agent.claim_ledger import NoTopology
+from compute_agent.core import AgentCore
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.protocol.messages import (
+    Allocations,
+    Claim,
+    Hello,
+    Message,
+    Release,
+    Usage,
+    Verdict,
+    agent_address,
+)
+from tools.laboratory.fleet.builds import Builds
+from tools.laboratory.fleet.hosts import Host
+from tools.laboratory.fleet.tracker import Tracker
+
+CHATTER_BYTES = 15_000
+"""Size of one report of a chattering nova-compute: queues fill in seconds."""
+IDLE_S = 1.0
+
+
+class PlacementReads(Protocol):
+    """What an agent reads of Placement; `SimPlacement` is one."""
+
+    def tree(self, node: str) -> tuple[Provider, ...]: ...
+
+    def consumers_of(self, node: str) -> dict[str, Allocations] | None:
+        """None: it does not answer."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message to one address, or to every scheduler where it is empty."""
+
+    address: str
+    message: Message
+
+
+class SimulatedNode:
+    """`counts` are of all hosts of a process: messages broadcast (without Hello) and cast; claims and what became of
+    them; reads of Placement. With `builds`, what is accepted is built without further orders.
+    """
+
+    def __init__(
+        self, host: Host, epoch: int, settings: AgentSettings, now: float, placement: PlacementReads,
+        counts: Counter[str], builds: Builds | None = None,
+    ) -> None:  # fmt: skip
+        self.host = host
+        self.node = host.node
+        self.tracker = Tracker(host)
+        self._placement = placement
+        self._counts = counts
+        self._builds = builds
+        self._chatted = 0
+        self._core = AgentCore(self.node, host.name, agent_address(host.name), epoch, NoTopology(), settings,
+                               random.Random(host.number), now)  # fmt: skip
+
+    def appear(self, now: float) -> Iterator[Outgoing]:
+        """nova-compute is there and has audited."""
+        yield from self.step(ev.TrackerConnected("tap"), now)
+        yield from self.step(self.tracker.audit(), now)
+
+    def step(self, event: ev.Event, now: float) -> Iterator[Outgoing]:
+        """Give the core an event; what it sends comes out, what it reads is answered at once."""
+        todo = deque([event])
+        while todo:
+            self._arrived(todo[0])
+            for effect in self._core.step(todo.popleft(), now):
+                match effect:
+                    case ef.Broadcast(message=message):
+                        self._counts["broadcast"] += not isinstance(message, Hello)
+                        yield Outgoing("", message)
+                    case ef.Cast(address=address, message=message):
+                        self._sent(message, now)
+                        yield Outgoing(address, message)
+                    case ef.ReadTree():
+                        self._counts["reads"] += 1
+                        todo.append(ev.TreeRead(self._placement.tree(self.node), now))
+                    case ef.ReadAllocations():
+                        self._counts["reads"] += 1
+                        todo.append(self._allocations(now))
+                    case _:
+                        pass  # notices, and what is kept over restarts
+
+    def _arrived(self, event: ev.Event) -> None:
+        if isinstance(event, ev.MessagesArrived):
+            self._counts["claims"] += sum(isinstance(message, Claim) for message in event.messages)
+            self._counts["released"] += sum(isinstance(message, Release) for message in event.messages)
+        if self._builds:
+            self._builds.arrived(event)
+
+    def _sent(self, message: Message, now: float) -> None:
+        self._counts["cast"] += 1
+        if isinstance(message, Verdict):
+            self._counts["accepted" if message.accepted else "refused"] += 1
+        if self._builds:
+            self._builds.sent(message, now)
+
+    def _allocations(self, now: float) -> ev.Event:
+        found = self._placement.consumers_of(self.node)
+        if found is None:
+            return ev.ReadFailed("allocations", "Placement does not answer")
+        return ev.AllocationsRead(found, now)
+
+    def tick(self, now: float) -> Iterator[Outgoing]:
+        """Time has passed."""
+        for claim in self._builds.due(now) if self._builds else ():
+            yield from self.build(claim.consumer, claim.usage, now)
+        yield from self.step(ev.Tick(), now)
+
+    def deadline_s(self, now: float) -> float:
+        """When `tick` is wanted."""
+        wanted = (self._core.next_deadline_s(now), self._builds.deadline_s() if self._builds else None)
+        return min((at_s for at_s in wanted if at_s is not None), default=now + IDLE_S)
+
+    # -- nova-compute
+
+    def build(self, consumer: str, usage: Usage, now: float) -> Iterator[Outgoing]:
+        """The instance claim."""
+        return self.step(self.tracker.take(consumer, usage), now)
+
+    def delete(self, consumer: str, now: float) -> Iterator[Outgoing]:
+        """The instance is gone; its allocation is deleted right after."""
+        return self.step(self.tracker.drop(consumer), now)
+
+    def chatter(self, now: float) -> Iterator[Outgoing]:
+        """A long report in which nothing matters."""
+        self._chatted += 1
+        text = str(self._chatted).rjust(CHATTER_BYTES)
+        return self.step(ev.TrackerReported({"cn.metrics": text}, {}), now)
+
+    # -- what is true
+
+    def truth(self) -> dict[str, object]:
+        """Position of its messages, and what it counts."""
+        last = self._core.publisher.pipe.heartbeat()
+        return {
+            "position": [last.epoch, last.sequence, last.digest], "members": sorted(self.tracker.servers),
+            "pending": sorted(held.claim.consumer for held in self._core.ledger.pending.values()),
+        }  # fmt: skip
+
+    @property
+    def overcommitted(self) -> bool:
+        """Whether it counts more memory than it has."""
+        used_mb = {consumer: usage.memory_mb for consumer, usage in self.tracker.servers.items()}
+        for held in self._core.ledger.pending.values():
+            used_mb[held.claim.consumer] = held.claim.usage.memory_mb
+        return sum(used_mb.values()) > self.host.memory_mb - self.host.hardware.reserved_mb

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process of the fleet is told when it starts.
+
+In a module of its own, because a command does not need the imports of the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
+from shared_scheduler.transport import transport_settings as transport
+
+
+@dataclass(frozen=True)
+class Orders:
+    """`first` to `last`: numbers of the hosts. `builds_after_s`: build what is accepted so much later, in a Placement
+    of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
+    """
+
+    url: str
+    first: int
+    last: int
+    control: str
+    hardware: str = "large"
+    placement: str = ""
+    builds_after_s: float | None = None
+    heartbeat_s: float = HEARTBEAT_INTERVAL_S
+    amqp_heartbeat_s: int = transport.AMQP_HEARTBEAT_S

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process of many compute-agents: `python -m tools.laboratory.fleet.process JSON`.
+
+Each has the real core, the real channel and a real queue on the broker; some hundred share one link (two connections).
+One thread drives the cores. The fields of JSON are those of `Orders`. Agents join after `go`; a fleet whose Placement
+is a stand-in in another process is told what to build and to delete.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from compute_agent import events as ev
+from compute_agent.agent_settings import AgentSettings
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.protocol.messages import Allocations, Hello, Message, Usage
+from shared_scheduler.sim.placement import SimPlacement
+from shared_scheduler.transport import transport_settings as transport
+from shared_scheduler.transport.bus import CHANNEL_NAME
+from shared_scheduler.transport.channel import Channel
+from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.urls import parse_transport_url
+from tools.laboratory.fleet.builds import Builds
+from tools.laboratory.fleet.hosts import HARDWARE, Host, inventories, provider
+from tools.laboratory.fleet.node import IDLE_S, Outgoing, SimulatedNode
+from tools.laboratory.fleet.orders import Orders
+from tools.laboratory.placement import StandInTransport
+from tools.laboratory.processes.control import serve
+from tools.laboratory.processes.usage import own_memory_mb
+
+CHATTER_INTERVAL_S = 0.1
+CHATTERERS_MAX = 24
+"""Of each process. Hundreds of them would keep their own process, and the broker, from everything else."""
+AGENTS_PER_LINK = 500
+"""A real agent has a link of its own. Threads of a hundred links would starve the thread that drives the cores."""
+SHORTEST_WAIT_S = 0.0005
+Work = Callable[[], Any]
+
+
+class RemotePlacement:
+    """Reads of the stand-in's process; a tree is known."""
+
+    def __init__(self, socket: Path, hosts: Sequence[Host]) -> None:
+        self._transport = StandInTransport(socket)
+        self._hosts = {host.node: host for host in hosts}
+
+    def tree(self, node: str) -> tuple[Provider, ...]:
+        """Its one provider."""
+        return (provider(self._hosts[node]),)
+
+    def consumers_of(self, node: str) -> dict[str, Allocations] | None:
+        """None: it does not answer."""
+        reply = self._transport.call("GET", f"/resource_providers/{node}/allocations")
+        if reply.status != 200:
+            return None
+        return {name: {node: part["resources"]} for name, part in reply.body["allocations"].items()}
+
+
+def own_placement(hosts: Sequence[Host]) -> SimPlacement:
+    """One that is only this fleet's."""
+    made = SimPlacement()
+    for host in hosts:
+        made.add_provider(host.node, host.name, inventories(host))
+        made.providers[host.node] = provider(host)  # with its traits
+    return made
+
+
+class Fleet:
+    """The nodes of this process and the thread that drives them."""
+
+    def __init__(self, orders: Orders) -> None:
+        hosts = [Host(number, HARDWARE[orders.hardware]) for number in range(orders.first, orders.last + 1)]
+        url = parse_transport_url(orders.url)
+        buses = [KombuBus(url, CHANNEL_NAME, shared=True) for _ in range(-(-len(hosts) // AGENTS_PER_LINK))]
+        self._inbox: SimpleQueue[Work] = SimpleQueue()
+        self._heap: list[tuple[float, str]] = []
+        self._planned: dict[str, float] = {}
+        self._chatter_until_s = self._chatter_at_s = 0.0
+        self._lock = threading.Lock()  # of what the links' threads count
+        self.counts: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()  # how often each host's agent lost the broker
+        self.nodes = {node.host.name: node for node in _nodes(orders, hosts, self.counts)}
+        self._channels = {
+            host.name: Channel(buses[host.number % len(buses)].agent_endpoint(host.name)) for host in hosts
+        }
+
+    # -- from other threads
+
+    def ask(self, work: Work) -> Any:
+        """Have the driving thread do this, and wait for what it returns."""
+        done: Future[Any] = Future()
+
+        def carry_out() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+        self._inbox.put(carry_out)
+        return done.result()
+
+    def _received(self, host: str, messages: Sequence[Message]) -> None:
+        self._count("received", sum(not isinstance(message, Hello) for message in messages))
+        self._inbox.put(partial(self._step, host, ev.MessagesArrived(tuple(messages), time.monotonic())))
+
+    def _count(self, name: str, more: int) -> None:
+        with self._lock:
+            self.counts[name] += more
+
+    def _changed(self, host: str, connected: bool) -> None:
+        self._count("connected", 1 if connected else -1)
+        self.lost[host] += not connected
+        self._inbox.put(partial(self._step, host, ev.ChannelChanged(connected)))
+
+    # -- the driving thread
+
+    def run(self) -> None:
+        """Join the channel, then for ever."""
+        for host, node in self.nodes.items():
+            self._channels[host].start(partial(self._received, host), partial(self._changed, host))
+            self._play(host, node.appear(time.monotonic()))
+        while True:
+            try:
+                self._inbox.get(timeout=self._tick())()
+            except Empty:
+                continue
+
+    def _step(self, host: str, event: ev.Event) -> None:
+        self._play(host, self.nodes[host].step(event, time.monotonic()))
+
+    def _play(self, host: str, messages: Iterator[Outgoing]) -> None:
+        """Send what comes out, and plan the next tick."""
+        channel = self._channels[host]
+        for one in messages:
+            if one.address:
+                channel.cast(one.address, one.message)
+            else:
+                channel.broadcast(one.message)
+        self._plan(host)
+
+    def _plan(self, host: str) -> None:
+        """An older entry of the heap is void from now on."""
+        at_s = self.nodes[host].deadline_s(time.monotonic())
+        if self._planned.get(host) != at_s:
+            self._planned[host] = at_s
+            heapq.heappush(self._heap, (at_s, host))
+
+    def _tick(self) -> float:
+        """Ticks that are due; returns seconds until the next one."""
+        now = time.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            at_s, host = heapq.heappop(self._heap)
+            if self._planned.get(host) == at_s:
+                del self._planned[host]
+                self._play(host, self.nodes[host].tick(now))
+        wait_s = self._heap[0][0] - now if self._heap else IDLE_S
+        return max(SHORTEST_WAIT_S, min(wait_s, IDLE_S, self._chatter(now)))
+
+    def _chatter(self, now: float) -> float:
+        if now >= self._chatter_until_s:
+            return IDLE_S
+        if now >= self._chatter_at_s:
+            self._chatter_at_s = now + CHATTER_INTERVAL_S
+            for host, node in islice(self.nodes.items(), CHATTERERS_MAX):
+                self._play(host, node.chatter(now))
+        return CHATTER_INTERVAL_S
+
+    # -- questions
+
+    def build(self, host: str, consumer: str, usage: Usage) -> None:
+        """An order."""
+        self.ask(lambda: self._play(host, self.nodes[host].build(consumer, usage, time.monotonic())))
+
+    def delete(self, host: str, consumer: str) -> None:
+        """An order."""
+        self.ask(lambda: self._play(host, self.nodes[host].delete(consumer, time.monotonic())))
+
+    def begin_chatter(self, seconds: float) -> None:
+        """Reports without meaning, from some hosts."""
+
+        def begin() -> None:
+            self._chatter_until_s = time.monotonic() + seconds
+
+        self.ask(begin)
+
+    def truth(self) -> dict[str, Any]:
+        """Node -> where its messages stand, and what it counts."""
+        return self.ask(lambda: {node.node: node.truth() for node in self.nodes.values()})  # type: ignore[no-any-return]
+
+    def status(self) -> dict[str, Any]:
+        """Of the whole process; what other threads count may be a moment late."""
+        return dict(self.counts) | {
+            "dropped": sum(channel.counters["outbox_full"] for channel in self._channels.values()),
+            "overcommitted": self.ask(lambda: sum(node.overcommitted for node in self.nodes.values())),
+            "memory_mb": own_memory_mb(),
+        }  # fmt: skip
+
+
+def _nodes(orders: Orders, hosts: Sequence[Host], counts: Counter[str]) -> Iterator[SimulatedNode]:
+    settings = AgentSettings(heartbeat_interval_s=orders.heartbeat_s)
+    epoch, now = int(time.time() * 1000), time.monotonic()
+    if orders.builds_after_s is None:
+        remote = RemotePlacement(Path(orders.placement), hosts)
+        yield from (SimulatedNode(host, epoch, settings, now, remote, counts) for host in hosts)
+        return
+    own = own_placement(hosts)
+    for host in hosts:
+        yield SimulatedNode(host, epoch, settings, now, own, counts, Builds(orders.builds_after_s, own))
+
+
+def main() -> None:
+    """Serve questions; join when told to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    orders = Orders(**json.loads(sys.argv[1]))
+    transport.AMQP_HEARTBEAT_S = orders.amqp_heartbeat_s
+    fleet = Fleet(orders)
+    go = threading.Event()
+    serve(Path(orders.control), {
+        "go": lambda _: go.set(),
+        "glance": lambda _: {"connected": fleet.counts["connected"]},
+        "status": lambda _: fleet.status(),
+        "lost": lambda _: dict(fleet.lost),
+        "truth": lambda _: fleet.truth(),
+        "build": lambda asked: fleet.build(asked["host"], asked["consumer"], Usage(**asked["usage"])),
+        "delete": lambda asked: fleet.delete(asked["host"], asked["consumer"]),
+        "chatter": lambda asked: fleet.begin_chatter(asked["seconds"]),
+    })  # fmt: skip
+    go.wait()
+    fleet.run()
+
+
+if __name__ == "__main__":
+    main()

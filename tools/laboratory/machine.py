@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a benchmark ran on: a figure without it means nothing."""
+
+import os
+import platform
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tools.laboratory import ROOT
+
+PACKAGES = ("nova", "openstack-placement", "oslo.messaging", "SQLAlchemy", "PyMySQL", "numpy", "kombu", "msgpack")
+RABBITMQ_VERSIONS = Path("/usr/lib/rabbitmq/lib")
+
+
+def describe() -> dict[str, Any]:
+    """Commit, versions and hardware; load averages tell whether the machine was quiet."""
+    return {
+        "commit": commit(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "mariadb": _first_match(_output("mariadbd", "--version"), r"Ver (\S+)"),
+        "rabbitmq": _first_match(" ".join(path.name for path in RABBITMQ_VERSIONS.glob("*")), r"-(\d[\d.]+)"),
+        "load": [round(load, 1) for load in os.getloadavg()],
+    }
+
+
+def commit(*measured: str) -> str:
+    """The commit that runs, with a plus if product code, or what `measured` names, differs from it."""
+    head = _output("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD").strip()
+    paths = ("shared_scheduler", "compute_agent", *measured)
+    changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", *paths)
+    return (head or "unknown") + ("+" if changed.strip() else "")
+
+
+def _processor() -> str:
+    return _first_match(Path("/proc/cpuinfo").read_text(), r"model name\s*:\s*(.+)") or platform.machine()
+
+
+def _output(*argv: str) -> str:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def _first_match(text: str, pattern: str) -> str:
+    found = re.search(pattern, text)
+    return found[1] if found else ""

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tools/lab rounds`: requests that just fit, under our schedulers and under nova-scheduler in turns."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.errors import LabError
+from tools.laboratory.manual import Manual
+from tools.laboratory.report import ProgressLine, Report, add_format, rows_report, save
+from tools.laboratory.rounds import rounds
+
+MANUAL = Manual(
+    does="Requests for pinned CPUs, huge pages and PCI devices that just fit, all at the same moment, round after "
+    "round, in a real cloud: how many builds are rescheduled? Under our schedulers and under nova-scheduler, "
+    "in turns.",
+    needs="What `tools/lab cloud` needs.",
+    lasts="One minute to start the cloud, then some 15 seconds a round: 200 rounds take an hour.",
+    examples=(
+        ("tools/lab rounds --rounds 3 --stock 3", "one round of each kind of request under either scheduler"),
+        ("tools/lab rounds --rounds 100 --stock 20 --save FILE", "a long run, saved after each round"),
+        ("tools/lab rounds --show FILE --format rst", "the table of a saved run"),
+    ),
+    wrong="a round of ours with a reschedule or a failure",
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    top = MANUAL.parser("tools/lab rounds")
+    top.add_argument("--data", type=Path, default=None, metavar="DIR", help="of the cloud, as for tools/lab cloud")
+    top.add_argument("--rounds", type=int, default=100, help="under our schedulers (default 100)")
+    top.add_argument("--stock", type=int, default=None, help="rounds under nova-scheduler (default: as many)")
+    top.add_argument("--block", type=int, default=10, help="of our rounds before it is the other's turn (default 10)")
+    top.add_argument("--schedulers", type=int, default=4, help="processes of each kind (default 4)")
+    top.add_argument("--computes", type=int, default=3, help="default 3")
+    top.add_argument("--save", type=Path, metavar="FILE", help="write all figures there, after each round")
+    top.add_argument("--show", type=Path, metavar="FILE", help="only print the figures of a saved run")
+    top.add_argument("--keep", action="store_true", help="leave the cloud running")
+    add_format(top)
+    return top
+
+
+def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
+    """The rounds that were asked for, or those of a saved run."""
+    if asked.show:
+        return report_of(load(asked.show))
+    cloud = Cloud(asked.data, progress.say)
+    try:
+        return report_of(play(cloud, asked, progress))
+    finally:
+        if not asked.keep:
+            cloud.down()
+
+
+def play(cloud: Cloud, asked: argparse.Namespace, progress: ProgressLine) -> dict[str, Any]:
+    """Start the cloud and play; returns everything that was found."""
+    rounds.begin(cloud, asked.schedulers, asked.computes)
+    stock = asked.rounds if asked.stock is None else asked.stock
+    progress.expect(asked.rounds + stock, "rounds")
+
+    def keep(played: list[rounds.Round]) -> None:
+        progress.step()
+        progress.say(f"{len(played)} of {asked.rounds + stock} rounds: {played[-1]}")
+        save(asked.save, rounds.results(cloud, played))
+
+    return rounds.results(cloud, rounds.contest(cloud, asked.rounds, stock, asked.block, keep))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A saved run.
+
+    :raises LabError: when the file is none
+    """
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found | {"rounds": [*found["rounds"]], "table": [*found["table"]]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise LabError(f"{path}: no saved run of rounds ({error})") from None
+
+
+def report_of(found: dict[str, Any]) -> Report:
+    """The table, everything as data, and whether a round of ours was wrong."""
+    wrong = [one for one in map(lambda row: rounds.Round(**row), found["rounds"]) if rounds.is_wrong(one)]
+    parts = [*rows_report(found["table"]).parts, *(f"wrong: {one}" for one in wrong)]
+    return Report(found, parts, bool(wrong))

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The composed life of a claim: what the scheduler, its host table, the node's agent, Placement and the
+conductor each know of one claim, and every step from one such combination to the next.
+
+The machines of the parts have tables of their own (``state_machines.rst``).  This one is their composition.
+The composition is observed: real cores run in the simulator (``SETTINGS``), and after each action the joint
+state of every claim is compared with the one before.  ``STEPS`` lists what there is; a test fails on a step
+that is observed and not listed, and on one that is listed and does not occur.  The page is drawn from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from shared_scheduler.core.claims import ClaimState, OpenClaim
+from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.schedulers import SimScheduler
+from shared_scheduler.sim.workload import Fate, Habits, Server
+from shared_scheduler.sim.world import Sizes, World
+from tools.statemachines.tables import table
+
+#: a part that knows nothing of the claim
+NOTHING = "-"
+
+
+class Joint(NamedTuple):
+    """What each part knows of one claim."""
+
+    scheduler: str  # core.claims.ClaimState
+    row: str  # assumed: the overlay of the scheduler's own row of the node holds the claim
+    agent: str  # pending, or tracked: nova-compute's tracker counts the instance
+    placement: str  # held: the allocation stands there
+    conductor: str  # waits for an answer, builds on this node, built; gone: failed, elsewhere or deleted
+
+
+BEGIN = Joint(NOTHING, NOTHING, NOTHING, NOTHING, "waits")
+Step = tuple[Joint, Joint]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One kind of world: what is in it, and how it is broken."""
+
+    sizes: Sizes
+    habits: Habits
+    loss: float = 0.0  # part of the messages that is lost
+    placement_down_s: float = 0.0  # how long Placement is away, again and again
+
+
+#: three small nodes that are nearly full, so that claims collide; builds that fail, and short lives
+SIZES = Sizes(nodes=3, schedulers=2, build_queue_s=0.05)
+HABITS = Habits(rate_per_s=8.0, lifetime_s=3.0, several=0.4, build_fails=0.1, phantoms=0.3)
+SETTINGS = (
+    Setting(SIZES, HABITS),
+    Setting(replace(SIZES, agentless=1.0), HABITS),
+    Setting(SIZES, HABITS, loss=0.15),
+    Setting(SIZES, HABITS, placement_down_s=1.5),
+)
+#: virtual seconds of one world, in so many parts
+RUN_S = 12.0
+PARTS = 4
+
+
+#: what can happen to a claim: "scheduler/row/agent/Placement/conductor > the same afterwards"
+STEPS: Mapping[str, str] = {
+    "An agent speaks for the node": """
+        -/-/-/-/waits > claiming/assumed/-/-/waits
+        claiming/assumed/-/-/waits > claiming/assumed/pending/-/waits
+        claiming/assumed/pending/-/waits > writing/assumed/pending/-/waits
+        writing/assumed/pending/-/waits > writing/assumed/pending/held/waits
+        confirmed/assumed/pending/held/waits > confirmed/assumed/pending/held/builds
+        confirmed/-/pending/held/builds > confirmed/-/tracked/held/built
+        writing/assumed/pending/held/waits > confirmed/assumed/pending/held/waits
+        confirmed/assumed/pending/held/builds > confirmed/assumed/tracked/held/built
+        confirmed/assumed/tracked/held/built > confirmed/-/tracked/held/built
+        confirmed/-/pending/held/waits > confirmed/-/pending/held/builds
+        writing/assumed/pending/held/waits > written/assumed/pending/held/waits
+        confirmed/assumed/pending/held/builds > confirmed/-/pending/held/builds
+        written/assumed/pending/held/waits > confirmed/assumed/pending/held/waits
+        writing/assumed/pending/held/waits > confirmed/-/pending/held/waits
+        written/assumed/pending/held/waits > confirmed/-/pending/held/waits
+        confirmed/-/pending/held/builds > confirmed/-/-/-/gone
+        confirmed/assumed/-/-/gone > confirmed/-/-/-/gone
+        claiming/assumed/-/-/waits > refused/-/-/-/waits
+        confirmed/assumed/pending/held/builds > confirmed/assumed/-/-/gone
+        deleted/-/pending/-/waits > deleted/-/-/-/waits
+        deleting/assumed/pending/held/waits > deleting/assumed/pending/-/waits
+        deleting/assumed/pending/-/waits > deleted/-/pending/-/waits
+        written/assumed/pending/held/waits > deleting/assumed/pending/held/waits
+        confirmed/-/pending/held/builds > confirmed/-/tracked/-/gone
+        confirmed/assumed/pending/held/builds > confirmed/assumed/tracked/-/gone
+        confirmed/assumed/tracked/-/gone > confirmed/-/tracked/-/gone
+        confirmed/assumed/pending/held/waits > confirmed/-/pending/held/waits
+        not_written/-/pending/-/waits > not_written/-/-/-/waits
+        confirmed/assumed/tracked/held/built > confirmed/assumed/-/held/gone
+        writing/assumed/pending/held/waits > deleting/assumed/pending/held/waits
+        writing/assumed/pending/-/waits > not_written/-/pending/-/waits
+        confirmed/assumed/-/held/gone > confirmed/assumed/-/-/gone
+        confirmed/assumed/-/held/gone > confirmed/-/-/held/gone
+        claiming/assumed/pending/-/waits > released/-/pending/-/waits
+        released/-/pending/-/waits > released/-/-/-/waits
+        claiming/assumed/-/-/waits > released/-/-/-/waits
+    """,
+    "No agent speaks for the node: Placement alone judges": """
+        -/-/-/-/waits > writing/assumed/-/-/waits
+        writing/assumed/-/-/waits > writing/assumed/-/held/waits
+        confirmed/assumed/-/held/waits > confirmed/assumed/-/held/builds
+        confirmed/assumed/-/held/builds > confirmed/assumed/-/held/built
+        writing/assumed/-/held/waits > confirmed/assumed/-/held/waits
+        writing/assumed/-/held/waits > written/assumed/-/held/waits
+        confirmed/assumed/-/held/built > confirmed/assumed/-/held/gone
+        written/assumed/-/held/waits > confirmed/assumed/-/held/waits
+        confirmed/assumed/-/held/builds > confirmed/assumed/-/-/gone
+        deleting/assumed/-/held/waits > deleting/assumed/-/-/waits
+        deleting/assumed/-/-/waits > deleted/-/-/-/waits
+        writing/assumed/-/held/waits > deleting/assumed/-/held/waits
+        writing/assumed/-/-/waits > not_written/-/-/-/waits
+        written/assumed/-/held/waits > deleting/assumed/-/held/waits
+    """,
+    "No verdict comes, because messages are lost": """
+        claiming/assumed/pending/-/waits > timed_out/-/pending/-/waits
+        timed_out/-/pending/-/waits > timed_out/-/-/-/waits
+        claiming/assumed/-/-/waits > timed_out/-/-/-/waits
+    """,
+    "Placement does not answer the write: nobody can tell whether it was done": """
+        writing/assumed/pending/-/waits > deleting/assumed/pending/-/waits
+    """,
+}
+#: what happens in fewer than one of seven worlds; no test waits for it
+RARE: Mapping[str, str] = {
+    "Rare: the tracker loses what it has taken over, or an agent starts in the middle": """
+        confirmed/assumed/tracked/held/built > confirmed/assumed/-/held/built
+        confirmed/assumed/-/held/built > confirmed/-/-/held/built
+        confirmed/assumed/-/held/builds > confirmed/assumed/tracked/held/built
+    """,
+}
+
+
+class Watcher:
+    """Follows each claim of a world from its begin until no part has anything left to do with it."""
+
+    def __init__(self, world: World) -> None:
+        self.steps: Counter[Step] = Counter()
+        self._world = world
+        self._followed: dict[str, tuple[OpenClaim, SimScheduler, Joint]] = {}
+        self._over: set[str] = set()
+
+    def run(self, until_s: float) -> None:
+        """Let the world go on, one action at a time."""
+        while self._world.agenda.do_next(until_s):
+            self._look()
+
+    def _look(self) -> None:
+        for scheduler in self._world.schedulers.values():
+            for claim in scheduler.core.claims.open():
+                if claim.claim_id not in self._followed and claim.claim_id not in self._over:
+                    self._followed[claim.claim_id] = (claim, scheduler, BEGIN)
+        for claim_id, (claim, scheduler, before) in list(self._followed.items()):
+            now = self._joint(claim, scheduler)
+            if now != before:
+                self.steps[before, now] += 1
+                self._followed[claim_id] = (claim, scheduler, now)
+            if self._is_over(now):
+                del self._followed[claim_id]
+                self._over.add(claim_id)
+
+    @staticmethod
+    def _is_over(now: Joint) -> bool:
+        ended = now.scheduler not in ("claiming", "writing", "written", "deleting")
+        return ended and now.row == NOTHING and now.agent != "pending" and now.conductor != "builds"
+
+    def _joint(self, claim: OpenClaim, scheduler: SimScheduler) -> Joint:
+        node, server = claim.intent.node, self._world.users.servers[claim.intent.consumer]
+        is_answered = claim.state is ClaimState.CONFIRMED
+        held = node in self._world.placement.consumers.get(server.uuid, {})
+        return Joint(
+            claim.state.value,
+            self._row(claim, scheduler),
+            self._agent(claim, server),
+            "held" if held else NOTHING,
+            conductor_of(server, node) if is_answered else "waits",
+        )
+
+    @staticmethod
+    def _row(claim: OpenClaim, scheduler: SimScheduler) -> str:
+        return "assumed" if scheduler.core.table.is_outstanding(claim.claim_id) else NOTHING
+
+    def _agent(self, claim: OpenClaim, server: Server) -> str:
+        agent = self._world.nodes[claim.intent.node].agent
+        if agent is None:
+            return NOTHING
+        if claim.claim_id in agent.ledger.pending:
+            return "pending"
+        return "tracked" if server.uuid in agent.ledger.members else NOTHING
+
+
+def conductor_of(server: Server, node: str) -> str:
+    """What the conductor does with a server, as far as this node is concerned."""
+    if server.fate is Fate.ASKED:
+        return "waits"
+    if server.node != node or server.fate in (Fate.FAILED, Fate.DELETED):
+        return "gone"
+    return "builds" if server.fate is Fate.BUILDING else "built"
+
+
+def watched(setting: Setting, seed: int) -> Counter[Step]:
+    """Every step that is seen in one world of a setting, and how often."""
+    world = World(seed, setting.sizes, setting.habits, Weather(loss=setting.loss))
+    watcher = Watcher(world)
+    for _ in range(PARTS):
+        watcher.run(world.now + RUN_S / PARTS - setting.placement_down_s)
+        if setting.placement_down_s:
+            world.set_placement(False)
+            watcher.run(world.now + setting.placement_down_s)
+            world.set_placement(True)
+    return watcher.steps
+
+
+def steps_in(text: str) -> list[Step]:
+    """The steps of one text of ``STEPS``."""
+    pairs = (line.strip().split(" > ") for line in text.strip().splitlines())
+    return [(Joint(*before.split("/")), Joint(*after.split("/"))) for before, after in pairs]
+
+
+def listed(sections: Mapping[str, str]) -> set[Step]:
+    """All steps of some sections."""
+    return {step for text in sections.values() for step in steps_in(text)}
+
+
+# -- the page
+
+HEAD = """\
+==============
+A claim's life
+==============
+
+What each part knows of one claim, and every step from one such state to the next: the composition of the
+machines of :doc:`state_machines`.  Drawn from ``tools/statemachines/claim_life.py`` by ``tools/state-machines``.
+A test drives real scheduler and agent cores through the simulator; it fails on a step that is not here, and
+on one that is here and does not occur.
+
+scheduler
+    The state of the claim in ``shared_scheduler/core/claims.py``.
+row
+    *assumed*: the overlay of the scheduler's row of the node holds the claim
+    (``shared_scheduler/table/assumed_claims.py``), whether the base shows it already or not.
+agent
+    *pending*: accepted, and counted by the node's agent (``compute_agent/claim_ledger.py``).  *tracked*:
+    nova-compute's resource tracker counts the instance.
+Placement
+    *held*: the allocation of the instance on this node stands there.
+conductor
+    It *waits* for an answer to the request, *builds* on this node, or has *built*.  *gone*: the build
+    failed, the instance was deleted, or it lives on another node.
+"""
+
+
+def page() -> str:
+    """All of ``doc/source/reference/claim_life.rst``."""
+    sections = {**STEPS, **RARE}
+    numbers = numbered(sections)
+    parts = [HEAD, titled("States"), states_table(numbers)]
+    for title, text in sections.items():
+        parts += [titled(title), steps_table(steps_in(text), numbers)]
+    return "\n".join(parts)
+
+
+def numbered(sections: Mapping[str, str]) -> dict[Joint, int]:
+    """A number for each state, in the order in which the steps reach them."""
+    numbers: dict[Joint, int] = {}
+    for text in sections.values():
+        for step in steps_in(text):
+            for state in step:
+                numbers.setdefault(state, len(numbers) + 1)
+    return numbers
+
+
+def titled(title: str) -> str:
+    """A section's title."""
+    return f"{title}\n{'=' * len(title)}\n"
+
+
+def states_table(numbers: Mapping[Joint, int]) -> str:
+    """Every joint state."""
+    head = ("no", "scheduler", "row", "agent", "Placement", "conductor")
+    return table([head, *((str(number), *map(escaped, state)) for state, number in numbers.items())]) + "\n"
+
+
+def escaped(word: str) -> str:
+    """A lone dash would begin a list."""
+    return "\\-" if word == NOTHING else word
+
+
+def steps_table(steps: list[Step], numbers: Mapping[Joint, int]) -> str:
+    """Every step: from which state to which, and what moves."""
+    rows = [(str(numbers[before]), str(numbers[after]), ", ".join(moves(before, after))) for before, after in steps]
+    rows.sort(key=lambda row: (int(row[0]), int(row[1])))
+    return table([("from", "to", "what changes"), *rows]) + "\n"
+
+
+def moves(before: Joint, after: Joint) -> Iterator[str]:
+    """Which parts change, and to what."""
+    for part, was, now in zip(Joint._fields, before, after, strict=True):
+        if was != now:
+            name = "Placement" if part == "placement" else part
+            yield f"{name}: {'nothing any more' if now == NOTHING else now}"
