@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, NoTopology
+from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
+from shared_scheduler.model.resources import Inventory
 from shared_scheduler.protocol.messages import Consumer, RefusalCode
 from tests.unit.compute_agent.worlds import NODE, SlotFit, claim, report, root
 
@@ -78,7 +82,14 @@ class TestJudging:
         assert refused is not None and refused.code == RefusalCode.NO_INVENTORY
 
     @pytest.mark.parametrize(
-        "changes", [{"consumer": ""}, {"allocations": {NODE: {"VCPU": 0}}}],
+        "changes",
+        [
+            {"consumer": ""},
+            {"allocations": {NODE: {"VCPU": 0}}},
+            {"allocations": {}},
+            {"allocations": {NODE: {}}},
+            {"allocations": {NODE: {}, "shared-storage": {"DISK_GB": 10}}},
+        ],
     )
     def test_a_malformed_claim_is_refused_with_the_field(self, changes: dict[str, object]) -> None:
         fields = {"consumer": "vm-1"} | changes
@@ -200,6 +211,30 @@ class TestEndings:
         gone = book.allocations_read({}, 100001.0, CHECK_AFTER_S)
 
         assert [one.how for one in gone] == [ClaimEnd.VANISHED]
+
+    def test_a_restored_claim_that_holds_nothing_vanishes_although_placement_knows_its_consumer(self) -> None:
+        # given a claim without allocations that an earlier release accepted and kept
+        book = ledger()
+        book.restore(KeptClaim(claim("c1", "vm-1", allocations={})), 1.0)
+
+        # when Placement shows the consumer, which another claim or the server itself has written
+        standing = {"vm-1": {NODE: {"VCPU": 1}}}
+        endings = book.allocations_read(standing, 1.0 + CHECK_AFTER_S, CHECK_AFTER_S)
+
+        assert [one.how for one in endings] == [ClaimEnd.VANISHED]
+        assert book.leaves["cn.free_ram_mb"] == 7680
+
+    def test_a_claim_whose_provider_left_the_tree_vanishes_although_placement_knows_its_consumer(self) -> None:
+        child = replace(root(), uuid="child", name="child", parent=NODE, inventories={"VGPU": Inventory(4)})
+        book = ledger()
+        book.accounts.set_tree([root(), child])
+        book.judge(claim("c1", "vm-1", allocations={"child": {"VGPU": 1}}), 1.0)
+
+        book.accounts.set_tree([root()])
+        standing = {"vm-1": {NODE: {"VCPU": 1}}}
+        endings = book.allocations_read(standing, 1.0 + CHECK_AFTER_S, CHECK_AFTER_S)
+
+        assert [one.how for one in endings] == [ClaimEnd.VANISHED]
 
     def test_a_read_that_began_before_the_claim_says_nothing_about_it(self) -> None:
         book = ledger()
