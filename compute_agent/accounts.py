@@ -66,9 +66,12 @@ class Accounts:
         self.beliefs[consumer] = Belief(allocations, true_at_s)
 
     def holds(self, consumer: str, allocations: Allocations, since_s: float) -> bool:
-        """Whether a read since ``since_s`` showed exactly these amounts for the consumer, perhaps among others."""
+        """Whether a read since ``since_s`` showed exactly these amounts for the consumer, perhaps among others.
+
+        No read shows empty allocations: a claim whose providers have left the tree is not held.
+        """
         belief = self.beliefs.get(consumer)
-        if belief is None or belief.true_at_s < since_s:
+        if belief is None or belief.true_at_s < since_s or not allocations:
             return False
         return all(
             belief.allocations.get(provider, {}).get(resource_class) == amount

@@ -175,7 +175,7 @@ class ClaimLedger:
 
         Placement itself checks other providers (shared storage).
         """
-        if claim.allocations and not self._ours(claim):
+        if not self._ours(claim):
             return Reason(RefusalCode.NO_INVENTORY, {"providers": [*sorted(claim.allocations)]})
         shortage = first_shortage(
             {rp: facts.inventories for rp, facts in self.accounts.providers.items()},
@@ -347,7 +347,11 @@ class ClaimLedger:
 def _malformed(claim: Claim) -> Reason | None:
     if not claim.consumer:
         return Reason(RefusalCode.MALFORMED, {"field": "consumer", "why": "empty"})
+    if not claim.allocations:  # no evidence could end it
+        return Reason(RefusalCode.MALFORMED, {"field": "allocations", "why": "empty"})
     for provider, resources in claim.allocations.items():
+        if not resources:
+            return Reason(RefusalCode.MALFORMED, {"field": f"allocations.{provider}", "why": "empty"})
         for resource_class, amount in resources.items():
             if amount <= 0:
                 field = f"allocations.{provider}.{resource_class}"
