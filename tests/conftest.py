@@ -32,6 +32,9 @@ from tests.quick import is_left_out  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+REASON_WIDTH = 200
+"""Characters of a failure's reason in the summary; the whole stands under the failure."""
+
 # a busy machine is no failure: nothing is judged by the time it takes
 settings.register_profile(
     "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -43,14 +46,23 @@ settings.load_profile("patient")
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put the one command that reproduces it under each failure."""
+    """Put the one command that reproduces it under each failure, and one line of reason into the summary."""
     report: pytest.TestReport = yield
     if report.failed:
+        _shorten_reason(report)
         group = item.get_closest_marker("xdist_group")
         nodeid = item.nodeid.removesuffix(f"@{group.args[0]}" if group else "")
         prefix = "" if BACKEND == "threading" else f"SHARED_SCHEDULER_TEST_BACKEND={BACKEND} "
         report.sections.append(("reproduce with", f"{prefix}tools/test '{nodeid}'"))
     return report
+
+
+def _shorten_reason(report: pytest.TestReport) -> None:
+    """Pytest's last lines repeat the whole message where ``CI`` is set, and some messages hold the log of a process."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        lines = crash.message.splitlines() or [""]
+        crash.message = lines[0][:REASON_WIDTH]
 
 
 SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")

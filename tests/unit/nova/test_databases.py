@@ -27,24 +27,24 @@ from tests.unit.nova.test_request_filters import cell1
 NODE = "11111111-0000-4000-8000-000000000001"
 
 
-def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(databases: None) -> None:
-    # given a Nova whose clock is set, as its tests do, and a compute that has just been heard of
-    timeutils.set_time_override(datetime.datetime(2021, 7, 1))
-    try:
-        with context.target_cell(admin(), cell1()) as target:
-            record = objects.Service(
-                target, host="cmp1", binary="nova-compute", topic="compute", report_count=1
-            )
-            record.create()
-            record.last_seen_up = timeutils.utcnow()
-            record.save()
-        [cell] = [each for each in NovaApiDatabase().cells() if each.schedulable]
-        # then it is up, and is not any more when its time is over
-        assert [each.up for each in NovaCellDatabase(cell).services()] == [True]
-        timeutils.advance_time_seconds(61)
-        assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
-    finally:
-        timeutils.clear_time_override()
+def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(
+    databases: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a Nova whose clock is set, and a compute that has just been heard of
+    heard_at = datetime.datetime(2021, 7, 1)
+    monkeypatch.setattr(timeutils, "utcnow", lambda: heard_at)
+    with context.target_cell(admin(), cell1()) as target:
+        record = objects.Service(
+            target, host="cmp1", binary="nova-compute", topic="compute", report_count=1
+        )
+        record.create()
+        record.last_seen_up = timeutils.utcnow()
+        record.save()
+    [cell] = [each for each in NovaApiDatabase().cells() if each.schedulable]
+    # then it is up, and is not any more when its time is over
+    assert [each.up for each in NovaCellDatabase(cell).services()] == [True]
+    monkeypatch.setattr(timeutils, "utcnow", lambda: heard_at + datetime.timedelta(seconds=61))
+    assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
 
 
 def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them(
