@@ -9,14 +9,15 @@ answer is a ``Question``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from shared_scheduler.core.claims import Claims
-from shared_scheduler.core.effects import Choice
+from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
-from shared_scheduler.core.judge import HostJudge
 from shared_scheduler.core.quarantine import Quarantine
-from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, RequestState
+from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
@@ -24,6 +25,43 @@ from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.messages import Reason, RefusalCode
 from shared_scheduler.table.host_table import HostTable
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """The host passes with ``candidate``.  ``topology`` goes to the agent with the claim; ``take`` is
+    what the claim takes of NUMA cells and PCI pools, for the overlay of our own row."""
+
+    candidate: Candidate | None
+    topology: str = ""
+    limits: Any = None
+    take: TopologyUsage | None = None
+
+
+class HostJudge(Protocol):
+    """Verifies the selected host before it is claimed; must be quick and do no I/O.
+
+    In the service this is ``shared_scheduler.nova.judge`` with Nova's own filter classes, in the simulator and the
+    demo ``sim.topology.SimJudge``, and ``AcceptAll`` where nothing has to be verified.
+    """
+
+    def verify(
+        self,
+        request: Request,
+        index: int,
+        view: Any,  # table.host_view.HostView of the row, own outstanding claims included
+        candidates: Sequence[Candidate],
+    ) -> Approval | Reason:
+        """Approve with the first candidate that passes all filters, or say which filter refused."""
+
+
+class AcceptAll:
+    """Approves every host with its first candidate."""
+
+    def verify(
+        self, request: Request, index: int, view: Any, candidates: Sequence[Candidate]
+    ) -> Approval | Reason:
+        return Approval(candidates[0] if candidates else None, request.topology)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +167,31 @@ class Planner:
             instance.out[node] = found
         crowded = any(not state.leaves_out(instance, node) for node in decision.nodes())
         return Crowded() if crowded else self._refusal(decision, instance)
+
+    @contextmanager
+    def unclaimed(self, state: RequestState) -> Iterator[tuple[FailureCode, str] | None]:
+        """Hosts for all instances of a request that claims nothing; or why there is none for one.
+
+        Each is assumed in the table until the ``with`` ends, so that each instance sees those before it."""
+        assumed: list[str] = []
+        try:
+            yield self._plan_each(state, assumed)
+        finally:
+            for claim_id in assumed:
+                self._table.forget(claim_id)
+
+    def _plan_each(self, state: RequestState, assumed: list[str]) -> tuple[FailureCode, str] | None:
+        for instance in state.instances:
+            plan = self.plan(state, instance)
+            if not isinstance(plan, Selected):
+                text = plan.text if isinstance(plan, Refusal) else "candidates without resources"
+                return FailureCode.NO_VALID_HOST, text
+            instance.choice, instance.state = plan.choice, InstanceState.WRITTEN
+            if not state.request.is_rebuild:
+                assumed.append(f"only-{state.key}-{instance.index}")
+                consumer = instance.consumer or assumed[-1]
+                self._table.assume(plan.choice.node, assumed[-1], consumer, {}, state.request.usage)
+        return None
 
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
         """What Placement hides when it is asked for candidates of this node."""

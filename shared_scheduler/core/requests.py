@@ -43,8 +43,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf, nextafter
 
-from shared_scheduler.core.alternates import Alternates
-from shared_scheduler.core.claim_lessons import ClaimLessons, hard_error
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
 from shared_scheduler.core.effects import (
     Answer,
@@ -60,19 +58,114 @@ from shared_scheduler.core.events import (
     RequestArrived,
     WriteCode,
 )
-from shared_scheduler.core.journal import outcome_of
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Crowded, Pause, Planner, Question, Refusal, Selected
+from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.recheck import Recheck
-from shared_scheduler.core.request_state import InstancePlacement, InstanceState, Phase, RequestState
+from shared_scheduler.core.request_state import (
+    NO_VERDICT,
+    AlternatesSearch,
+    InstancePlacement,
+    InstanceState,
+    Phase,
+    RequestState,
+    outcome_of,
+)
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
-from shared_scheduler.core.unclaimed_selection import UnclaimedSelection
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.messages import Reason
 
 #: the outcome of an attempt that went well
 WRITTEN = WriteCode.WRITTEN.value
+
+#: writes that no other host would mend
+HARD_ERRORS = {
+    WriteCode.CONSUMER_CONFLICT: FailureCode.CONSUMER_CONFLICT,
+    WriteCode.REJECTED: FailureCode.BAD_REQUEST,
+}
+
+
+class Alternates:
+    """Looks for hosts for the conductor to try without us, should a build fail.
+
+    As Nova gives them: of the same cell as the chosen host, none of the request's chosen hosts, best first, approved
+    by the judge, with an allocation candidate, not claimed.  All instances of a request in one cell get the same ones,
+    and fewer than wanted is fine.  Where only Placement can tell what a host would give, it is asked for the candidates
+    of each; what is not there in time is left out.  What is found is kept in ``RequestState.alternates``.
+    """
+
+    def __init__(self, settings: SchedulerSettings, timers: Timers, planner: Planner) -> None:
+        self._settings = settings
+        self._timers = timers
+        self._planner = planner
+        self._count = 0
+
+    def want(self, step: Step, state: RequestState) -> None:
+        """All claims are on their way: look for alternates next, so that the claims leave first."""
+        if state.request.num_alternates and not self._is_current(state):
+            self._timers.set(("alternates", str(state.key)), step.now)
+
+    def ready(self, step: Step, state: RequestState) -> bool:
+        """Whether the answer can leave; begins to look if nobody has."""
+        if not self._is_current(state):
+            self.search(step, state)
+        return state.alternates is None or not state.alternates.waiting
+
+    def give_up(self, state: RequestState) -> None:
+        """Answer with what is there."""
+        if state.alternates is not None:
+            state.alternates.waiting.clear()
+
+    def on_timer(self, step: Step, state: RequestState) -> None:
+        """Time to begin, or to answer without the rest."""
+        if self._is_current(state):
+            self.give_up(state)
+        else:
+            self.search(step, state)
+
+    def search(self, step: Step, state: RequestState) -> None:
+        """Find them, or ask Placement for the candidates of the best ones."""
+        state.alternates = None
+        if not state.request.num_alternates:
+            return
+        state.alternates = search = AlternatesSearch(state.chosen())
+        for cell in sorted({s.choice.cell for s in state.instances if s.choice is not None}):
+            root_only = state.request.root_only or not state.request.forms
+            found = self._planner.alternates(state, cell) if root_only else None
+            if found is None:
+                self._ask(step, state, search, cell)
+            else:
+                search.found[cell] = found
+        if search.waiting:
+            at_s = step.now + self._settings.alternates_timeout_s
+            self._timers.set(("alternates", str(state.key)), at_s)
+
+    def _ask(self, step: Step, state: RequestState, search: AlternatesSearch, cell: str) -> None:
+        request = state.request
+        for node in self._planner.alternate_nodes(state, cell):
+            self._count += 1
+            ask_id = f"alternate.{state.key}.{self._count}"
+            search.waiting[ask_id] = node
+            search.asked.append(node)
+            sharing = self._planner.sharing_with(node)
+            step.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
+
+    def on_candidates(self, state: RequestState, event: CandidatesAnswered) -> None:
+        """Placement named the candidates of one alternate."""
+        search = state.alternates
+        if search is None or event.ask_id not in search.waiting:
+            return
+        node = search.waiting.pop(event.ask_id)
+        verdict = self._planner.judge(state, state.instances[-1], node, event.candidates)
+        if isinstance(verdict, Selected):
+            search.add(verdict.choice)
+
+    @staticmethod
+    def _is_current(state: RequestState) -> bool:
+        if not state.request.num_alternates:
+            return True
+        return state.alternates is not None and state.alternates.chosen == state.chosen()
 
 
 class Requests:
@@ -83,10 +176,9 @@ class Requests:
         settings: SchedulerSettings,
         timers: Timers,
         planner: Planner,
-        unclaimed: UnclaimedSelection,
         claims: Claims,
         nodes: Nodes,
-        lessons: ClaimLessons,
+        quarantine: Quarantine,
         recheck: Recheck,
     ) -> None:
         self._settings = settings
@@ -94,9 +186,8 @@ class Requests:
         self._planner = planner
         self._claims = claims
         self._nodes = nodes
-        self._lessons = lessons
+        self._quarantine = quarantine
         self._recheck = recheck
-        self._unclaimed = unclaimed
         self._alternates = Alternates(settings, timers, planner)
         self._under_way: dict[int, RequestState] = {}
         #: those that wait for a claim to land, in the order in which they are decided again
@@ -163,7 +254,7 @@ class Requests:
 
     def _choose_only(self, step: Step, state: RequestState) -> None:
         """Rebuild and legacy callers: nothing is claimed, and nothing outlives this step."""
-        with self._unclaimed.selected(state) as failure:
+        with self._planner.unclaimed(state) as failure:
             if failure is None:
                 self._alternates.search(step, state)
                 self._answer(step, state)
@@ -303,7 +394,7 @@ class Requests:
         state, instance = self._instance_of(claim)
         instance.state = InstanceState.WRITTEN
         state.journal.claim_went(claim, WRITTEN)
-        self._lessons.claim_went_well(claim.intent.node)
+        self._quarantine.claim_went_well(claim.intent.node)
         self._advance(step, state)
 
     def claim_ended(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
@@ -314,7 +405,7 @@ class Requests:
         node, step.trigger = claim.intent.node, claim.cause
         instance.reopen()
         state.journal.claim_went(claim, outcome_of(claim, ending))
-        self._lessons.learn(step, instance, claim, ending)
+        self._learn(step, instance, claim, ending)
         if state.phase == Phase.FAILING:
             self._fail_if_clean(step, state)
         elif (hard := hard_error(claim, ending)) is not None:
@@ -322,6 +413,22 @@ class Requests:
         elif state.phase == Phase.PLACING:
             instance.out.setdefault(node, Reason(ending.value))
             self._advance(step, state)
+
+    def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
+        """Take from a bad ending what it says of the node."""
+        node = claim.intent.node
+        if ending == ClaimState.REFUSED:
+            instance.out[node] = claim.reason or Reason("refused")
+            self._quarantine.claim_refused(step, node, instance.out[node])
+            if claim.judged_epoch < claim.seen.epoch:
+                self._nodes.judged_in_the_past(step, node, claim.seen.epoch)
+        elif ending == ClaimState.TIMED_OUT:
+            instance.out[node] = Reason(NO_VERDICT)
+            self._nodes.verdict_missed(step, node)
+        elif ending == ClaimState.NOT_WRITTEN:
+            code = claim.write_code or WriteCode.UNREACHABLE
+            instance.out[node] = Reason(code.value, {"text": claim.write_detail})
+            self._quarantine.claim_not_written(step, node, code)
 
     def _instance_of(self, claim: OpenClaim) -> tuple[RequestState, InstancePlacement]:
         key, index = claim.owner
@@ -443,3 +550,14 @@ class Requests:
         state = self._under_way[int(key)]
         self._alternates.on_timer(step, state)
         self._advance(step, state)
+
+
+def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] | None:
+    """Why the whole request fails with this claim; None where another host may do."""
+    if ending == ClaimState.LEFT_ALONE:
+        return FailureCode.CONSUMER_CONFLICT, claim.write_detail
+    if ending == ClaimState.ABANDONED:
+        return FailureCode.PLACEMENT_UNREACHABLE, claim.write_detail
+    if ending == ClaimState.NOT_WRITTEN and claim.write_code in HARD_ERRORS:
+        return HARD_ERRORS[claim.write_code], claim.write_detail
+    return None

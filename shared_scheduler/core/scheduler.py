@@ -7,22 +7,18 @@ world.  The core is not thread-safe; its owner calls it from one thread at a tim
 
 The parts, each with its own theory in its head comment:
 
-======================  =================================================================
-nodes.py                messages of agents -> windows -> rows of the table
-row_corrections.py      rows in doubt are read again
-quarantine.py           nodes that refuse again and again are not selected
-requests.py             the life of a request
-request_state.py        what is remembered of a request; journal.py, what its record says
-planner.py              one instance, one host: decider and judge
-claims.py               the life of a claim
-claim_lessons.py        what the end of a claim says of its node
-confirmed_claims.py     confirmed claims, until their nodes show them
-unclaimed_selection.py  hosts for requests that claim nothing
-alternates.py           hosts that the conductor tries by itself
-recheck.py              asks Placement before "no valid host"
-peers.py                which other schedulers are alive
-step.py                 what the parts share while one event is handled
-======================  =================================================================
+===================  =====================================================================
+nodes.py             messages of agents -> windows -> rows of the table
+row_corrections.py   rows in doubt are read again
+quarantine.py        nodes that refuse again and again are not selected
+requests.py          the life of a request, and the hosts that the conductor tries by itself
+request_state.py     what is remembered of a request, and what its record says
+planner.py           one instance, one host: decider and judge
+claims.py            the life of a claim, and then until its node shows it
+recheck.py           asks Placement before "no valid host"
+peers.py             which other schedulers are alive
+step.py              what the parts share while one event is handled
+===================  =====================================================================
 """
 
 from __future__ import annotations
@@ -31,21 +27,17 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.claim_lessons import ClaimLessons
-from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten, NodeHasRoom
-from shared_scheduler.core.confirmed_claims import ConfirmedClaims
+from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten, ConfirmedClaims, NodeHasRoom
 from shared_scheduler.core.effects import Effect
-from shared_scheduler.core.judge import HostJudge
 from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead
 from shared_scheduler.core.peers import Peers, SchedulersChanged
-from shared_scheduler.core.planner import Planner
+from shared_scheduler.core.planner import HostJudge, Planner
 from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.recheck import Recheck, Rechecked
 from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.row_corrections import RowCorrections
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
-from shared_scheduler.core.unclaimed_selection import UnclaimedSelection
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.protocol.messages import (
     Heartbeat,
@@ -109,10 +101,8 @@ class SchedulerCore:
             table, decider, judge, self.claims, self.quarantine,
             settings.last_words_max, settings.judged_per_step_max,
         )  # fmt: skip
-        unclaimed = UnclaimedSelection(table, self.planner)
-        lessons = ClaimLessons(self.nodes, self.quarantine)
         self.requests = Requests(
-            settings, self.timers, self.planner, unclaimed, self.claims, self.nodes, lessons, self.recheck
+            settings, self.timers, self.planner, self.claims, self.nodes, self.quarantine, self.recheck
         )
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
         self._timer_handlers: dict[str, Callable[[Step, str], None]] = {

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.core.judge import Approval
+from shared_scheduler.core.planner import Approval
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.model.topology import TopologyUsage
@@ -44,7 +44,7 @@ class NovaJudge:
     def verify(
         self, request: Request, index: int, view: HostView, candidates: Sequence[Candidate]
     ) -> Approval | Reason:
-        """See ``core.judge.HostJudge``."""
+        """See ``core.planner.HostJudge``."""
         spec = request.spec
         point_at(spec, request, index)
         state = self._states.make(view)

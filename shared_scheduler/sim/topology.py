@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.core.judge import Approval
+from shared_scheduler.core.planner import Approval
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.topology_request import CellAsk, DeviceAsk, topology_ask
 from shared_scheduler.model import leaves as names
@@ -161,7 +161,7 @@ class SimJudge:
     def verify(
         self, request: Request, index: int, view: HostView, candidates: Sequence[Candidate]
     ) -> Approval | Reason:
-        """See ``core.judge.HostJudge``."""
+        """See ``core.planner.HostJudge``."""
         candidate = candidates[0] if candidates else None
         if not request.topology:
             return Approval(candidate)

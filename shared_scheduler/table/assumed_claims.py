@@ -23,7 +23,7 @@ any        the base shows a part            same       do not count that part an
 CONFIRMED  an agent's base shows both       (gone)     ended: reflected
 CONFIRMED  the databases show both          READ       an agent that starts may still send an older snapshot
 READ       the databases show it no longer  (gone)     ended: the consumer has gone
-READ       a while has passed               (gone)     ended by forget (``core/confirmed_claims.py``)
+READ       a while has passed               (gone)     ended by forget (``core/claims.py``)
 CONFIRMED  the base reports the end         (gone)     the agent ended the claim (``claims: {id: None}``)
 any        forget                           (gone)     ended: remove what was still counted
 =========  ===============================  =========  =====================================================

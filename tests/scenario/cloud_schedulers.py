@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.judge import Approval
+from shared_scheduler.core.planner import Approval
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.judge import AcceptAll, Approval, HostJudge
+from shared_scheduler.core.planner import AcceptAll, Approval, HostJudge
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings

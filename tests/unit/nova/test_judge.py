@@ -13,7 +13,7 @@ from nova import objects
 from nova.scheduler import filters
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.core.judge import Approval
+from shared_scheduler.core.planner import Approval
 from shared_scheduler.nova import judge
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates

@@ -17,11 +17,10 @@ import pytest
 from compute_agent.claim_ledger import ClaimLedger
 from compute_agent.core import AgentCore
 from compute_agent.pending_deallocations import PendingDeallocations
-from shared_scheduler.core.alternates import Alternates
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.request_state import RequestState
-from shared_scheduler.core.requests import Requests
+from shared_scheduler.core.requests import Alternates, Requests
 from shared_scheduler.decision import filtering
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode
 from shared_scheduler.protocol.pipe import MessagePipe

@@ -24,7 +24,7 @@ from typing import Any
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as core_events
-from shared_scheduler.core.judge import AcceptAll
+from shared_scheduler.core.planner import AcceptAll
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider
