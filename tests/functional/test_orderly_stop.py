@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler that stops in order loses no request, on a real RabbitMQ.
+
+oslo.messaging acknowledges a request when it reads it from the connection. While a server waits for its last
+requests, the broker goes on sending to it, so what is read after that must not be acknowledged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import oslo_messaging as messaging
+import pytest
+from oslo_config import cfg
+from oslo_messaging.conffixture import ConfFixture
+
+from shared_scheduler.nova.process import LosslessStop
+from tests.unit.transport.mailbox import PATIENCE_S, eventually
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
+
+TOPIC = "scheduler"
+LATE_CALLS = 5
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> Iterator[PrivateRabbit]:
+    with PrivateRabbit() as broker:
+        yield broker
+
+
+class Endpoint:
+    """Answers with the number that it is asked for, once `may_answer` is set."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.may_answer = threading.Event()
+
+    def echo(self, _context: object, number: int) -> int:
+        self.asked.set()
+        self.may_answer.wait(PATIENCE_S)
+        return number
+
+
+class Manager:
+    """What LosslessStop asks of Nova's manager."""
+
+    def set_shutdown_in_progress(self) -> None:
+        """Nothing of Nova's is running here."""
+
+    def stop_within(self, timeout_s: float) -> None:
+        """The requests of this test end when the test wants."""
+
+    def cleanup_host(self) -> None:
+        """Nothing to clean."""
+
+
+class Server:
+    """An RPC server on the topic, with the attributes of Nova's Service."""
+
+    def __init__(self, conf: cfg.ConfigOpts, url: str, name: str) -> None:
+        self.endpoint = Endpoint()
+        self.manager = Manager()
+        self.transport = messaging.get_rpc_transport(conf, url)
+        target = messaging.Target(topic=TOPIC, server=name)
+        self.rpcserver: Any = messaging.get_rpc_server(self.transport, target, [self.endpoint], executor="threading")
+
+    def start(self) -> None:
+        self.rpcserver.start()
+
+    def stop(self) -> None:
+        """As Nova's Service: the RPC server was stopped before."""
+
+
+class Callers:
+    """Conductors: each call waits in a thread of its own."""
+
+    def __init__(self, conf: cfg.ConfigOpts, url: str) -> None:
+        self.transport = messaging.get_rpc_transport(conf, url)
+        self._client = messaging.get_rpc_client(self.transport, messaging.Target(topic=TOPIC), timeout=PATIENCE_S)
+        self._threads = ThreadPoolExecutor(LATE_CALLS + 1)
+
+    def call(self, number: int) -> Future[int]:
+        return self._threads.submit(self._client.call, {}, "echo", number=number)
+
+
+@pytest.fixture
+def conf() -> Iterator[cfg.ConfigOpts]:
+    conf = cfg.ConfigOpts()
+    conf([])
+    with ConfFixture(conf):
+        yield conf
+
+
+def in_background(action: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_scheduler(
+    rabbit: PrivateRabbit, conf: cfg.ConfigOpts
+) -> None:
+    # given a scheduler that stops, and whose last request takes its time
+    first, second = Server(conf, rabbit.url, "one"), Server(conf, rabbit.url, "two")
+    callers = Callers(conf, rabbit.url)
+    lossless = LosslessStop(first, PATIENCE_S)
+    lossless.start()
+    slow = callers.call(0)
+    assert first.endpoint.asked.wait(PATIENCE_S)
+    stopping = in_background(lossless.stop)
+    polling = first.rpcserver.listener._listen_thread
+    eventually(lambda: not polling.is_alive(), "the server reads no more requests")
+
+    # when more calls come, and only then it is done
+    late = [callers.call(number) for number in range(1, LATE_CALLS + 1)]
+    eventually(lambda: rabbit.queues()[TOPIC] == str(LATE_CALLS), "the late calls are in the queue")
+    first.endpoint.may_answer.set()
+    stopping.join(PATIENCE_S)
+
+    # then the other scheduler serves them
+    second.endpoint.may_answer.set()
+    second.start()
+    assert slow.result(PATIENCE_S) == 0
+    assert [each.result(PATIENCE_S) for each in late] == [1, 2, 3, 4, 5]
+    LosslessStop(second, PATIENCE_S).stop()
+    for each in (first, second, callers):
+        each.transport.cleanup()
