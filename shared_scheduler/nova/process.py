@@ -38,6 +38,7 @@ from shared_scheduler.service.runner import (
     Supervisor,
 )
 from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.transport.rpc_consumers import cancel_consumers
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
 CONF = nova.conf.CONF
@@ -47,6 +48,8 @@ LOG = logging.getLogger(__name__)
 PROGRAM = "nova-scheduler"
 #: part of the drain time that requests may use; the rest is for deleting what they hold
 REQUESTS_PART = 0.8
+#: longest wait for the broker to confirm that it sends no more requests; without a broker there is no answer
+CANCEL_TIMEOUT_S = 5.0
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
 #: Errors that an operator can correct; they are reported in one line, without a traceback.
@@ -144,9 +147,9 @@ class LosslessStop:
     """Stops Nova's Service without losing requests.
 
     Nova shuts the manager down while requests that were taken from the queue may still wait for a thread.
-    They are acknowledged, so no other scheduler would serve them.  Here the RPC server stops first, after
-    every request that it has taken, and then the manager.  Requests may use ``requests_s``, which is less
-    than the time of the whole process.
+    They are acknowledged, so no other scheduler would serve them.  Here the broker is told first to send no
+    more, then the RPC server stops, after every request that it has taken, and then the manager.  Requests
+    may use ``requests_s``, which is less than the time of the whole process.
     """
 
     def __init__(self, server: Any, requests_s: float) -> None:
@@ -162,6 +165,7 @@ class LosslessStop:
         self._server.manager.set_shutdown_in_progress()
         self._server.manager.stop_within(self._requests_s)
         if self._server.rpcserver is not None:  # None: stopped while it was starting
+            cancel_consumers(self._server.rpcserver, CANCEL_TIMEOUT_S)
             self._server.rpcserver.stop()
             self._server.rpcserver.wait()
         self._server.stop()

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ends the delivery of requests to an RPC server of oslo.messaging before the server stops.
+
+``MessageHandlingServer.stop`` stops reading, but leaves the consumers at the broker until ``wait`` has ended, which
+takes as long as the last request. What the broker delivers meanwhile waits in the socket. When ``wait`` closes the
+connection it first deletes the fanout queue, and reads from the socket until the broker has confirmed that. The
+requests that it reads on the way are acknowledged and put into a list that nobody reads any more, so the callers time
+out. A consumer that is cancelled first gets no such requests: the broker keeps them for another server.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+LOG = logging.getLogger(__name__)
+
+
+def cancel_consumers(server: Any, timeout_s: float) -> bool:
+    """Cancel all consumers of this RPC server.  What was delivered before is still served.
+
+    The connection belongs to the thread that polls it, so the consumers are cancelled there.  oslo.messaging has no
+    public way to this; where its driver is built in another way nothing is done.
+
+    :param server: an oslo_messaging.RPCServer that was started
+    :param timeout_s: how long to wait for the polling thread
+    :returns: whether the broker has confirmed it
+    """
+    listener: Any = getattr(getattr(server, "listener", None), "_poll_style_listener", None)
+    connection: Any = getattr(listener, "conn", None)
+    operations: Any = getattr(listener, "_message_operations_handler", None)
+    if operations is None or not hasattr(connection, "_consumers"):
+        LOG.debug("The messaging driver has no consumers that can be cancelled")
+        return False
+    cancelled = threading.Event()
+    operations.do(lambda: _cancel(connection, cancelled))
+    connection.stop_consuming()  # the thread leaves its wait for messages and runs the operation
+    if cancelled.wait(timeout_s):
+        return True
+    LOG.warning("The consumers could not be cancelled; requests that arrive during the stop may be lost")
+    return False
+
+
+def _cancel(connection: Any, cancelled: threading.Event) -> None:
+    # the exception would end up in oslo.messaging's loop, which would try for ever
+    try:
+        for consumer, tag in list(connection._consumers.items()):
+            consumer.cancel(tag=tag)
+    except Exception as error:
+        LOG.warning("The consumers could not be cancelled: %s", error)
+    else:
+        cancelled.set()
