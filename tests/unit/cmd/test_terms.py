@@ -35,7 +35,7 @@ def values(*enums: type) -> set[str]:
 
 def counted() -> set[str]:
     """The names of the counters that the scheduler's core and its edges count."""
-    rooms = [ROOT / "shared_scheduler" / room for room in ("core", "service", "transport")]
+    rooms = [ROOT / "shared_scheduler" / room for room in ("core", "records", "service", "transport")]
     sources = [path.read_text() for room in rooms for path in room.glob("*.py")]
     return {name for source in sources for name in re.findall(r'counters\["(\w+)"\] \+=', source)}
 

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, func, select
+from sqlalchemy import create_engine, event, func, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from shared_scheduler.nova import process
 from shared_scheduler.records import database, recorder
-from shared_scheduler.records.database import DECISIONS, DecisionTable
+from shared_scheduler.records.database import DECISIONS, METADATA, DecisionTable
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Record, Recorder
@@ -34,13 +37,85 @@ class TestWrongOptions:
         with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: .*directory"):
             JsonLines(tmp_path, max_mb=1, kept=2)
 
-    @pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/place/r.db", "what://h/d"])
-    def test_a_database_that_cannot_be_used(self, url: str) -> None:
+    @pytest.mark.parametrize("url", ["nonsense", "what://h/d"])
+    def test_a_url_that_names_no_database(self, url: str) -> None:
         with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_connection: "):
             DecisionTable(url, 100)
 
     def test_the_process_refuses_to_start_with_them(self) -> None:
         assert RecordsError in process.CORRECTABLE
+
+
+class TestADatabaseThatIsAway:
+    """Decisions go on without it; each record that it misses is counted and told."""
+
+    def test_the_scheduler_starts_without_it(self) -> None:
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))  # nobody listens
+            port = closed.getsockname()[1]
+            table = DecisionTable(f"mysql+pymysql://user:secret@127.0.0.1:{port}/records", 100)
+
+            with pytest.raises(SQLAlchemyError):
+                table.write([record(1)])
+
+    def test_records_resume_when_it_is_back(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("INFO")
+        url = f"sqlite:///{tmp_path}/mounted/r.db"
+        table, now, counters = DecisionTable(url, 100), Now(), Counter[str]()
+        carrier = Recorder([table], counters, clock=now)
+
+        for number in range(3):  # the second is not tried, the third is
+            carrier.keep([record(number)])
+            now.s += recorder.PAUSE_AFTER_FAILURE_S / 2
+        assert counters == {"records_lost": 3}
+        (tmp_path / "mounted").mkdir()
+        carrier.keep([record(3)])
+        now.s += recorder.PAUSE_AFTER_FAILURE_S
+        carrier.keep([record(4)])
+
+        assert table.find("req-4") == [record(4)]
+        assert counters == {"records_lost": 4}
+        table.close()
+        said = [line.getMessage() for line in caplog.records if line.name == recorder.__name__]
+        assert ["1 lost so far" in said[0], "3 lost so far" in said[1]] == [True, True]
+        assert said[2:] == ["Decision records are kept in DecisionTable again; 4 were lost"]
+
+    def test_a_table_that_was_dropped_is_made_again(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/r.db"
+        table = DecisionTable(url, 100)
+        table.write([record(1)])
+        METADATA.drop_all(create_engine(url))
+
+        with pytest.raises(SQLAlchemyError):
+            table.write([record(2)])
+        table.write([record(3)])
+
+        assert table.find("req-3") == [record(3)]
+        table.close()
+
+    def test_a_table_that_another_scheduler_makes_at_the_same_moment_is_used(self, tmp_path: Path) -> None:
+        url = f"sqlite:///{tmp_path}/r.db"
+        first, second = DecisionTable(url, 100), DecisionTable(url, 100)
+
+        def be_overtaken(*_: Any, **__: Any) -> None:
+            event.remove(DECISIONS, "before_create", be_overtaken)
+            first.write([record(1)])
+
+        event.listen(DECISIONS, "before_create", be_overtaken)
+        second.write([record(2)])
+
+        assert second.find("req-1") == [record(1)]
+        assert second.find("req-2") == [record(2)]
+        first.close()
+        second.close()
+
+
+class Now:
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def __call__(self) -> float:
+        return self.s
 
 
 class TestStop:
@@ -61,7 +136,7 @@ class TestStop:
         monkeypatch.setattr(recorder, "STOP_WAIT_S", 0.05)
         monkeypatch.setattr(recorder, "QUEUE_MAX", 1)
         hanging = Hanging()
-        records = Recorder([hanging])
+        records = Recorder([hanging], Counter())
         records.start()
         records.add(record(1))
         hanging.begun.wait()
@@ -185,7 +260,7 @@ class Full(Kept):
 class TestRecorder:
     def test_what_was_added_is_written_before_it_stops(self) -> None:
         sink = Kept()
-        carrier = Recorder([sink])
+        carrier = Recorder([sink], Counter())
         carrier.start()
 
         for number in range(250):
@@ -198,7 +273,8 @@ class TestRecorder:
     def test_a_slow_sink_costs_records_not_time(self) -> None:
         sink = Kept()
         sink.go.clear()
-        carrier = Recorder([sink])
+        counters = Counter[str]()
+        carrier = Recorder([sink], counters)
         carrier.start()
         carrier.add(record(0))
         sink.reached.wait()
@@ -206,7 +282,7 @@ class TestRecorder:
         for number in range(recorder.QUEUE_MAX + 10):
             carrier.add(record(number))
 
-        assert carrier.dropped == 10
+        assert counters == {"records_dropped": 10}
         sink.go.set()
         carrier.stop()
         assert len(sink.records) == recorder.QUEUE_MAX + 1
@@ -215,20 +291,22 @@ class TestRecorder:
         broken, good = Kept(), Kept()
         broken.fail = True
         now = [0.0]
-        carrier = Recorder([broken, good], clock=lambda: now[0])
+        counters = Counter[str]()
+        carrier = Recorder([broken, good], counters, clock=lambda: now[0])
         carrier.start()
         for number in range(3 * recorder.BATCH_MAX):
             carrier.add(record(number))
         carrier.stop()
 
         assert broken.tries == 1
+        assert counters == {"records_lost": 3 * recorder.BATCH_MAX}
         assert len(good.records) == 3 * recorder.BATCH_MAX
 
     def test_a_sink_that_cannot_be_closed_does_not_keep_the_other_open(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         full, other = Full(), Kept()
-        carrier = Recorder([full, other])
+        carrier = Recorder([full, other], Counter())
         carrier.start()
         carrier.add(record(1))
 
@@ -238,11 +316,12 @@ class TestRecorder:
         assert "may be lost in Full: No space left on device" in caplog.text
 
     def test_without_sinks_nothing_is_kept_and_nothing_waits(self) -> None:
-        carrier = Recorder([])
+        counters = Counter[str]()
+        carrier = Recorder([], counters)
         carrier.start()
         for number in range(recorder.QUEUE_MAX + 1):
             carrier.add(record(number))
         carrier.stop()
 
         assert not carrier
-        assert carrier.dropped == 0
+        assert not counters
