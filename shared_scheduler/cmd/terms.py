@@ -178,6 +178,8 @@ COUNTERS = Group(
     "answers_unheard": "Unheard results that had allocations; the scheduler deletes the allocations.",
     "core_failures": "Events during which the scheduler's core raised an exception. This is a bug; see the log.",
     "effect_failures": "Effects that could not be carried out. This is a bug; see the log.",
+    "records_dropped": "Decision records that were dropped because the file or database is slower than the decisions.",
+    "records_lost": "Decision records that are missing in the file or the database, because it could not be written.",
     "received_heartbeat": "Heartbeats received.",
     "received_claim": "Claims received. A scheduler ignores them.",
     "received_leave": "Messages of agents that stopped.",

@@ -87,7 +87,7 @@ class RunningScheduler:
             NovaJudge(host_manager, self.states), rng,
         )  # fmt: skip
         self.engine = Engine(self.core)
-        self.recorder = Recorder(_sinks())
+        self.recorder = Recorder(_sinks(), self.engine.counters)
         self._recent = Recent()
         self._admin = self._admin_server()
         self._sync = self._connect(PlacementClient(ReportClientTransport(), count=cost.count))

@@ -2,7 +2,8 @@
 """Decision records in a table of SQLite or any other database that SQLAlchemy supports.
 
 The table has a few columns to search by, and the whole record as JSON text.  The oldest rows are deleted when the
-table exceeds its bound.  Several schedulers may share one table.
+table exceeds its bound.  Several schedulers may share one table.  Nothing is sent to the database before the first
+record: one that is away must not keep the scheduler from starting.
 """
 
 from __future__ import annotations
@@ -38,27 +39,42 @@ class DecisionTable:
     """Inserts records and deletes the oldest ones.  Used by one thread."""
 
     def __init__(self, url: str, rows_max: int) -> None:
-        """Connect, and create the table if it does not exist.
+        """Does not connect.
 
-        :raises RecordsError: when the database cannot be used
+        :raises RecordsError: when the URL names no database, or its driver is missing
         """
         self._rows_max = rows_max
         self._written = 0
+        self._is_there = False  # the table
         try:
             self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0)
-            METADATA.create_all(self._engine)
         except (sa.exc.SQLAlchemyError, ImportError) as error:  # ImportError: no driver for the URL
             remedy = "name a database in which the scheduler may create a table, or leave the option empty"
             raise RecordsError("records_connection", error, remedy) from error
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Insert the records in one transaction.
+        """Insert the records in one transaction; create the table if it does not exist.
 
         :raises sqlalchemy.exc.SQLAlchemyError: when the database does not accept them
         """
         rows = [_row(record) for record in records]
         if not rows:
             return
+        if not self._is_there:
+            self._create()
+        self._is_there = False  # unless this write shows it
+        self._insert(rows)
+        self._is_there = True
+
+    def _create(self) -> None:
+        """Another scheduler may do the same at this moment, and be first."""
+        try:
+            METADATA.create_all(self._engine)
+        except sa.exc.SQLAlchemyError:
+            if not sa.inspect(self._engine).has_table(DECISIONS.name):
+                raise
+
+    def _insert(self, rows: list[dict[str, Any]]) -> None:
         with self._engine.begin() as connection:
             connection.execute(DECISIONS.insert(), rows)
             self._written += len(rows)

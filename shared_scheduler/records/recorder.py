@@ -2,7 +2,8 @@
 """Writes decision records to their sinks in a thread of its own, so that decisions do not wait for a disk or database.
 
 Records wait in a bounded queue.  When a sink is slower than the decisions, the newest records are dropped and
-counted.  A sink that fails is not used for a while, which is logged once.
+counted.  A sink that fails is not used for a while.  The records that it misses are counted; the log tells how many at
+each failure, and when the sink works again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 LOG = logging.getLogger(__name__)
@@ -39,18 +42,32 @@ class Sink(Protocol):
         """Release what the sink holds.  ``write`` is not called again."""
 
 
+@dataclass(slots=True)
+class _UsedSink:
+    """A sink, how many records it has missed since it failed, and until when it is not used."""
+
+    sink: Sink
+    missed: int = 0
+    paused_until_s: float = float("-inf")
+
+    @property
+    def name(self) -> str:
+        return type(self.sink).__name__
+
+
 class Recorder:
     """Queues records; one thread writes them to all sinks.  Without sinks there is no thread."""
 
     def __init__(
-        self, sinks: Sequence[Sink], clock: Callable[[], float] = time.monotonic
+        self, sinks: Sequence[Sink], counters: Counter[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._sinks = list(sinks)
+        """``counters`` gets ``records_dropped`` and, for each sink, ``records_lost``."""
+        self._sinks = [_UsedSink(sink) for sink in sinks]
+        self._counters = counters
+        self._counting = threading.Lock()
         self._clock = clock
         self._queue: queue.Queue[Record | None] = queue.Queue(QUEUE_MAX)
-        self._paused_until_s: dict[int, float] = {}
         self._thread: threading.Thread | None = None
-        self.dropped = 0
 
     def __bool__(self) -> bool:
         """Whether there is any sink."""
@@ -69,8 +86,10 @@ class Recorder:
         try:
             self._queue.put_nowait(record)
         except queue.Full:
-            self.dropped += 1
-            if self.dropped == 1:
+            with self._counting:  # many threads add
+                self._counters["records_dropped"] += 1
+                is_first = self._counters["records_dropped"] == 1
+            if is_first:
                 LOG.warning("Decision records come faster than they can be kept; dropping some")
 
     def stop(self) -> None:
@@ -85,19 +104,26 @@ class Recorder:
             LOG.warning("Decision records cannot be kept in time; about %d are lost",
                         self._queue.qsize())
             return  # the thread still uses the sinks
-        for sink in self._sinks:
+        for used in self._sinks:
             try:
-                sink.close()
+                used.sink.close()
             except Exception as error:  # on a full disk, closing fails as writing did
-                LOG.error("The last decision records may be lost in %s: %s", type(sink).__name__, error)
+                LOG.error("The last decision records may be lost in %s: %s", used.name, error)
+
+    def keep(self, batch: Sequence[Record]) -> None:
+        """Write a batch to each sink that is in use.  Called by one thread at a time."""
+        for used in self._sinks:
+            if self._clock() < used.paused_until_s:
+                self._miss(used, batch)
+            else:
+                self._write(used, batch)
 
     def _write_until_stopped(self) -> None:
         ended = False
         while not ended:
             batch, ended = self._next_batch()
-            for number, sink in enumerate(self._sinks):
-                if batch and self._clock() >= self._paused_until_s.get(number, float("-inf")):
-                    self._write(number, sink, batch)
+            if batch:
+                self.keep(batch)
 
     def _next_batch(self) -> tuple[list[Record], bool]:
         """Wait for one record, then take those that are queued.  Returns them, and whether ``stop`` was called."""
@@ -113,12 +139,21 @@ class Recorder:
                 return batch, False
         return batch, True
 
-    def _write(self, number: int, sink: Sink, batch: list[Record]) -> None:
+    def _write(self, used: _UsedSink, batch: Sequence[Record]) -> None:
         try:
-            sink.write(batch)
+            used.sink.write(batch)
         except Exception as error:  # the exceptions depend on the database driver
-            self._paused_until_s[number] = self._clock() + PAUSE_AFTER_FAILURE_S
+            self._miss(used, batch)
+            used.paused_until_s = self._clock() + PAUSE_AFTER_FAILURE_S
             LOG.error(
-                "Decision records cannot be kept in %s: %s; trying again in %.0f seconds",
-                type(sink).__name__, error, PAUSE_AFTER_FAILURE_S,
-            )
+                "Decision records cannot be kept in %s: %s; %d lost so far, trying again after %.0f seconds",
+                used.name, error, used.missed, PAUSE_AFTER_FAILURE_S,
+            )  # fmt: skip
+            return
+        if used.missed:
+            LOG.warning("Decision records are kept in %s again; %d were lost", used.name, used.missed)
+            used.missed = 0
+
+    def _miss(self, used: _UsedSink, batch: Sequence[Record]) -> None:
+        used.missed += len(batch)
+        self._counters["records_lost"] += len(batch)

@@ -98,10 +98,9 @@ class TestADatabaseThatIsAway:
         first, second = DecisionTable(url, 100), DecisionTable(url, 100)
 
         def be_overtaken(*_: Any, **__: Any) -> None:
-            event.remove(DECISIONS, "before_create", be_overtaken)
             first.write([record(1)])
 
-        event.listen(DECISIONS, "before_create", be_overtaken)
+        event.listen(DECISIONS, "before_create", be_overtaken, once=True)
         second.write([record(2)])
 
         assert second.find("req-1") == [record(1)]
