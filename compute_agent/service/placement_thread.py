@@ -6,12 +6,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
 from compute_agent.effects import ReadAllocations, ReadTree
 from compute_agent.events import AllocationsRead, ReadFailed, TreeChanged, TreeRead
-from shared_scheduler.placement.reader import PlacementError, PlacementReader, ProviderGoneError
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.placement.connection import PlacementError, RefusedError
+from shared_scheduler.placement.reader import PlacementReader
+from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -25,6 +28,7 @@ class PlacementThread:
     def __init__(self, reader: PlacementReader, answered: Callable[[str, Answer], None]) -> None:
         self._reader = reader
         self._answered = answered
+        self._known: dict[str, dict[str, Provider]] = {}  # node -> its tree by uuid
         self._waiting: SimpleQueue[Read | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="placement", daemon=True)
 
@@ -40,20 +44,37 @@ class PlacementThread:
 
     def _run(self) -> None:
         while (read := self._waiting.get()) is not None:
-            self._answered(read.node, self._carry_out(read))
+            self._answered(read.node, self.carry_out(read))
 
-    def _carry_out(self, read: Read) -> Answer:
+    def carry_out(self, read: Read) -> Answer:
+        """Read in the calling thread."""
         started_at_s = time.monotonic()
         what = "tree" if isinstance(read, ReadTree) else "allocations"
         try:
             if isinstance(read, ReadTree):
-                return TreeRead(self._reader.tree(read.node), started_at_s, cause=read.cause)
-            allocations = self._reader.allocations(read.providers)
-            return AllocationsRead(allocations, started_at_s, cause=read.cause)
+                return TreeRead(self._tree(read.node), started_at_s, cause=read.cause)
+            return AllocationsRead(self._allocations(read.providers), started_at_s, cause=read.cause)
         except PlacementError as error:
-            if isinstance(error, ProviderGoneError):
+            if isinstance(error, RefusedError) and error.status == 404:  # the tree that named the provider is old
                 self._answered(read.node, TreeChanged())
             return ReadFailed(what, str(error), cause=read.cause)
         except Exception as error:
             LOG.exception("reading the %s of node %s failed", what, read.node)
             return ReadFailed(what, f"{type(error).__name__}: {error}", cause=read.cause)
+
+    def _tree(self, node: str) -> tuple[Provider, ...]:
+        """All providers of the node's tree, empty if it has none yet."""
+        known, listed = self._known.get(node, {}), self._reader.providers(in_tree=node)
+        found = {one.uuid: self._reader.provider(one, known.get(one.uuid)) for one in listed}
+        self._known.pop(node, None)
+        if found:
+            self._known[node] = found
+        return tuple(found.values())
+
+    def _allocations(self, providers: Iterable[str]) -> dict[str, Allocations]:
+        """Consumer -> provider -> class -> amount."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for provider in providers:
+            for consumer, amounts in self._reader.allocations(provider).items():
+                found.setdefault(consumer, {})[provider] = amounts
+        return dict(found)

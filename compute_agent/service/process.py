@@ -26,7 +26,7 @@ from compute_agent.sources.conductor import ConductorReader
 from compute_agent.sources.nova_conf import check_files
 from compute_agent.sources.tap_client import TapClient
 from shared_scheduler.novalib.topology import NovaTopologyFit
-from shared_scheduler.placement.reader import PlacementReader, adapter_from
+from shared_scheduler.placement.reader import PlacementReader, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import CHANNEL_NAME
@@ -71,7 +71,7 @@ class AgentProcess:
     def __init__(self, conf: Any) -> None:
         self.conf = conf
         url = parse_transport_url(conf.transport_url, rabbit_options(conf))
-        reader = PlacementReader(adapter_from(conf))
+        reader = PlacementReader(transport_from(conf))
         path = tap_socket_path(conf)
         self.signer = Signer()
         load_keys(conf, self.signer)

@@ -24,9 +24,9 @@ from compute_agent.conf import state_directory
 from compute_agent.service.agent import Agent
 from compute_agent.service.process import settings_from
 from compute_agent.service.state_directory import StateDirectory
-from compute_agent.sources.report_client import ReportClientAdapter
 from compute_agent.tap.hooks import Hooks
 from compute_agent.tap.wire import NodeReported, TapHello, TapMessage
+from shared_scheduler.novalib.report_client import NovaTransport
 from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.signing import Signer
@@ -130,7 +130,7 @@ def agent_from(tracker: Any, conf: Any) -> Agent:
     return Agent(
         tracker.host,
         channel,
-        PlacementReader(ReportClientAdapter(tracker.reportclient)),
+        PlacementReader(NovaTransport(tracker.reportclient)),
         state,
         epoch,
         NovaTopologyFit(),

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from oslo_config import cfg
 
     from shared_scheduler.nova import source_readers
-    from shared_scheduler.placement.client import PlacementError
+    from shared_scheduler.placement.connection import PlacementError
     from shared_scheduler.protocol.errors import KeyringError
     from shared_scheduler.sync.databases import DatabaseError
 

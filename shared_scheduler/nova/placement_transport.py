@@ -8,7 +8,6 @@ thread passes it to the adapter below them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import nova.conf
@@ -16,7 +15,7 @@ from nova import utils
 from nova.scheduler.client import report
 from openstack import exceptions as sdk_exceptions
 
-from shared_scheduler.placement.connection import MICROVERSION, Reply, reply_of
+from shared_scheduler.novalib.report_client import NovaTransport
 
 CONF = nova.conf.CONF
 
@@ -52,46 +51,27 @@ class _TimedAdapter:
         return timed
 
 
-class ReportClientTransport:
-    """The ``placement.connection.Transport`` of the service.
+class ReportClientTransport(NovaTransport):
+    """The ``placement.connection.Transport`` of the scheduler.
 
     It sends nothing to Keystone or Placement before the first call.  An outage at that time is returned as a
     reply, like any other failure.
     """
 
     def __init__(self) -> None:
+        super().__init__(None)
         self._lock = threading.Lock()
-        self._client: Any = None
         self._timed: Any = None
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        request_id: str = "",
-        timeout_s: float = 10.0,
-    ) -> Reply:
-        """See ``Transport``."""
-        extra: dict[str, Any] = {} if body is None else {"data": body}
-
-        def send() -> Any:
-            client = self._connected(timeout_s)
-            self._timed.local.timeout_s = timeout_s
-            return getattr(client, method.lower())(
-                path, version=MICROVERSION, global_request_id=request_id or None, **extra
-            )
-
-        return reply_of(send, (sdk_exceptions.SDKException,))
-
-    def _connected(self, timeout_s: float) -> Any:
-        if not self._lock.acquire(timeout=timeout_s):
+    def _connected(self, timeout_s: float | None) -> Any:
+        if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise sdk_exceptions.SDKException("another thread is still waiting for the first reply")
         try:
             if self._client is None:
                 CONF.set_default("timeout", FIRST_TIMEOUT_S, group="placement")
                 self._timed = _TimedAdapter(utils.get_sdk_adapter("placement", admin=True))
                 self._client = report.SchedulerReportClient(adapter=self._timed)
-            return self._client
         finally:
             self._lock.release()
+        self._timed.local.timeout_s = timeout_s
+        return self._client

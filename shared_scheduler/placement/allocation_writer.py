@@ -26,13 +26,8 @@ from dataclasses import dataclass, replace
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.client import (
-    TIMEOUT_S,
-    ConsumerWrite,
-    PlacementClient,
-    PlacementError,
-)
-from shared_scheduler.placement.connection import Meaning, Reply
+from shared_scheduler.placement.client import TIMEOUT_S, ConsumerWrite, PlacementClient
+from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult, InDoubtWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of Placement's API that we make, typed, at microversion 1.36.
 
-Writes answer with a ``Reply`` whose ``meaning`` the caller acts on.  Reads answer with data, or raise
-``PlacementError``: ``UnreachableError`` if nothing was learned, ``RefusedError`` if Placement
-said no.  Nothing of requests or keystoneauth1 comes out of here.
+Writes answer with a ``Reply`` whose ``meaning`` the caller acts on.  Reads answer as those of ``reader`` do.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.events import Candidate
-from shared_scheduler.model.resources import Inventory
-from shared_scheduler.placement.connection import Meaning, Reply, Transport
+from shared_scheduler.placement.connection import Reply, Transport, data_of
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.messages import Allocations
 
 #: One small call.
@@ -25,22 +23,6 @@ TIMEOUT_S = 10.0
 SWEEP_TIMEOUT_S = 60.0
 #: Candidates asked for when only some fitting hosts are of interest.
 FITTING_LIMIT = 1000
-
-
-class PlacementError(Exception):
-    """A read brought nothing; one line that says why."""
-
-
-class UnreachableError(PlacementError):
-    """No answer, or a server in trouble: it may be different soon."""
-
-
-class RefusedError(PlacementError):
-    """Placement understood and said no.  ``status`` is the HTTP status."""
-
-    def __init__(self, reply: Reply) -> None:
-        super().__init__(reply.describe())
-        self.status = reply.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +53,6 @@ class ConsumerWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedProvider:
-    """One resource provider as the list shows it: without what it has."""
-
-    uuid: str
-    name: str
-    generation: int
-    parent: str | None
-    root: str
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """One provider as ``provider_summaries`` shows it."""
 
@@ -106,8 +77,8 @@ class Candidates:
         return frozenset(self.summaries[uuid].root for uuid in used if uuid in self.summaries)
 
 
-class PlacementClient:
-    """Thread-safe: all state is in the transport."""
+class PlacementClient(PlacementReader):
+    """The reads of providers, and those and the writes of consumers."""
 
     def __init__(
         self,
@@ -116,11 +87,8 @@ class PlacementClient:
         sweep_timeout_s: float = SWEEP_TIMEOUT_S,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """``count`` is told of each call: how many things its answer lists."""
-        self._transport = transport
-        self._count = count
+        super().__init__(transport, timeout_s, sweep_timeout_s, count)
         self.timeout_s = timeout_s
-        self._sweep_timeout_s = sweep_timeout_s
 
     # -- consumers ---------------------------------------------------------------------------
 
@@ -170,14 +138,6 @@ class PlacementClient:
 
     # -- providers ---------------------------------------------------------------------------
 
-    def providers(self, in_tree: str = "", required: str = "") -> tuple[ListedProvider, ...]:
-        """Providers of one tree, or with one trait, or all of the cloud."""
-        asked = {"in_tree": in_tree, "required": required}
-        query = urlencode({name: value for name, value in asked.items() if value})
-        body = self._get("/resource_providers" + (f"?{query}" if query else ""),
-                         self._sweep_timeout_s)  # fmt: skip
-        return tuple(_provider(item) for item in body["resource_providers"])
-
     def root(self, provider: str) -> str:
         """The compute node's own provider, of one of its tree; itself if there is no such provider."""
         tree = self.providers(in_tree=provider)
@@ -190,49 +150,7 @@ class PlacementClient:
     def generation(self, provider: str) -> int | None:
         """It grows with every change of the provider, its allocations included; None: there is none."""
         reply = self._call("GET", f"/resource_providers/{provider}")
-        return None if reply.status == 404 else int(_data(reply)["generation"])
-
-    def inventories(self, provider: str) -> dict[str, Inventory]:
-        """Resource class to inventory."""
-        body = self._get(f"/resource_providers/{provider}/inventories")
-        return {rc: Inventory.from_answer(row) for rc, row in body["inventories"].items()}
-
-    def traits(self, provider: str) -> frozenset[str]:
-        """Names of its traits."""
-        return frozenset(self._get(f"/resource_providers/{provider}/traits")["traits"])
-
-    def aggregates(self, provider: str) -> frozenset[str]:
-        """Uuids of the aggregates that it is in."""
-        return frozenset(self._get(f"/resource_providers/{provider}/aggregates")["aggregates"])
-
-    def allocations(self, provider: str) -> dict[str, dict[str, int]]:
-        """Consumer uuid to what it takes from this provider."""
-        body = self._get(f"/resource_providers/{provider}/allocations")
-        return {
-            consumer: dict(part["resources"]) for consumer, part in body["allocations"].items()
-        }
-
-    def usages(self, provider: str) -> dict[str, int]:
-        """Resource class to the amount used by all consumers."""
-        return dict(self._get(f"/resource_providers/{provider}/usages")["usages"])
-
-    # -- inside ------------------------------------------------------------------------------
-
-    def _get(self, path: str, timeout_s: float | None = None, request_id: str = "") -> Any:
-        return _data(self._call("GET", path, None, request_id, timeout_s))
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        request_id: str = "",
-        timeout_s: float | None = None,
-    ) -> Reply:
-        wait_s = self.timeout_s if timeout_s is None else timeout_s
-        reply = self._transport.call(method, path, body, request_id, wait_s)
-        self._count(_length(reply.body))
-        return reply
+        return None if reply.status == 404 else int(data_of(reply)["generation"])
 
 
 def narrowed(query: str, node: str, limit: int | None) -> str:
@@ -252,23 +170,6 @@ def narrowed(query: str, node: str, limit: int | None) -> str:
     return urlencode(asked, safe=":,!")
 
 
-def _length(body: Any) -> int:
-    """Of the longest list or object in an answer."""
-    parts = body.values() if isinstance(body, dict) else ()
-    return max((len(part) for part in parts if isinstance(part, (list, dict))), default=0)
-
-
-def _data(reply: Reply) -> Any:
-    meaning = reply.meaning
-    if meaning is Meaning.DONE:
-        if isinstance(reply.body, dict):
-            return reply.body
-        raise UnreachableError("what answered at Placement's address speaks no JSON")
-    if meaning in (Meaning.UNKNOWN, Meaning.DENIED):
-        raise UnreachableError(reply.describe())
-    raise RefusedError(reply)
-
-
 def _candidate(item: Mapping[str, Any]) -> Candidate:
     return Candidate(
         {name: dict(part["resources"]) for name, part in item["allocations"].items()},
@@ -286,10 +187,3 @@ def _summary(uuid: str, item: Mapping[str, Any]) -> Summary:
         {name: part["used"] for name, part in resources.items()},
         tuple(sorted(item["traits"])),
     )
-
-
-def _provider(item: Mapping[str, Any]) -> ListedProvider:
-    return ListedProvider(
-        item["uuid"], item["name"], item["generation"],
-        item["parent_provider_uuid"], item["root_provider_uuid"],
-    )  # fmt: skip

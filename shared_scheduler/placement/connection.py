@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One request to Placement and its answer: what the client needs of HTTP, and what an answer means.
 
-The service goes through Nova's report client (``shared_scheduler/nova/placement_transport.py``).  The meaning is read
-from the HTTP status and from Placement's error ``code``, never from its text, because texts are for people and change.
+The scheduler, and an agent inside nova-compute, go through Nova's report client (``novalib/report_client.py``), an
+agent of its own process through keystoneauth (``KeystoneTransport``).  The meaning is read from the HTTP status and
+from Placement's error ``code``, never from its text, because texts are for people and change.
 Where a code is not enough (which generation conflicted, which provider is unknown) the caller reads Placement again
 (source: placement/errors.py, handlers/allocation.py).
 """
@@ -87,6 +88,38 @@ def _first_error(body: Any) -> dict[str, Any]:
     return first if isinstance(first, dict) else {}
 
 
+class PlacementError(Exception):
+    """A read brought nothing; one line that says why."""
+
+
+class UnreachableError(PlacementError):
+    """No answer, or a server in trouble: it may be different soon."""
+
+
+class RefusedError(PlacementError):
+    """Placement understood and said no.  ``status`` is the HTTP status."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.describe())
+        self.status = reply.status
+
+
+def data_of(reply: Reply) -> Any:
+    """What the answer to a read holds.
+
+    :raises UnreachableError: when nothing was learned
+    :raises RefusedError: when Placement said no
+    """
+    meaning = reply.meaning
+    if meaning is Meaning.DONE:
+        if isinstance(reply.body, dict):
+            return reply.body
+        raise UnreachableError("what answered at Placement's address speaks no JSON")
+    if meaning in (Meaning.UNKNOWN, Meaning.DENIED):
+        raise UnreachableError(reply.describe())
+    raise RefusedError(reply)
+
+
 class Transport(Protocol):
     """What the client needs of HTTP."""
 
@@ -96,9 +129,34 @@ class Transport(Protocol):
         path: str,
         body: Mapping[str, Any] | None = None,
         request_id: str = "",
-        timeout_s: float = ...,
+        timeout_s: float | None = None,
     ) -> Reply:
-        """One request; never raises for what happens on the way."""
+        """One request; never raises for what happens on the way.  ``timeout_s`` None: what the operator has set."""
+
+
+class KeystoneTransport:
+    """HTTP through a keystoneauth1 adapter: its session pools connections and renews tokens."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """See ``Transport``."""
+        extra: dict[str, Any] = {} if body is None else {"json": body}
+        if request_id:
+            extra["global_request_id"] = request_id
+        if timeout_s is not None:
+            extra["timeout"] = timeout_s
+        return reply_of(lambda: self._adapter.request(
+            path, method, raise_exc=False, microversion=MICROVERSION, headers={"Accept": "application/json"}, **extra,
+        ))  # fmt: skip
 
 
 def reply_of(send: Callable[[], Any], no_answer: tuple[type[Exception], ...] = ()) -> Reply:

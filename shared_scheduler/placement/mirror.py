@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from shared_scheduler.model.leaves import PROVIDER
 from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
-from shared_scheduler.placement.client import ListedProvider, PlacementClient, Summary
+from shared_scheduler.placement.client import PlacementClient, Summary
+from shared_scheduler.placement.reader import ListedProvider
 from shared_scheduler.protocol.messages import Leaf
 
 #: Providers remembered; beyond that everything is forgotten, which costs reads and nothing else.
@@ -126,35 +127,26 @@ class PlacementMirror:
     def _read(self, listed: ListedProvider) -> _Known:
         with self._lock:
             known = self._known.get(listed.uuid)
-        if known is None or not _is_current(known.provider, listed):
-            known = self._read_all(listed)
-        elif known.used() != _positive(self._client.usages(listed.uuid)):
-            known = _Known(known.provider, self._client.allocations(listed.uuid))
-        else:
+        provider = self._client.provider(listed, None if known is None else known.provider)
+        if (
+            known is None
+            or known.provider.generation != listed.generation
+            or known.used() != _positive(self._client.usages(listed.uuid))
+        ):
+            known = _Known(provider, self._client.allocations(listed.uuid))
+        elif provider == known.provider:
             return known
+        else:
+            known = _Known(provider, known.consumers)
         with self._lock:
             if len(self._known) >= self._max_providers:
                 self._known.clear()
             self._known[listed.uuid] = known
         return known
 
-    def _read_all(self, listed: ListedProvider) -> _Known:
-        uuid, ask = listed.uuid, self._client
-        provider = Provider(
-            uuid, listed.name, listed.parent, listed.generation,
-            ask.inventories(uuid), ask.traits(uuid), ask.aggregates(uuid),
-        )  # fmt: skip
-        return _Known(provider, ask.allocations(uuid))
-
 
 def _seen(listed: Iterable[ListedProvider]) -> Seen:
     return {one.uuid: (one.generation, one.parent, one.root) for one in listed}
-
-
-def _is_current(provider: Provider, listed: ListedProvider) -> bool:
-    """Name and parent change without the generation."""
-    seen = (provider.name, provider.parent, provider.generation)
-    return seen == (listed.name, listed.parent, listed.generation)
 
 
 def _sharing(known: _Known) -> Provider:

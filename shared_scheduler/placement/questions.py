@@ -19,7 +19,8 @@ from shared_scheduler.core.events import (
     ConsumerAnswered,
     FittingAnswered,
 )
-from shared_scheduler.placement.client import FITTING_LIMIT, PlacementClient, PlacementError
+from shared_scheduler.placement.client import FITTING_LIMIT, PlacementClient
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.sharing import divisions, needs_whole_cloud
 
 LOG = logging.getLogger(__name__)

@@ -1,40 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node's own providers and their consumers, read from Placement with nova-compute's account.
+"""What Placement tells of providers, typed, at microversion 1.36.  Both programs read with it.
 
-Reads only.  Source: placement API 1.28 (``in_tree``, consumer generations).
+Reads answer with data, or raise ``PlacementError``: ``UnreachableError`` if nothing was learned, ``RefusedError`` if
+Placement said no.  Nothing of requests or keystoneauth1 comes out of here.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from keystoneauth1 import exceptions as ks_exceptions
 from keystoneauth1 import loading as ks_loading
 
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory
-from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.placement.connection import SERVICE_TYPE, KeystoneTransport, Reply, Transport, data_of
 
 GROUP = "placement"
-SERVICE_TYPE = "placement"
-MICROVERSION = "1.28"
 #: Seconds for one HTTP request where ``[placement] timeout`` is not set.
-TIMEOUT_S = 20
-
-
-class PlacementError(Exception):
-    """Placement cannot be read now; says what to check."""
-
-
-class ProviderGoneError(PlacementError):
-    """There is nothing at the address of a provider: the tree that named it is old."""
+CONFIGURED_TIMEOUT_S = 20
 
 
 class PlacementConfigError(Exception):
     """``[placement]`` of nova.conf cannot be used at all; says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProvider:
+    """One resource provider as the list shows it: without what it has."""
+
+    uuid: str
+    name: str
+    generation: int
+    parent: str | None
+    root: str
+
+
+class PlacementReader:
+    """Thread-safe: all state is in the transport."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        timeout_s: float | None = None,
+        sweep_timeout_s: float | None = None,
+        count: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Time-outs: of one small call, and of one whose cost grows with the cloud; None: what the operator has set.
+        ``count`` is told of each call: how many things its answer lists."""
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._sweep_timeout_s = sweep_timeout_s
+        self._count = count
+
+    def providers(self, in_tree: str = "", required: str = "") -> tuple[ListedProvider, ...]:
+        """Providers of one tree, or with one trait, or all of the cloud."""
+        asked = {"in_tree": in_tree, "required": required}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        body = self._get("/resource_providers" + (f"?{query}" if query else ""), self._sweep_timeout_s)
+        return tuple(_listed(item) for item in body["resource_providers"])
+
+    def provider(self, listed: ListedProvider, known: Provider | None = None) -> Provider:
+        """All that a provider has.  Of ``known``, read before, that is not read again while its generation stands;
+        name and parent change without it, and the list tells them."""
+        uuid = listed.uuid
+        if known is not None and known.generation == listed.generation:
+            return replace(known, name=listed.name, parent=listed.parent)
+        return Provider(
+            uuid, listed.name, listed.parent, listed.generation,
+            self.inventories(uuid), self._traits(uuid), self._aggregates(uuid),
+        )  # fmt: skip
+
+    def allocations(self, provider: str) -> dict[str, dict[str, int]]:
+        """Consumer uuid to what it takes from this provider."""
+        body = self._get(f"/resource_providers/{provider}/allocations")
+        return {consumer: dict(part["resources"]) for consumer, part in body["allocations"].items()}
+
+    def inventories(self, provider: str) -> dict[str, Inventory]:
+        """Resource class to inventory."""
+        body = self._get(f"/resource_providers/{provider}/inventories")
+        return {rc: Inventory.from_answer(row) for rc, row in body["inventories"].items()}
+
+    def usages(self, provider: str) -> dict[str, int]:
+        """Resource class to the amount used by all consumers."""
+        return dict(self._get(f"/resource_providers/{provider}/usages")["usages"])
+
+    def _traits(self, provider: str) -> frozenset[str]:
+        return frozenset(self._get(f"/resource_providers/{provider}/traits")["traits"])
+
+    def _aggregates(self, provider: str) -> frozenset[str]:
+        return frozenset(self._get(f"/resource_providers/{provider}/aggregates")["aggregates"])
+
+    def _get(self, path: str, timeout_s: float | None = None, request_id: str = "") -> Any:
+        return data_of(self._call("GET", path, None, request_id, timeout_s))
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Reply:
+        wait_s = self._timeout_s if timeout_s is None else timeout_s
+        reply = self._transport.call(method, path, body, request_id, wait_s)
+        self._count(_length(reply.body))
+        return reply
 
 
 def register_opts(conf: Any) -> None:
@@ -44,10 +118,10 @@ def register_opts(conf: Any) -> None:
     ks_loading.register_adapter_conf_options(conf, GROUP)
 
 
-def adapter_from(conf: Any) -> Any:
-    """A keystoneauth adapter.
+def transport_from(conf: Any) -> KeystoneTransport:
+    """What reaches the Placement of ``[placement]``; nothing is sent yet.
 
-    :raises PlacementConfigError: when ``[placement]`` is not valid; nothing is sent yet
+    :raises PlacementConfigError: when ``[placement]`` is not valid
     """
     try:
         auth = ks_loading.load_auth_from_conf_options(conf, GROUP)
@@ -55,79 +129,21 @@ def adapter_from(conf: Any) -> Any:
             raise PlacementConfigError("[placement] auth_type is not set: copy it from nova-compute")
         session = ks_loading.load_session_from_conf_options(conf, GROUP, auth=auth)
         if session.timeout is None:
-            session.timeout = TIMEOUT_S
+            session.timeout = CONFIGURED_TIMEOUT_S
         adapter = ks_loading.load_adapter_from_conf_options(conf, GROUP, session=session, auth=auth)
     except ks_exceptions.ClientException as error:
         raise PlacementConfigError(f"[placement] of nova.conf: {error}") from error
     adapter.service_type = adapter.service_type or SERVICE_TYPE
-    adapter.default_microversion = MICROVERSION
-    return adapter
+    return KeystoneTransport(adapter)
 
 
-class PlacementReader:
-    """Reads trees and allocations.  What a provider has is not read again while its generation stands.
+def _length(body: Any) -> int:
+    """Of the longest list or object in an answer."""
+    parts = body.values() if isinstance(body, dict) else ()
+    return max((len(part) for part in parts if isinstance(part, (list, dict))), default=0)
 
-    Name and parent change without the generation; the list tells them.
-    """
 
-    def __init__(self, adapter: Any) -> None:
-        self._adapter = adapter
-        self._lock = threading.Lock()
-        self._known: dict[str, dict[str, Provider]] = {}  # node -> its tree by uuid
-
-    def tree(self, node: str) -> tuple[Provider, ...]:
-        """All providers of the node's tree, empty if it has none yet.
-
-        :raises PlacementError: when Placement cannot be read
-        """
-        rows = self._get(f"/resource_providers?in_tree={node}")["resource_providers"]
-        with self._lock:
-            known = self._known.get(node, {})
-        found = {row["uuid"]: self._provider(row, known.get(row["uuid"])) for row in rows}
-        with self._lock:
-            self._known.pop(node, None)
-            if found:
-                self._known[node] = found
-        return tuple(found.values())
-
-    def allocations(self, providers: Iterable[str]) -> dict[str, Allocations]:
-        """Consumer -> provider -> class -> amount.
-
-        :raises PlacementError: when Placement cannot be read; ProviderGoneError when a provider was deleted
-            without nova-compute
-        """
-        found: dict[str, dict[str, dict[str, int]]] = {}
-        for provider in providers:
-            path = f"/resource_providers/{provider}/allocations"
-            for consumer, held in self._get(path)["allocations"].items():
-                found.setdefault(consumer, {})[provider] = dict(held["resources"])
-        return dict(found)
-
-    def _provider(self, row: dict[str, Any], known: Provider | None) -> Provider:
-        name, parent, generation = row["name"], row.get("parent_provider_uuid"), row["generation"]
-        if known is not None and known.generation == generation:
-            return replace(known, name=name, parent=parent)
-        path = f"/resource_providers/{row['uuid']}"
-        inventories = self._get(f"{path}/inventories")["inventories"]
-        return Provider(
-            uuid=row["uuid"],
-            name=name,
-            parent=parent,
-            generation=generation,
-            inventories={rc: Inventory.from_answer(values) for rc, values in inventories.items()},
-            traits=frozenset(self._get(f"{path}/traits")["traits"]),
-            aggregates=frozenset(self._get(f"{path}/aggregates")["aggregates"]),
-        )
-
-    def _get(self, path: str) -> dict[str, Any]:
-        try:
-            response = self._adapter.get(path, raise_exc=False)
-            if response.status_code != 200:
-                kind = ProviderGoneError if response.status_code == 404 else PlacementError
-                raise kind(f"GET {path}: {response.status_code} {response.text[:200]}")
-            answer: dict[str, Any] = response.json()
-            return answer
-        except ks_exceptions.ClientException as error:
-            raise PlacementError(f"GET {path}: {type(error).__name__}: {error}") from error
-        except ValueError as error:
-            raise PlacementError(f"GET {path}: the answer is no JSON: {error}") from error
+def _listed(item: Mapping[str, Any]) -> ListedProvider:
+    return ListedProvider(
+        item["uuid"], item["name"], item["generation"], item["parent_provider_uuid"], item["root_provider_uuid"],
+    )  # fmt: skip

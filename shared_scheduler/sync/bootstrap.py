@@ -32,7 +32,7 @@ from shared_scheduler.core.events import (
     SharingRead,
 )
 from shared_scheduler.model.providers import Provider
-from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase, DatabaseError
 from shared_scheduler.sync.node_reads import node_read, with_host_aggregates

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared_scheduler.core.events import NodeDoubted, SharingRead
 from shared_scheduler.model.leaves import PROVIDER
-from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.sync.fleet import Fleet

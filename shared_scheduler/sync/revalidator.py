@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from shared_scheduler.core.events import Event
-from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.authorities import Authorities
 from shared_scheduler.sync.cost import Cost

@@ -27,11 +27,11 @@ from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from compute_agent.effects import Broadcast, KeptClaim
 from compute_agent.service.agent import Agent, Do
-from compute_agent.sources.report_client import ReportClientAdapter
 from compute_agent.tap.embedded import MODE, EmbeddedAgent
 from compute_agent.tap.hooks import METHODS, Hooks
 from compute_agent.tap.wire import TapMessage
 from shared_scheduler.nova import cells, running  # noqa: F401  see below
+from shared_scheduler.novalib.report_client import NovaTransport
 from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.transport.channel import Channel
@@ -199,7 +199,7 @@ def _agent(tracker: Any, bus: LocalBus) -> SettlingAgent:
     return SettlingAgent(
         tracker.host,
         Channel(bus.agent_endpoint(tracker.host)),
-        PlacementReader(ReportClientAdapter(tracker.reportclient)),
+        PlacementReader(NovaTransport(tracker.reportclient)),
         NothingKept(),
         int(time.time() * 1000),
         NovaTopologyFit(),

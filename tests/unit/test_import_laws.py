@@ -55,6 +55,7 @@ SHARED = (
     "shared_scheduler.model",
     "shared_scheduler.transport",
     "shared_scheduler.novalib",
+    "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
 )
 

@@ -159,7 +159,7 @@ class StandInTransport:
 
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, request_id: str = "",
-        timeout_s: float = 10.0,
+        timeout_s: float | None = 10.0,
     ) -> Reply:  # fmt: skip
         """One request; what goes wrong on the way is a reply too."""
         if not hasattr(self._own, "line"):

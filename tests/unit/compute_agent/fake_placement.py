@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement with one provider, or two: as an adapter in the process, or on a loopback port."""
+"""A Placement with one provider, or two: as a transport in the process, or on a loopback port."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from shared_scheduler.placement.connection import Reply, reply_from
 from tests.unit.compute_agent.worlds import HOST, NODE
-
-
-class Answer:
-    """An HTTP answer."""
-
-    def __init__(self, status_code: int, body: Any) -> None:
-        self.status_code, self.text = status_code, str(body)
-        self._body = body
-
-    def json(self) -> Any:
-        return self._body
 
 
 class FakePlacement:
@@ -35,21 +25,23 @@ class FakePlacement:
         self.consumers: dict[str, dict[str, int]] = {}
         self.asked: list[str] = []
 
-    def get(self, path: str, raise_exc: bool = False) -> Answer:
+    def call(self, _method: str, path: str, *_: Any) -> Reply:
         self.asked.append(path)
         if self.status != 200:
-            return Answer(self.status, "out of order")
+            return reply_from(self.status, {"errors": [{"detail": "out of order"}]})
         if path.endswith("/allocations") and path.split("/")[2] not in (NODE, self.child):
-            return Answer(404, "no such provider")
-        return Answer(200, self._body(path))
+            return reply_from(404, {"errors": [{"detail": "no such provider"}]})
+        return reply_from(200, self._body(path))
 
     def _body(self, path: str) -> dict[str, Any]:
         if "in_tree" in path:
             row = {
                 "uuid": NODE, "name": HOST, "generation": self.generation,
                 "parent_provider_uuid": self.parent,
+                "root_provider_uuid": self.parent or NODE,
             }  # fmt: skip
-            child = {"uuid": self.child, "name": "below", "generation": 1, "parent_provider_uuid": NODE}
+            child = {"uuid": self.child, "name": "below", "generation": 1, "parent_provider_uuid": NODE,
+                     "root_provider_uuid": NODE}
             rows = [row, child] if self.child else [row]
             return {"resource_providers": [] if self.gone else rows}
         if path.endswith("/inventories"):
@@ -66,9 +58,9 @@ def served(placement: FakePlacement) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            answer = placement.get(self.path)
-            body = json.dumps(answer.json()).encode()
-            self.send_response(answer.status_code)
+            answer = placement.call("GET", self.path)
+            body = json.dumps(answer.body).encode()
+            self.send_response(answer.status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

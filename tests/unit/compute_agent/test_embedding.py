@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,8 +44,9 @@ class ReportClient:
     def __init__(self) -> None:
         self.placement = FakePlacement(vcpus=4)
 
-    def get(self, path: str, version: str) -> Any:
-        return self.placement.get(path)
+    def get(self, path: str, version: str, global_request_id: str | None) -> Any:
+        reply = self.placement.call("GET", path)
+        return SimpleNamespace(status_code=reply.status, content=b"some", json=lambda: reply.body)
 
 
 def test_it_is_made_from_the_configuration_of_nova_compute(nova_conf: Any, tmp_path: Path) -> None:

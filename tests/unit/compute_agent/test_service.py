@@ -15,13 +15,16 @@ import pytest
 
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
-from compute_agent.events import Member, TrackerReported
+from compute_agent.effects import ReadAllocations, ReadTree
+from compute_agent.events import AllocationsRead, Member, ReadFailed, TrackerReported, TreeRead
 from compute_agent.service import agent as agent_module
 from compute_agent.service.agent import Agent
 from compute_agent.service.fallback import FAILURES_MAX, Fallback, FallbackTimes, Record
+from compute_agent.service.placement_thread import PlacementThread
 from compute_agent.service.state_directory import StateDirectory
 from compute_agent.tap.wire import ClaimFailed, NodeGone, NodeReported, TapHello
-from shared_scheduler.placement.reader import PlacementError, PlacementReader
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import (
     Claim,
@@ -304,51 +307,58 @@ class TestAgent:
         assert caplog.text.count("messages are dropped") == 1
 
 
-class TestPlacementReader:
+class TestReadsOfPlacement:
+    @pytest.fixture(autouse=True)
+    def set_up(self) -> None:
+        self.placement = FakePlacement()
+        self.answers: list[Any] = []
+        self.thread = PlacementThread(PlacementReader(self.placement), lambda _, answer: self.answers.append(answer))
+
+    def tree(self) -> tuple[Provider, ...]:
+        answer = self.thread.carry_out(ReadTree(NODE, cause=""))
+        assert isinstance(answer, TreeRead)
+        return answer.providers
+
     def test_a_tree_whose_generation_stands_is_not_read_again(self) -> None:
-        placement = FakePlacement()
-        reader = PlacementReader(placement)
+        first = self.tree()
+        self.placement.asked.clear()
 
-        first = reader.tree(NODE)
-        placement.asked.clear()
-
-        assert reader.tree(NODE) == first
-        assert len(placement.asked) == 1
-        placement.generation, placement.vcpus = 2, 8
-        assert reader.tree(NODE)[0].inventories["VCPU"].total == 8
+        assert self.tree() == first
+        assert len(self.placement.asked) == 1
+        self.placement.generation, self.placement.vcpus = 2, 8
+        assert self.tree()[0].inventories["VCPU"].total == 8
 
     def test_a_provider_that_moves_is_seen_although_its_generation_stands(self) -> None:
-        placement = FakePlacement()
-        reader = PlacementReader(placement)
-        reader.tree(NODE)
+        self.tree()
 
-        placement.parent = "0e7bd5a2-8aab-4a5e-9c5d-8e6fae8b2f4f"
+        self.placement.parent = "0e7bd5a2-8aab-4a5e-9c5d-8e6fae8b2f4f"
 
-        [provider] = reader.tree(NODE)
-        assert provider.parent == placement.parent
+        [provider] = self.tree()
+        assert provider.parent == self.placement.parent
 
     def test_a_provider_that_is_gone_is_forgotten(self) -> None:
-        placement = FakePlacement()
-        reader = PlacementReader(placement)
-        reader.tree(NODE)
+        self.tree()
 
-        placement.gone = True
+        self.placement.gone = True
 
-        assert reader.tree(NODE) == ()
-        assert not reader._known
+        assert self.tree() == ()
+        assert not self.thread._known
 
     def test_consumers_are_read_with_what_they_hold(self) -> None:
-        placement = FakePlacement()
-        placement.consumers = {"vm-1": {"VCPU": 1}}
+        self.placement.consumers = {"vm-1": {"VCPU": 1}}
 
-        assert PlacementReader(placement).allocations([NODE]) == {"vm-1": {NODE: {"VCPU": 1}}}
+        answer = self.thread.carry_out(ReadAllocations(NODE, (NODE,), cause=""))
 
-    def test_an_answer_that_is_none_says_what_was_asked(self) -> None:
-        placement = FakePlacement()
-        placement.status = 503
+        assert isinstance(answer, AllocationsRead)
+        assert answer.consumers == {"vm-1": {NODE: {"VCPU": 1}}}
 
-        with pytest.raises(PlacementError, match=r"in_tree.*503 out of order"):
-            PlacementReader(placement).tree(NODE)
+    def test_an_answer_that_is_none_is_a_failed_read(self) -> None:
+        self.placement.status = 503
+
+        answer = self.thread.carry_out(ReadTree(NODE, cause=""))
+
+        assert isinstance(answer, ReadFailed)
+        assert (answer.what, "503 : out of order" in answer.why) == ("tree", True)
 
 
 class Conductor:

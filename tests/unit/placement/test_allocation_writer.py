@@ -137,7 +137,7 @@ def test_placement_away_until_the_deadline_is_unreachable(
 
 
 def test_refused_credentials_are_not_retried(world: World, settler: AllocationWriter) -> None:
-    from tests.support.keystone_transport import KeystoneTransport
+    from shared_scheduler.placement.connection import KeystoneTransport
 
     effect = intent(world.provider())
     nobody = KeystoneTransport(_Anonymous(world))

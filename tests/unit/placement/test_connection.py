@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.placement.client import PlacementClient, UnreachableError
-from shared_scheduler.placement.connection import Meaning, Reply, no_reply, reply_from
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.connection import Meaning, Reply, UnreachableError, no_reply, reply_from
 from tests.support.keystone_transport import transport_to
 
 

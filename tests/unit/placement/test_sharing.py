@@ -56,8 +56,9 @@ def ours(questions: Questions, node: str, query: str, sharing: Sharing) -> Canon
 
 def sharing_with(world: World, node: str) -> Sharing:
     """What the table finds: sharing providers with an aggregate of the node's tree."""
-    tree = [one.uuid for one in world.client.providers(in_tree=node)]
-    aggregates = {name for one in tree for name in world.client.aggregates(one)}
+    listed = world.client.providers(in_tree=node)
+    tree = [one.uuid for one in listed]
+    aggregates = {name for one in listed for name in world.client.provider(one).aggregates}
     found = PlacementMirror(world.client).sharing()
     return tuple(one for rp, one in found.items() if rp not in tree and one.aggregates & aggregates)
 

@@ -25,7 +25,8 @@ from placement.db.sqlalchemy import migration
 from placement.objects import resource_class, trait
 
 from shared_scheduler.placement.client import PlacementClient
-from tests.support.keystone_transport import KeystoneTransport, transport_to
+from shared_scheduler.placement.connection import KeystoneTransport
+from tests.support.keystone_transport import transport_to
 
 ENDPOINT = "http://placement.test"
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared_scheduler.core.events import AggregatesRead, Event
-from shared_scheduler.placement.client import PlacementError
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import Tree
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.fleet import Fleet

@@ -30,7 +30,8 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.model.services import ServiceFacts
-from shared_scheduler.placement.client import PlacementClient, PlacementError
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.questions import Questions
 from shared_scheduler.placement.reconciler import without_nova
