@@ -8,8 +8,10 @@ import time
 from tests.functional import truth
 from tools.laboratory.cloud.cloud import Cloud
 
-WATCHED_S = 35.0
-QUIET_S = 40.0  # several audits, the first of which comes late
+AUDIT_S = 3
+HEARTBEAT_S = 3
+WATCHED_S = 12.0
+QUIET_S = 14.0  # several audits, the first of which comes late
 SETTLE_S = 240.0
 
 
@@ -26,8 +28,9 @@ def received(cloud: Cloud, for_s: float) -> dict[str, int]:
 
 
 def test_an_idle_fleet_sends_heartbeats_and_nothing_else(cloud: Cloud) -> None:
-    # given computes that audit every 10 s, so that several identical reports fall into the time watched
-    truth.begin(cloud, update_resources_interval_s=10)
+    # given computes that audit every few seconds, so that several identical reports fall into the time watched
+    often = {"compute_agent": {"heartbeat_interval_s": str(HEARTBEAT_S)}}
+    truth.begin(cloud, update_resources_interval_s=AUDIT_S, nova_options=often)
     cloud.wait_active(cloud.boot(2, parallel=2))
     # and whose last news of the builds (nova-compute finds them active at an audit) have been told
     until_s = time.monotonic() + SETTLE_S

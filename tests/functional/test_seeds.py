@@ -3,8 +3,8 @@
 
 Seed 000 (bug 1341420, comment 24): three nodes with three slots each, nine requests in three groups of
 three, half a second apart.  Seed 001: 31 requests at once.  Stock Nova's figures for the second come
-from ``tools/lab cloud up --scheduler nova`` and ``tools/lab cloud burst --count 31 --freeze-conductor``; the
-closing test of this file measures them on the same machine and prints them beside ours.
+from ``tools/lab cloud up --scheduler nova`` and ``tools/lab cloud burst --count 31 --freeze-conductor``, which
+``tests/longer/test_cloud_stock.py`` runs.
 """
 
 from __future__ import annotations
@@ -87,12 +87,3 @@ def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(
         f" inside the schedulers, {report.puts_409} conflicts in Placement: {report}"
     )
     truth.assert_true_everywhere(cloud)
-
-
-def test_stock_figures_of_seed_001_from_the_same_machine(cloud: Cloud) -> None:
-    """Not a test of stock Nova: only that its figure is taken and printed beside ours."""
-    truth.begin(cloud, scheduler="nova", agents="none", compute_slots=(11, 10, 10))
-    report = burst(cloud, count=31, group=31, freeze_conductor=True)
-    print(f"seed 001, stock: {report.over} servers beyond capacity, {report.puts_409} conflicts: {report}")
-    assert report.count == 31
-    cloud.reset()

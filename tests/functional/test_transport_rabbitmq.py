@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state channel on a real RabbitMQ, in good times and bad: the machine's own, and RabbitMQ 4."""
+"""The state channel on a real RabbitMQ, in good times and bad: the machine's own.
+
+``test_rabbitmq_4.py`` has what RabbitMQ 4 may refuse, ``tests/longer/test_transport_rabbitmq_4.py`` all of this on it.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +27,15 @@ from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
-from tools.laboratory.cloud.brokers import Programs, rabbitmq_4
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 from tools.laboratory.fire.proxy import Mode, Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def own() -> PrivateRabbit:
-    return PrivateRabbit()
-
-
-def four() -> PrivateRabbit:
-    return PrivateRabbit(Programs(rabbitmq_4()))
-
-
-@pytest.fixture(scope="module", params=[own, four])
-def rabbit(request: pytest.FixtureRequest) -> Iterator[PrivateRabbit]:
-    with request.param() as broker:
+@pytest.fixture(scope="module")
+def rabbit() -> Iterator[PrivateRabbit]:
+    with PrivateRabbit() as broker:
         yield broker
 
 

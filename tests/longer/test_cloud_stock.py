@@ -135,6 +135,16 @@ def test_a_burst_is_counted(cloud: Cloud) -> None:
     assert cloud.servers() == []
 
 
+def test_the_burst_of_seed_001_is_counted(cloud: Cloud) -> None:
+    """No verdict about stock Nova: its figures, to be read beside ours (``tests/functional/test_seeds.py``)."""
+    cloud.up(compute_slots=(11, 10, 10))
+
+    report = burst(cloud, count=31, group=31, freeze_conductor=True)
+
+    print(f"seed 001, stock: {report.over} servers beyond capacity, {report.puts_409} conflicts: {report}")
+    assert report.count == 31
+
+
 def test_pinned_servers_and_devices_on_numa_computes(cloud: Cloud) -> None:
     numa: dict[str, object] = {"memory_mb": 4000, "numa_cells": 2, "cpus_per_cell": 1, "pcpus_per_cell": 2}
     numa |= {"pages": {"2048": 100}, "gpus": 1, "vfs": 2}
