@@ -342,7 +342,7 @@ the log has one line per decision in any case.
         help=_text("""
 SQLAlchemy URL of a database for decision records, for example
 ``sqlite:////var/lib/nova/shared-scheduler.sqlite`` or ``mysql+pymysql://user:password@host/name``. The
-scheduler creates the table if it does not exist. While the database is away, decisions go on; their records are
+scheduler creates the table if it does not exist. While the database is down, decisions continue; their records are
 lost, which is counted and logged. Empty: no database.
 """),
     ),

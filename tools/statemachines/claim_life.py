@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The composed life of a claim: what the scheduler, its host table, the node's agent, Placement and the
-conductor each know of one claim, and every step from one such combination to the next.
+"""The composed states of a claim: the state of a claim in the scheduler, its host table, the node's agent,
+Placement and the conductor, and every step from one such combination to the next.
 
 The machines of the parts have tables of their own (``state_machines.rst``).  This one is their composition.
 The composition is observed: real cores run in the simulator (``SETTINGS``), and after each action the joint
-state of every claim is compared with the one before.  ``STEPS`` lists what there is; a test fails on a step
-that is observed and not listed, and on one that is listed and does not occur.  The page is drawn from it.
+state of every claim is compared with the one before.  ``STEPS`` lists the known steps; a test fails on a step
+that is observed and not listed, and on one that is listed and does not occur.  The page is generated from it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from shared_scheduler.sim.workload import Fate, Habits, Server
 from shared_scheduler.sim.world import Sizes, World
 from tools.statemachines.tables import table
 
-#: a part that knows nothing of the claim
+#: a part that has no state of the claim
 NOTHING = "-"
 
 
 class Joint(NamedTuple):
-    """What each part knows of one claim."""
+    """The state of one claim in each part."""
 
     scheduler: str  # core.claims.ClaimState
     row: str  # assumed: the overlay of the scheduler's own row of the node holds the claim
     agent: str  # pending, or tracked: nova-compute's tracker counts the instance
-    placement: str  # held: the allocation stands there
-    conductor: str  # waits for an answer, builds on this node, built; gone: failed, elsewhere or deleted
+    placement: str  # held: Placement holds the allocation
+    conductor: str  # waits for an answer, builds on this node, built; gone: failed, deleted, or on another node
 
 
 BEGIN = Joint(NOTHING, NOTHING, NOTHING, NOTHING, "waits")
@@ -42,15 +42,15 @@ Step = tuple[Joint, Joint]
 
 @dataclass(frozen=True)
 class Setting:
-    """One kind of world: what is in it, and how it is broken."""
+    """One kind of world: its contents and its faults."""
 
     sizes: Sizes
     habits: Habits
     loss: float = 0.0  # part of the messages that is lost
-    placement_down_s: float = 0.0  # how long Placement is away, again and again
+    placement_down_s: float = 0.0  # how long Placement is down each time
 
 
-#: three small nodes that are nearly full, so that claims collide; builds that fail, and short lives
+#: three small nodes that are nearly full, so that claims collide; some builds fail, and servers are deleted soon
 SIZES = Sizes(nodes=3, schedulers=2, build_queue_s=0.05)
 HABITS = Habits(rate_per_s=8.0, lifetime_s=3.0, several=0.4, build_fails=0.1, phantoms=0.3)
 SETTINGS = (
@@ -64,9 +64,9 @@ RUN_S = 12.0
 PARTS = 4
 
 
-#: what can happen to a claim: "scheduler/row/agent/Placement/conductor > the same afterwards"
+#: the steps of a claim: "scheduler/row/agent/Placement/conductor > the same afterwards"
 STEPS: Mapping[str, str] = {
-    "An agent speaks for the node": """
+    "With an agent on the node": """
         -/-/-/-/waits > claiming/assumed/-/-/waits
         claiming/assumed/-/-/waits > claiming/assumed/pending/-/waits
         claiming/assumed/pending/-/waits > writing/assumed/pending/-/waits
@@ -104,7 +104,7 @@ STEPS: Mapping[str, str] = {
         released/-/pending/-/waits > released/-/-/-/waits
         claiming/assumed/-/-/waits > released/-/-/-/waits
     """,
-    "No agent speaks for the node: Placement alone judges": """
+    "Without an agent on the node: Placement alone judges": """
         -/-/-/-/waits > writing/assumed/-/-/waits
         writing/assumed/-/-/waits > writing/assumed/-/held/waits
         confirmed/assumed/-/held/waits > confirmed/assumed/-/held/builds
@@ -120,18 +120,18 @@ STEPS: Mapping[str, str] = {
         writing/assumed/-/-/waits > not_written/-/-/-/waits
         written/assumed/-/held/waits > deleting/assumed/-/held/waits
     """,
-    "No verdict comes, because messages are lost": """
+    "No verdict arrives, because messages are lost": """
         claiming/assumed/pending/-/waits > timed_out/-/pending/-/waits
         timed_out/-/pending/-/waits > timed_out/-/-/-/waits
         claiming/assumed/-/-/waits > timed_out/-/-/-/waits
     """,
-    "Placement does not answer the write: nobody can tell whether it was done": """
+    "Placement does not answer the write, so its outcome is unknown": """
         writing/assumed/pending/-/waits > deleting/assumed/pending/-/waits
     """,
 }
-#: what happens in fewer than one of seven worlds; no test waits for it
+#: steps that occur in fewer than one of seven worlds; no test requires them
 RARE: Mapping[str, str] = {
-    "Rare: the tracker loses what it has taken over, or an agent starts in the middle": """
+    "Rare: the tracker loses a claim that it has taken over, or an agent starts in between": """
         confirmed/assumed/tracked/held/built > confirmed/assumed/-/held/built
         confirmed/assumed/-/held/built > confirmed/-/-/held/built
         confirmed/assumed/-/held/builds > confirmed/assumed/tracked/held/built
@@ -140,7 +140,7 @@ RARE: Mapping[str, str] = {
 
 
 class Watcher:
-    """Follows each claim of a world from its begin until no part has anything left to do with it."""
+    """Follows each claim of a world from its begin until every part has finished with it."""
 
     def __init__(self, world: World) -> None:
         self.steps: Counter[Step] = Counter()
@@ -149,11 +149,11 @@ class Watcher:
         self._over: set[str] = set()
 
     def run(self, until_s: float) -> None:
-        """Let the world go on, one action at a time."""
+        """Run the world, one action at a time."""
         while self._world.agenda.do_next(until_s):
-            self._look()
+            self._compare()
 
-    def _look(self) -> None:
+    def _compare(self) -> None:
         for scheduler in self._world.schedulers.values():
             for claim in scheduler.core.claims.open():
                 if claim.claim_id not in self._followed and claim.claim_id not in self._over:
@@ -198,7 +198,7 @@ class Watcher:
 
 
 def conductor_of(server: Server, node: str) -> str:
-    """What the conductor does with a server, as far as this node is concerned."""
+    """The conductor's state of a server, with respect to this node."""
     if server.fate is Fate.ASKED:
         return "waits"
     if server.node != node or server.fate in (Fate.FAILED, Fate.DELETED):
@@ -207,7 +207,7 @@ def conductor_of(server: Server, node: str) -> str:
 
 
 def watched(setting: Setting, seed: int) -> Counter[Step]:
-    """Every step that is seen in one world of a setting, and how often."""
+    """Every step that occurs in one world of a setting, and how often."""
     world = World(seed, setting.sizes, setting.habits, Weather(loss=setting.loss))
     watcher = Watcher(world)
     for _ in range(PARTS):
@@ -237,10 +237,10 @@ HEAD = """\
 A claim's life
 ==============
 
-What each part knows of one claim, and every step from one such state to the next: the composition of the
-machines of :doc:`state_machines`.  Drawn from ``tools/statemachines/claim_life.py`` by ``tools/state-machines``.
-A test drives real scheduler and agent cores through the simulator; it fails on a step that is not here, and
-on one that is here and does not occur.
+The state of one claim in each part, and every step from one such state to the next: the composition of the
+machines of :doc:`state_machines`.  ``tools/state-machines`` generates this page from
+``tools/statemachines/claim_life.py``.  A test runs real scheduler and agent cores in the simulator; it fails on a
+step that is not listed here, and on one that is listed and does not occur.
 
 scheduler
     The state of the claim in ``shared_scheduler/core/claims.py``.
@@ -251,10 +251,10 @@ agent
     *pending*: accepted, and counted by the node's agent (``compute_agent/claim_ledger.py``).  *tracked*:
     nova-compute's resource tracker counts the instance.
 Placement
-    *held*: the allocation of the instance on this node stands there.
+    *held*: Placement holds the allocation of the instance on this node.
 conductor
     It *waits* for an answer to the request, *builds* on this node, or has *built*.  *gone*: the build
-    failed, the instance was deleted, or it lives on another node.
+    failed, the instance was deleted, or it is on another node.
 """
 
 
@@ -295,7 +295,7 @@ def escaped(word: str) -> str:
 
 
 def steps_table(steps: list[Step], numbers: Mapping[Joint, int]) -> str:
-    """Every step: from which state to which, and what moves."""
+    """Every step: from which state to which, and what changes."""
     rows = [(str(numbers[before]), str(numbers[after]), ", ".join(moves(before, after))) for before, after in steps]
     rows.sort(key=lambda row: (int(row[0]), int(row[1])))
     return table([("from", "to", "what changes"), *rows]) + "\n"
@@ -306,4 +306,4 @@ def moves(before: Joint, after: Joint) -> Iterator[str]:
     for part, was, now in zip(Joint._fields, before, after, strict=True):
         if was != now:
             name = "Placement" if part == "placement" else part
-            yield f"{name}: {'nothing any more' if now == NOTHING else now}"
+            yield f"{name}: {'removed' if now == NOTHING else now}"

@@ -28,7 +28,8 @@ State machines
 ==============
 
 ``tools/state-machines`` generates this page from the code, and a test fails when the two differ.  The docstring of each
-module explains its table.  States in parentheses are not represented: the thing does not exist yet, or no longer.
+module explains its table.  A state in parentheses has no value in the code: the object does not exist yet, or was
+removed.
 """
 
 #: above a table's head, below it, and at the table's end
@@ -53,12 +54,12 @@ MACHINES = (
     Machine("A scheduler's claim", "shared_scheduler.core.claims"),
     Machine("A confirmed claim until its node shows it", "shared_scheduler.core.claims", 1),
     Machine("A claim in the host table: when a part counts", "shared_scheduler.table.assumed_claims"),
-    Machine("A claim in the host table: its life", "shared_scheduler.table.assumed_claims", 1),
+    Machine("A claim in the host table: from assume to forget", "shared_scheduler.table.assumed_claims", 1),
     Machine("The freshness of a node", "shared_scheduler.core.nodes"),
     Machine('The recheck of "no valid host"', "shared_scheduler.core.recheck"),
     Machine("An agent's readiness", "compute_agent.core"),
     Machine("A claim on its node", "compute_agent.claim_ledger"),
-    Machine("A read that is done again and again", "shared_scheduler.model.read_schedule"),
+    Machine("A periodic read", "shared_scheduler.model.read_schedule"),
     Machine("The epoch of an agent", "compute_agent.epochs"),
     Machine("Signatures", "shared_scheduler.protocol.signing"),
 )
@@ -121,7 +122,7 @@ def document() -> str:
 
 
 def main() -> int:
-    """Write it, and the pages of a claim's and an increment's life."""
+    """Write this page, and the pages of the life of a claim and of an increment."""
     DOCUMENT.write_text(document())
     (REFERENCE / "claim_life.rst").write_text(claim_life.page())
     (REFERENCE / "increment_life.rst").write_text(increment_life.page())

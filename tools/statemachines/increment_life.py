@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way of one increment: from a change in nova-compute's resource tracker to the host table of a scheduler.
+"""The path of one increment: from a change in nova-compute's resource tracker to the host table of a scheduler.
 
-``STATIONS`` lists every place that it passes.  A test fails where a name does not exist, and follows one
-increment through real cores: the stations inside of them are called in the order of the list.
+``STATIONS`` lists every function that handles it.  A test fails when a name does not exist, and follows one
+increment through real cores: the stations inside the cores are called in the order of the list.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.statemachines.tables import table
 
 @dataclass(frozen=True)
 class Station:
-    """One place.  ``core``: inside one of the two cores or the codec, which the simulator runs."""
+    """One function or class.  ``core``: inside one of the two cores or the codec, which the simulator runs."""
 
     module: str
     name: str  # class or class.method
@@ -28,7 +28,7 @@ class Station:
     def resolve(self) -> Any:
         """The class or function.
 
-        :raises AttributeError: when it is not there
+        :raises AttributeError: when it does not exist
         """
         found: Any = importlib.import_module(self.module)
         for part in self.name.split("."):
@@ -46,10 +46,10 @@ STATIONS = (
         core=False,
     ),
     Station(
-        "compute_agent.tap.node_snapshot", "NodeSnapshot.update", "compares with what was told last", core=False
+        "compute_agent.tap.node_snapshot", "NodeSnapshot.update", "compares with what was reported last", core=False
     ),
     Station(
-        "compute_agent.tap.channel", "TapChannel.put", "hands the change to a thread; Nova goes on",
+        "compute_agent.tap.channel", "TapChannel.put", "passes the change to a thread; Nova continues",
         "changes for the socket; too many of them are replaced by the whole state", core=False,
     ),
     Station("compute_agent.sources.tap_client", "TapClient", "reads the socket in the agent's process", core=False),
@@ -64,14 +64,14 @@ STATIONS = (
         "shared_scheduler.protocol.pipe", "MessagePipe.replace", "notes the leaves and consumers that differ",
         "the last value of each leaf",
     ),
-    Station("compute_agent.publisher", "Publisher.due", "asks whether something may leave now"),
+    Station("compute_agent.publisher", "Publisher.due", "checks whether a message may be sent now"),
     Station(
         "shared_scheduler.protocol.pipe", "MessagePipe.poll",
         "sends the first change at once and merges later ones; gives the sequence",
         "the replay ring: the last increments, for a resync",
     ),
     Station("shared_scheduler.transport.channel", "Channel.broadcast", "encodes and signs", core=False),
-    Station("shared_scheduler.protocol.codec", "encode", "makes the body, within the limits of the protocol"),
+    Station("shared_scheduler.protocol.codec", "encode", "encodes the body, within the limits of the protocol"),
     Station(
         "shared_scheduler.transport.outbox", "Outbox", "waits for the broker", "bodies, a bounded number", core=False
     ),
@@ -79,20 +79,20 @@ STATIONS = (
         "shared_scheduler.transport.receiver", "Receiver", "reads the scheduler's queue in bursts",
         "the scheduler's queue in the broker, bounded", core=False,
     ),
-    Station("shared_scheduler.protocol.codec", "decode", "makes the message again, or rejects the body"),
+    Station("shared_scheduler.protocol.codec", "decode", "decodes the message, or rejects the body"),
     Station("shared_scheduler.service.engine", "Engine.handle", "one event after the other", core=False),
     Station("shared_scheduler.core.scheduler", "SchedulerCore.step", "takes it as MessagesArrived"),
     Station("shared_scheduler.core.nodes", "Nodes.receive", "finds the node's window; drops invalid leaves"),
     Station(
         "shared_scheduler.protocol.window", "MessageWindow.receive",
-        "applies in order; holds early ones back, drops old ones, asks where one is missing",
+        "applies in order; holds early ones, drops old ones, sends a Resync when one is missing",
         "early increments, for a bounded time",
     ),
-    Station("shared_scheduler.table.host_table", "HostTable.apply", "the row of the node takes it over"),
+    Station("shared_scheduler.table.host_table", "HostTable.apply", "updates the row of the node"),
     Station("shared_scheduler.table.row_writer", "RowWriter.apply", "writes leaves and consumers into the base"),
     Station(
         "shared_scheduler.table.host_table", "HostTable.set_freshness",
-        "shows whether the row may be chosen: the next decision sees the change",
+        "updates whether the row may be selected; the next decision uses the change",
     ),
 )  # fmt: skip
 
@@ -101,13 +101,13 @@ HEAD = """\
 An increment's life
 ===================
 
-From a change in nova-compute's resource tracker to the row of the node in a scheduler's host table, in the
-order in which it happens.  Drawn from ``tools/statemachines/increment_life.py`` by ``tools/state-machines``.  A
-test follows an increment through the two cores and fails where this order is not theirs.
+The path of a change from nova-compute's resource tracker to the row of the node in a scheduler's host table, in
+order.  ``tools/state-machines`` generates this page from ``tools/statemachines/increment_life.py``.  A
+test follows an increment through the two cores and fails when they call the functions in another order.
 
-An increment is named by its node, epoch and sequence (``shared_scheduler/protocol/causes.py``): what it
-brings about in a scheduler has that cause id.  What it passes between the two cores may be lost, doubled or
-overtaken; the window makes up for that (:doc:`state_machines`).
+An increment is identified by its node, epoch and sequence (``shared_scheduler/protocol/causes.py``).  Its
+effects in a scheduler have this cause id.  Messages between the two cores may be lost, duplicated or
+reordered; the window corrects this (:doc:`state_machines`).
 """
 
 

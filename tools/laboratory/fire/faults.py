@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of a broker and of the processes that use it."""
+"""Faults of a broker and of the processes that use it."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ Action = Callable[[Environment], None]
 
 
 def nothing(_: Environment) -> None:
-    """The fault ends by itself."""
+    """The fault needs no action at its end."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`begin` starts it and `end` ends it `lasts_s` later; both return when that is done.
+    """`begin` starts the fault and `end` ends it `lasts_s` later; both return when that is done.
 
     `effect` has to be observed before the end, `effect_after` after the recovery.
     """
@@ -62,7 +62,7 @@ class Fault:
 
 
 def faults(pace: Pace) -> tuple[Fault, ...]:
-    """All faults. How long they last follows from the time that it takes to notice them."""
+    """All faults. Their durations depend on the time that it takes to detect them."""
     silent_s, unheard_s = pace.silent_after_s + 2 * pace.heartbeat_s, 3.0 * pace.amqp_heartbeat_s
     all_lose, proxied_lose = disconnects(everybody), disconnects(behind_proxies)
     return (
@@ -80,26 +80,26 @@ def faults(pace: Pace) -> tuple[Fault, ...]:
               lambda on: _delete_queue(on, agent_address(Host(1).name)), effect=disconnects(first_host)),
         Fault("overflow", "a scheduler is too busy to read until its queue has dropped messages, or is dropped",
               _hold_until_full, effect_after=drops_messages),
-        Fault("memory-alarm", f"the broker blocks who publishes for {silent_s:.0f} s (memory alarm)",
+        Fault("memory-alarm", f"the broker blocks publishing connections for {silent_s:.0f} s (memory alarm)",
               lambda on: _ctl(on, "set_vm_memory_high_watermark", "absolute", "1"),
               lambda on: _ctl(on, "set_vm_memory_high_watermark", RELEASED_WATERMARK), silent_s, blocks_publishers),
         Fault("frozen-scheduler", "SIGSTOP until its queue has dropped messages, or is dropped, then SIGCONT",
               _freeze_until_full, lambda on: on.schedulers[-1].signal(signal.SIGCONT),
               effect=stops_scheduler, effect_after=drops_messages),
-        Fault("frozen-agent", f"the victims' agents are stopped for {silent_s:.0f} s, then go on",
+        Fault("frozen-agent", f"the victims' agents are stopped for {silent_s:.0f} s, then continue",
               lambda on: on.victims.signal(signal.SIGSTOP), lambda on: on.victims.signal(signal.SIGCONT), silent_s,
               silences_victims),
-        Fault("killed-scheduler", "a scheduler is killed (-9), a new one takes its place",
+        Fault("killed-scheduler", "a scheduler is killed (-9), a new one replaces it",
               lambda on: on.schedulers[-1].kill(), lambda on: on.restart_scheduler(on.schedulers[-1]),
               effect=kills_scheduler),
         Fault("cut", "a scheduler's and the victims' connections are reset, new ones too, for 5 s",
               lambda on: on.set_proxies(Mode.CUT), lambda on: on.set_proxies(Mode.PASS), 5.0,
               both(passes_through_proxies("reset"), proxied_lose)),
-        Fault("drop", f"a scheduler and the victims are behind a black hole for {unheard_s:.0f} s",
+        Fault("drop", f"all packets of a scheduler and the victims are dropped for {unheard_s:.0f} s",
               lambda on: on.set_proxies(Mode.DROP), lambda on: on.set_proxies(Mode.PASS), unheard_s,
               both(passes_through_proxies("held"), proxied_lose)),
-        # no process has to notice it: everything arrives, and in order
-        Fault("delay", "the way of a scheduler and the victims takes 0.3 s longer for each piece, for 10 s",
+        # no process has to detect it: all data arrives, and in order
+        Fault("delay", "all data of a scheduler and the victims is delayed by 0.3 s, for 10 s",
               lambda on: on.set_proxies(Mode.DELAY), lambda on: on.set_proxies(Mode.PASS), 10.0,
               passes_through_proxies("delayed")),
     )  # fmt: skip
@@ -120,7 +120,7 @@ def _delete_queue(on: Environment, queue: str) -> None:
 
 
 def _hold_until_full(on: Environment) -> None:
-    """The core of one scheduler does nothing but something else, while nova-computes report a lot."""
+    """Keep the core of one scheduler busy, while nova-computes report frequently."""
     busy = on.schedulers[-1]
     queue = _address(busy)
     longest_s = 2 * FULL_TIMEOUT_S
@@ -140,10 +140,10 @@ def _freeze_until_full(on: Environment) -> None:
 
 
 def _fill(on: Environment, queue: str) -> None:
-    """Have nova-computes report until the queue has as much as the broker keeps, and the oldest go.
+    """Have nova-computes report until the queue is full and the broker drops the oldest messages.
 
-    A machine that is slow at it has the broker end the connection of who is held up, and the queue with it:
-    then all that was in it has gone.
+    On a slow machine the broker may end the connection of the consumer first.  The queue is then deleted with all its
+    messages.
     """
     on.all_agents("chatter", seconds=CHATTER_S)
     end_s = time.monotonic() + FULL_TIMEOUT_S
@@ -151,7 +151,7 @@ def _fill(on: Environment, queue: str) -> None:
         while (depth := on.rabbit.queues().get(queue)) is not None and int(depth) < on.pace.queue_max:
             if time.monotonic() > end_s:
                 raise LabError(
-                    f"a queue that nobody reads held {depth} messages after {FULL_TIMEOUT_S:.0f} s, "
+                    f"a queue that no scheduler reads held {depth} messages after {FULL_TIMEOUT_S:.0f} s, "
                     f"not {on.pace.queue_max}"
                 )
             time.sleep(POLL_S)
