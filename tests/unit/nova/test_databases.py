@@ -47,6 +47,24 @@ def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(
     assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
 
 
+def test_a_read_waits_for_nobody_who_has_switched_to_another_cell(
+    databases: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a process in which one cell is the current one for all threads, as in Nova's own tests
+    switched: list[str] = []
+    target_cell = context.target_cell
+
+    def switch(asking: Any, cell: Any) -> Any:
+        switched.append(cell.uuid)
+        return target_cell(asking, cell)
+
+    monkeypatch.setattr(context, "target_cell", switch)
+
+    assert NovaCellDatabase(schedulable()).node_names() == frozenset()
+
+    assert switched == []
+
+
 def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them(
     databases: None, conf: Any
 ) -> None:

@@ -355,6 +355,20 @@ def test_while_it_stops_periodic_tasks_are_passed_over(
     assert looked == []
 
 
+def test_a_read_of_a_cell_leaves_the_context_of_others_alone(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a nova-compute that starts in this process, in another cell: in Nova's tests its context is everybody's
+    scheduler = start().manager._running
+    others = admin()
+    monkeypatch.setattr(context, "get_admin_context", lambda *_: others)
+
+    own = scheduler._cell_context(cell1().uuid)
+
+    assert own.cell_uuid == cell1().uuid
+    assert others.cell_uuid is None
+
+
 def test_a_second_life_knows_what_the_first_one_did(start: Any, cloud: Cloud) -> None:
     cloud.compute("cmp1")
     first = start()
