@@ -19,6 +19,7 @@ from nova.db.main import api as main_database
 from oslo_utils import timeutils
 
 from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.cell_context import cell_context
 from shared_scheduler.nova.instance_images import queries, with_images
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase
 
@@ -49,8 +50,7 @@ class NovaCellDatabase(CellDatabase):
         super().__init__(cell, self._connect, lambda: float(CONF.service_down_time), _utcnow)
 
     def _connect(self) -> Any:
-        with nova_context.target_cell(nova_context.get_admin_context(), self._mapping()) as target:
-            return main_database.get_engine(context=target)
+        return main_database.get_engine(context=cell_context(self._mapping()))
 
     def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
         """Records of nodes, with the images of their instances where a weigher wants to know."""
@@ -61,7 +61,7 @@ class NovaCellDatabase(CellDatabase):
         return with_images(found, (row for query in wanted for row in self.rows(query)))
 
     def _mapping(self) -> Any:
-        """What ``target_cell`` looks at; made here, so that no query is needed."""
+        """What Nova looks at to target a cell; made here, so that no query is needed."""
         return objects.CellMapping(
             uuid=self.cell.uuid, name=self.cell.name, transport_url=self.cell.transport_url,
             database_connection=self.cell.database_url,

@@ -28,6 +28,7 @@ from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.aggregates import AggregateCache
+from shared_scheduler.nova.cell_context import cell_context
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.nova.databases import NovaApiDatabase, NovaCellDatabase
 from shared_scheduler.nova.host_manager import HostManager
@@ -269,11 +270,7 @@ class RunningScheduler:
         return None if known is None else known.cell
 
     def _cell_context(self, cell_uuid: str) -> Any:
-        context = nova_context.get_admin_context()
-        mapping = self._host_manager.cells.get(cell_uuid)
-        if mapping is not None:
-            nova_context.set_target_cell(context, mapping)
-        return context
+        return cell_context(self._host_manager.cells.get(cell_uuid))
 
 
 def _is_no(outcome: Answer | Fail) -> bool:
