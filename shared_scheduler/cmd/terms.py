@@ -233,7 +233,7 @@ READS = Group(
     "status --reads: the page Reads of the databases and Placement describes each source.", {
     "source": "What is read; a row of the registry.",
     "of": "The database, or Placement.",
-    "key": "Whether the source is read once for the cloud, once per cell or once per node.",
+    "key": "Whether the source is read once for the cloud, once per cell, once per node or once per question.",
     "every_s": "Seconds between two regular reads; empty: read on request only.",
     "decision_waits": "Whether a decision waits for a read: never, always, or while few nodes have no agent.",
     "refusal_waits": "Whether a read is awaited before no valid host is returned.",

@@ -39,8 +39,6 @@ from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighe
 from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.placement.questions import Questions
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import DecisionTable
@@ -101,18 +99,15 @@ class RunningScheduler:
         locate = Locator(api, NovaCellDatabase).locate
         sweeper = OrphanSweeper(api, lambda: sync.databases(), client, time.monotonic)
         sync = StateSync(
-            api, NovaCellDatabase, PlacementMirror(client), handle,
+            api, NovaCellDatabase, client, handle,
             self.core.nodes.agent_speaks_for, self._leaves_of,
             sources=configuration.sources(),
+            question_threads=ours.placement_readers,
             nodes_max=ours.catch_up_nodes_max,
             sweep=sweeper.sweep,
             log_new=Notices(self.engine, ours.nodes_max).log_new,
         )  # fmt: skip
-        self._sinks = Sinks(
-            GroupCommit(client, handle, locate, workers=ours.placement_writers),
-            Questions(client, handle, workers=ours.placement_readers),
-            sync,
-        )
+        self._sinks = Sinks(GroupCommit(client, handle, locate, workers=ours.placement_writers), sync)
         return sync
 
     # -- life

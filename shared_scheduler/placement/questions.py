@@ -1,117 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers ``AskCandidates``, ``AskFitting`` and ``LookUpConsumer`` from Placement.
 
-Two kinds of threads, so that a question over the whole cloud (``AskFitting``: 0.35 ms of Placement for
-each fitting host) never stands in the way of the quick ones.  ``AskFitting`` is asked one at a time.
+Candidates of one host are asked for with ``in_tree``, which hides what other trees share with it; without it the
+question costs Placement time for every host of the cloud.  So it is divided: some classes of the unnumbered group come
+whole from sharing providers, and Placement is asked what the tree gives for the rest.  Put together that is what
+Placement answers without ``in_tree``, for this host:
+
+- a class of the unnumbered group comes whole from one provider;
+- a required trait has to be on one of the providers that give something, a forbidden one on none;
+- a sharing provider is itself in each ``member_of``, and in none of the forbidden aggregates.
+
+A numbered group that a sharing provider could answer is not divided (``needs_whole_cloud``): Nova makes none by itself,
+an operator's flavor may.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
-from shared_scheduler.core.events import (
-    Candidate,
-    CandidatesAnswered,
-    ConsumerAnswered,
-    FittingAnswered,
-)
+from shared_scheduler.core.events import Candidate, CandidatesAnswered, ConsumerAnswered, FittingAnswered
+from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.resources import fits
 from shared_scheduler.placement.client import FITTING_LIMIT, PlacementClient
 from shared_scheduler.placement.connection import PlacementError
-from shared_scheduler.placement.sharing import divisions, needs_whole_cloud
 
 LOG = logging.getLogger(__name__)
 
 Question = AskCandidates | AskFitting | LookUpConsumer
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered
 
-#: Threads for the quick questions.
-WORKERS = 2
-#: Questions that may wait, of each kind.
-MAX_WAITING = 1024
-#: How long ``stop`` waits for a thread in the middle of a call.
-JOIN_S = 12.0
+#: Divisions of one question: each costs a call.
+MAX_DIVISIONS = 16
+#: The unnumbered group's key in ``mappings``.
+UNNUMBERED = ""
+
+Parts = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What sharing providers give, and the query for what the tree has to give."""
+
+    query: str
+    given: Mapping[str, Mapping[str, int]]
+
+    def candidate(self, of_tree: Candidate) -> Candidate:
+        """Both together."""
+        held = of_tree.mappings.get(UNNUMBERED, ())
+        mappings = {**of_tree.mappings, UNNUMBERED: (*held, *self.given)}
+        return Candidate({**of_tree.allocations, **self.given}, mappings)
+
+
+def divisions(query: str, sharing: Sequence[Provider]) -> Iterator[Division]:
+    """All ways in which ``sharing`` may give a part of what the query's unnumbered group asks."""
+    if not sharing:
+        return
+    parts = parse_qsl(query)
+    asked = _amounts(dict(parts).get("resources", ""))
+    usable = [one for one in sharing if _is_usable(one, parts)]
+    givers = [[None, *_givers(usable, name, amount)] for name, amount in asked.items()]
+    chosen = (dict(zip(asked, each, strict=True)) for each in product(*givers))
+    divided = (each for each in chosen if any(each.values()) and not all(each.values()))
+    for each in islice(divided, MAX_DIVISIONS):
+        yield _division(parts, asked, {rc: one for rc, one in each.items() if one is not None})
+
+
+def needs_whole_cloud(query: str, sharing: Sequence[Provider]) -> bool:
+    """Whether a numbered group asks for nothing but classes that are shared."""
+    offered = {rc for one in sharing for rc in one.inventories}
+    numbered = [
+        _amounts(value)
+        for name, value in parse_qsl(query)
+        if name.startswith("resources") and name != "resources"
+    ]
+    return any(offered.issuperset(group) for group in numbered)
+
+
+def _givers(sharing: Iterable[Provider], name: str, amount: int) -> list[Provider]:
+    return [one for one in sharing if fits(one.inventories.get(name), 0, amount) is None]
+
+
+def _is_usable(one: Provider, parts: Parts) -> bool:
+    """It has no forbidden trait, and is where the unnumbered group has to be."""
+    places = [value for name, value in parts if name == "member_of"]
+    return one.traits.isdisjoint(_forbidden(parts)) and all(_is_member(one, each) for each in places)
+
+
+def _is_member(one: Provider, value: str) -> bool:
+    """One ``member_of``: an aggregate, ``in:`` several, or with ``!`` none of them."""
+    forbidden, wanted = value.startswith("!"), value.removeprefix("!").removeprefix("in:")
+    return one.aggregates.isdisjoint(wanted.split(",")) is forbidden
+
+
+def _division(parts: Parts, asked: Mapping[str, int], by: Mapping[str, Provider]) -> Division:
+    given: dict[str, dict[str, int]] = {}
+    for rc, one in by.items():
+        given.setdefault(one.uuid, {})[rc] = asked[rc]
+    traits = frozenset[str]().union(*(one.traits for one in by.values()))
+    return Division(urlencode(list(_left(parts, by.keys(), traits)), safe=":,!"), given)
+
+
+def _left(parts: Parts, classes: Iterable[str], traits: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The query without what is given already."""
+    gone = {"resources": frozenset(classes), "required": traits}
+    for name, value in parts:
+        items = [one for one in value.split(",") if one.partition(":")[0] not in gone.get(name, ())]
+        if items or name not in gone:
+            yield name, ",".join(items)
+
+
+def _forbidden(parts: Parts) -> list[str]:
+    named = [one for name, value in parts if name == "required" for one in value.split(",")]
+    return [one.removeprefix("!") for one in named if one.startswith("!")]
+
+
+def _amounts(value: str) -> dict[str, int]:
+    """``VCPU:1,DISK_GB:10``."""
+    pairs = (one.partition(":") for one in value.split(",") if one)
+    return {name: int(amount) for name, _, amount in pairs}
 
 
 class Questions:
-    """Start it after any fork.  Each question is answered exactly once, through ``answer``, until
-    ``stop`` returns."""
+    """``sync.question_reads`` says when and in which thread."""
 
-    def __init__(
-        self,
-        client: PlacementClient,
-        answer: Callable[[Answered], None],
-        *,
-        workers: int = WORKERS,
-        max_waiting: int = MAX_WAITING,
-    ) -> None:
+    def __init__(self, client: PlacementClient) -> None:
         self._client = client
-        self._answer = answer
-        self._quick: queue.Queue[Question | None] = queue.Queue(max_waiting + workers)
-        self._wide: queue.Queue[Question | None] = queue.Queue(max_waiting + 1)
-        self._max_waiting = max_waiting
-        self._turned_away: queue.Queue[Question | None] = queue.Queue()
-        self.stopping = False
-        sources = [self._quick] * workers + [self._wide]
-        self._threads = [
-            threading.Thread(target=self._work, args=(source,), name=f"placement-questions-{n}",
-                             daemon=True)
-            for n, source in enumerate(sources)
-        ]  # fmt: skip
-        self._threads.append(
-            threading.Thread(target=self._turn_away, name="placement-questions-no", daemon=True)
-        )
 
-    def start(self) -> None:
-        """Begin to answer."""
-        for thread in self._threads:
-            thread.start()
-
-    def submit(self, question: Question) -> None:
-        """Queue one; never blocks."""
-        target = self._wide if isinstance(question, AskFitting) else self._quick
-        if self.stopping or target.qsize() >= self._max_waiting:
-            target = self._turned_away
-        target.put(question)
-
-    def stop(self) -> None:
-        """Answer what is queued with an error, end the threads."""
-        self.stopping = True
-        for source in [self._quick] * (len(self._threads) - 2) + [self._wide]:
-            source.put(None)
-        for thread in self._threads[:-1]:
-            if thread.ident is not None:
-                thread.join(JOIN_S)
-        self._turned_away.put(None)
-        if self._threads[-1].ident is not None:
-            self._threads[-1].join(JOIN_S)
-
-    # -- threads -----------------------------------------------------------------------------
-
-    def _work(self, source: queue.Queue[Question | None]) -> None:
-        while (question := source.get()) is not None:
-            if self.stopping:
-                self._turned_away.put(question)
-                continue
-            self._tell(self._ask(question))
-
-    def _turn_away(self) -> None:
-        while (question := self._turned_away.get()) is not None:
-            why = "the scheduler stops" if self.stopping else "too many questions wait for it"
-            self._tell(_no_answer(question, f"Placement was not asked: {why}"))
-
-    def _tell(self, answered: Answered) -> None:
-        try:
-            self._answer(answered)
-        except Exception:
-            LOG.exception("nobody took the answer %s", answered)
-
-    # -- questions ---------------------------------------------------------------------------
-
-    def _ask(self, question: Question) -> Answered:
+    def answer(self, question: Question) -> Answered:
+        """Ask Placement; an error is an answer too."""
         try:
             if isinstance(question, AskCandidates):
                 return CandidatesAnswered(question.ask_id, self._candidates(question), cause=question.cause)
@@ -120,10 +141,10 @@ class Questions:
             standing = self._client.consumer(question.consumer)
             return ConsumerAnswered(question.consumer, standing.allocations, cause=question.cause)
         except PlacementError as error:
-            return _no_answer(question, str(error))
+            return no_answer(question, str(error))
         except Exception as error:
             LOG.exception("a question to Placement failed in an unforeseen way")
-            return _no_answer(question, f"internal error: {error}")
+            return no_answer(question, f"internal error: {error}")
 
     def _candidates(self, ask: AskCandidates) -> tuple[Candidate, ...]:
         found: list[Candidate] = []
@@ -156,7 +177,8 @@ class Questions:
         return frozenset(fitting)
 
 
-def _no_answer(question: Question, error: str) -> Answered:
+def no_answer(question: Question, error: str) -> Answered:
+    """Placement did not say."""
     if isinstance(question, AskCandidates):
         return CandidatesAnswered(question.ask_id, (), error, cause=question.cause)
     if isinstance(question, AskFitting):

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 Outcome = ef.Answer | ef.Fail
 Write = ef.WriteAllocation | ef.DeleteAllocation
-Question = ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer
+Wanted = ef.RefreshNode | ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer
 
 
 class Writer(Protocol):
@@ -53,19 +53,11 @@ class Writer(Protocol):
     def stop(self) -> None: ...
 
 
-class Asker(Protocol):
-    """``placement.questions.Questions``."""
-
-    def start(self) -> None: ...
-    def submit(self, question: Question) -> None: ...
-    def stop(self) -> None: ...
-
-
 class Reader(Protocol):
-    """Reads databases and Placement, on its own and when asked (``service.poller``)."""
+    """``sync.state_sync.StateSync``: reads databases and Placement, on its own and when asked."""
 
     def start(self) -> None: ...
-    def submit(self, effect: ef.RefreshNode) -> None: ...
+    def submit(self, effect: Wanted) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -74,7 +66,6 @@ class Sinks:
     """Who carries out what; made with the engine's ``handle`` as their way back."""
 
     writer: Writer
-    asker: Asker
     reader: Reader
 
 
@@ -108,7 +99,7 @@ class Engine:
         """Begin to carry out effects."""
         sys.setswitchinterval(SWITCH_S)
         self._sinks = sinks
-        for sink in (sinks.writer, sinks.asker, sinks.reader):
+        for sink in (sinks.writer, sinks.reader):
             sink.start()
         self._timer.start()
 
@@ -136,7 +127,6 @@ class Engine:
             self._alarm.notify()
         if self._sinks is not None:
             self._sinks.reader.stop()
-            self._sinks.asker.stop()
             self._sinks.writer.stop()
         for own in list(self.channels.values()):
             own.channel.close()
@@ -233,15 +223,13 @@ class Engine:
             case _:
                 self._submit(effect)
 
-    def _submit(self, effect: Write | Question | ef.RefreshNode) -> None:
+    def _submit(self, effect: Write | Wanted) -> None:
         assert self._sinks is not None, "start() comes before events that have effects"
         match effect:
             case ef.WriteAllocation() | ef.DeleteAllocation():
                 self._sinks.writer.submit(effect)
-            case ef.RefreshNode():
-                self._sinks.reader.submit(effect)
             case _:
-                self._sinks.asker.submit(effect)
+                self._sinks.reader.submit(effect)
 
     def _resolve(self, outcome: Outcome) -> None:
         kind = "requests_answered" if isinstance(outcome, ef.Answer) else "requests_failed"

@@ -57,7 +57,9 @@ class Revalidator:
         sources: Sequence[Source] = SOURCES,
         max_waiting: int = MAX_WAITING,
         max_wait_s: float = MAX_WAIT_S,
+        threads: Mapping[str, int] | None = None,
     ) -> None:
+        """``threads``: of some lanes; the others have those of ``LANES``."""
         self.sources: Mapping[str, Source] = {source.name: source for source in sources}
         self._submit = submit
         self._clock = clock
@@ -71,6 +73,7 @@ class Revalidator:
         self._outages = RateLimitedLog(LOG, clock)
         self._authorities = Authorities(max_wait_s)
         self._started = False
+        self._threads = {**LANES, **(threads or {})}
         self._lanes = {name: Lane(name, self._lock, clock) for name in LANES}
         #: Grows with each event that a decision could have waited for.
         self.news = 0
@@ -104,7 +107,7 @@ class Revalidator:
         """Begin to poll and to serve requests; the first poll of each key comes within its interval."""
         self._started = True
         for name, lane in list(self._lanes.items()):
-            lane.start(self._work, LANES.get(name, 1))
+            lane.start(self._work, self._threads.get(name, 1))
 
     def stop(self) -> None:
         """End all threads.  Idempotent."""
@@ -139,10 +142,11 @@ class Revalidator:
             self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait to be read, some are not")
 
     def _flight(self, place: Place) -> Flight | None:
-        """The one that there is, or a new one of a node."""
+        """The one that there is, or a new one of a node or a question."""
         name, key = place
         flight = self._flights.get(place)
-        if flight is None and name == NODE and len(self._flights) < self._max_waiting:
+        room = len(self._flights) < self._max_waiting or name != NODE  # questions have a bound of their own
+        if flight is None and self.sources[name].is_on_request and room:
             flight = self._flights[place] = Flight(self.sources[name], key, self._rng)
         return flight
 
@@ -284,7 +288,7 @@ class Revalidator:
                 return
             if flight.source.is_waited_for:
                 self._tell(flight, answers, now)
-            if flight.source.name == NODE and flight.is_idle:
+            if flight.source.is_on_request and flight.is_idle:
                 del self._flights[flight.place]
             else:
                 self._lane(flight).put(flight)

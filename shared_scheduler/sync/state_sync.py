@@ -11,7 +11,9 @@ from random import Random
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregatesRead, Event, NodeDoubted
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.placement.questions import Question
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.sync import sources as of
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
@@ -21,6 +23,7 @@ from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.node_reads import NodeReads
 from shared_scheduler.sync.placement_reads import PlacementReads
+from shared_scheduler.sync.question_reads import QuestionReads
 from shared_scheduler.sync.revalidation import Revalidation
 from shared_scheduler.sync.revalidator import Read, Revalidator
 from shared_scheduler.sync.sources import SOURCES, Source
@@ -44,12 +47,13 @@ class StateSync:
         self,
         api: ApiDatabase,
         open_cell: Callable[[Cell], CellDatabase],
-        mirror: PlacementMirror,
+        client: PlacementClient,
         submit: Callable[[Event], None],
         agent_speaks_for: Callable[[str], bool],
         leaves_of: Callable[[str], Mapping[str, Leaf]],
         *,
         sources: Sequence[Source] = SOURCES,
+        question_threads: int = of.LANES[of.QUESTIONS],
         nodes_max: int,
         sweep: Callable[[], Iterator[NodeDoubted]],
         log_new: Callable[[], None],
@@ -66,6 +70,7 @@ class StateSync:
         self._clock = clock
         self._rng = rng or Random()
         self._grace_s = grace_s
+        mirror = PlacementMirror(client)
         self._bootstrap = Bootstrap(api, open_cell, mirror, submit, clock)
         self._log_new = log_new
         self._loaded = Loaded(())
@@ -73,9 +78,12 @@ class StateSync:
         self._audit_due_s = float("-inf")
         self._filling = False
         self.fleet = Fleet(nodes_max, clock)
-        self.revalidator = Revalidator(submit, clock, self._rng, sources=sources)
+        self.revalidator = Revalidator(
+            submit, clock, self._rng, sources=sources, threads={of.QUESTIONS: question_threads}
+        )
         self.revalidation = Revalidation(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
+        self._questions = QuestionReads(client, self.revalidator, submit)
         placement = PlacementReads(mirror, self.fleet, leaves_of, agent_speaks_for, clock)
         self.revalidator.provide({
             of.SERVICES: self._of_cell(lambda cell: cell.services()),
@@ -140,13 +148,17 @@ class StateSync:
         """Of all cells that are polled."""
         return [cell.database for cell in self.fleet.cells.values()]
 
-    def submit(self, effect: RefreshNode) -> None:
-        """Read one node; never blocks."""
-        self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
+    def submit(self, effect: RefreshNode | Question) -> None:
+        """Read one node, or answer a question; never blocks."""
+        if isinstance(effect, RefreshNode):
+            self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
+        else:
+            self._questions.submit(effect)
 
     def stop(self) -> None:
-        """End all threads."""
+        """End all threads, and answer with an error what is still asked."""
         self.revalidator.stop()
+        self._questions.stop()
         for database in self.databases():
             database.close()
         self._api.close()

@@ -14,9 +14,11 @@ from shared_scheduler.decision.request import Flavor, PlacementForm, Request
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Reply, Transport, no_reply
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.placement.questions import Questions
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Usage
+from shared_scheduler.sync.question_reads import QuestionReads
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import SOURCES
 from tests.unit.core.desk import CELL, Desk, host_of, node_leaves
 
 WAIT_S = 120.0
@@ -39,7 +41,7 @@ class Interfering:
 
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None,
-        request_id: str = "", timeout_s: float = 10.0,
+        request_id: str = "", timeout_s: float | None = 10.0,
     ) -> Reply:  # fmt: skip
         """See ``Transport``."""
         def go() -> Reply:
@@ -93,12 +95,14 @@ class PlacementDesk(Desk):
         self._events: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(self.http)
         self._commit = GroupCommit(client, self._events.put, without_nova)
-        self._questions = Questions(client, self._events.put)
+        self._revalidator = Revalidator(self._events.put, sources=[each for each in SOURCES if each.is_on_request])
+        self._questions = QuestionReads(client, self._revalidator, self._events.put)
         self._commit.start()
-        self._questions.start()
+        self._revalidator.start()
 
     def stop(self) -> None:
         """End its threads."""
+        self._revalidator.stop()
         self._questions.stop()
         self._commit.stop()
 

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared_scheduler.placement.batches import Batches, Job, halves
+from shared_scheduler.placement.group_commit import Batches, Job, halves
 
 
 def job(consumer: str, *providers: str, alone: bool = False) -> Job[str]:

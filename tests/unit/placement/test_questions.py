@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,9 @@ import pytest
 from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
 from shared_scheduler.placement.client import narrowed
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.placement.questions import Questions
+from shared_scheduler.sync.question_reads import QuestionReads
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import SOURCES
 from tests.unit.placement.world import World, in_trouble
 
 QUERY = "limit=1000&resources=VCPU:2&root_required=!COMPUTE_STATUS_DISABLED"
@@ -24,21 +25,20 @@ QUERY = "limit=1000&resources=VCPU:2&root_required=!COMPUTE_STATUS_DISABLED"
 class Asker:
     """The core's side."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, **bounds: int) -> None:
         self.heard: queue.Queue[Any] = queue.Queue()
-        self.questions = Questions(world.client, self.heard.put)
-        self.questions.start()
+        self.revalidator = Revalidator(self.heard.put, sources=[each for each in SOURCES if each.is_on_request])
+        self.questions = QuestionReads(world.client, self.revalidator, self.heard.put, **bounds)
 
     def ask(self, question: Any) -> Any:
         self.questions.submit(question)
-        return self.heard.get(timeout=30)
+        self.revalidator.work_off()
+        return self.heard.get_nowait()
 
 
 @pytest.fixture
-def asker(world: World) -> Iterator[Asker]:
-    one = Asker(world)
-    yield one
-    one.questions.stop()
+def asker(world: World) -> Asker:
+    return Asker(world)
 
 
 def test_candidates_of_one_node(world: World, asker: Asker) -> None:
@@ -131,26 +131,53 @@ def test_a_query_that_placement_refuses_is_said(world: World, asker: Asker) -> N
     assert "400" in answer.error
 
 
+def look_up(asker: Asker, count: int) -> list[str]:
+    consumers = [str(uuid.uuid4()) for _ in range(count)]
+    for consumer in consumers:
+        asker.questions.submit(LookUpConsumer(consumer, cause="req-1"))
+    return consumers
+
+
+def test_a_consumer_that_is_asked_for_twice_is_read_once(world: World, asker: Asker) -> None:
+    consumer = str(uuid.uuid4())
+    for _ in range(2):
+        asker.questions.submit(LookUpConsumer(consumer, cause="req-1"))
+    asker.revalidator.work_off()
+    assert [answer.consumer for answer in asker.heard.queue] == [consumer]
+
+
+def test_beyond_the_bound_the_answer_is_that_too_many_wait(world: World) -> None:
+    asker = Asker(world, max_waiting=2)
+    consumers = look_up(asker, 3)
+    assert [(answer.consumer, "too many" in answer.error) for answer in asker.heard.queue] == [(consumers[2], True)]
+
+
 def test_what_waits_at_the_stop_still_hears_something(world: World) -> None:
-    asker, held = Asker(world), threading.Event()
+    # given two threads that Placement keeps waiting, and one question more
+    asker, held, busy = Asker(world), threading.Event(), threading.Semaphore(0)
 
     def slow(_: str, __: str, go: Callable[[], Any]) -> Any:
+        busy.release()
         held.wait(30)
         return go()
 
     world.http.faults = [slow, slow]
-    consumers = [str(uuid.uuid4()) for _ in range(3)]
-    for consumer in consumers:
-        asker.questions.submit(LookUpConsumer(consumer, cause="req-1"))
-    stopper = threading.Thread(target=asker.questions.stop)
+    asker.revalidator.start()
+    consumers = look_up(asker, 3)
+    busy.acquire(timeout=30), busy.acquire(timeout=30)
+
+    # when the service stops
+    stopper = threading.Thread(target=asker.revalidator.stop)
     stopper.start()
-    while not asker.questions.stopping:
-        time.sleep(0.01)
     held.set()
     stopper.join(30)
+    asker.questions.stop()
+    consumers += look_up(asker, 1)
+
+    # then each has its answer, and a later one too
     heard = {answer.consumer: answer.error for answer in asker.heard.queue}
     assert set(heard) == set(consumers)
-    assert "stops" in heard[consumers[2]]
+    assert "stops" in heard[consumers[3]]
 
 
 def test_a_query_is_narrowed_to_a_tree() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,8 +15,7 @@ from shared_scheduler.core.events import Candidate
 from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.placement.questions import Questions
-from shared_scheduler.placement.sharing import divisions, needs_whole_cloud
+from shared_scheduler.placement.questions import Questions, divisions, needs_whole_cloud
 from tests.unit.placement.world import World
 
 Canonical = set[tuple[frozenset[tuple[str, str, int]], frozenset[tuple[str, frozenset[str]]]]]
@@ -39,17 +38,12 @@ def canonical(candidates: Any) -> Canonical:
 
 
 @pytest.fixture
-def heard() -> list[Any]:
-    return []
-
-
-@pytest.fixture
-def questions(world: World, heard: list[Any]) -> Iterator[Questions]:
-    yield Questions(world.client, heard.append)
+def questions(world: World) -> Questions:
+    return Questions(world.client)
 
 
 def ours(questions: Questions, node: str, query: str, sharing: Sharing) -> Canonical:
-    answer = questions._ask(AskCandidates("ask", node, (query,), "", sharing))
+    answer = questions.answer(AskCandidates("ask", node, (query,), "", sharing))
     assert answer.error == ""
     return canonical(answer.candidates)  # type: ignore[union-attr]
 

@@ -64,9 +64,9 @@ class Sink:
 class Bench:
     def __init__(self) -> None:
         self.core = Scripted()
-        self.writer, self.asker, self.reader = Sink(), Sink(), Sink()
+        self.writer, self.reader = Sink(), Sink()
         self.engine = Engine(cast(SchedulerCore, self.core))
-        self.engine.start(Sinks(self.writer, self.asker, self.reader))
+        self.engine.start(Sinks(self.writer, self.reader))
 
 
 @pytest.fixture
@@ -98,8 +98,7 @@ def test_each_effect_goes_to_its_sink_in_order(bench: Bench) -> None:
     bench.engine.handle(ev.Tick())
 
     assert bench.writer.given == [WRITE, TAKE_BACK]
-    assert bench.asker.given == [ASK, LOOK_UP]
-    assert bench.reader.given == [REFRESH]
+    assert bench.reader.given == [ASK, REFRESH, LOOK_UP]
 
 
 def test_the_caller_gets_the_answer_to_its_own_request(bench: Bench) -> None:
@@ -202,7 +201,7 @@ def test_a_sink_that_breaks_does_not_keep_the_others_from_their_effects(bench: B
 
     bench.engine.handle(ev.Tick())
 
-    assert bench.asker.given == [ASK]
+    assert bench.reader.given == [ASK]
 
 
 def test_messages_to_a_cell_without_a_channel_are_nothing(bench: Bench) -> None:
@@ -210,7 +209,7 @@ def test_messages_to_a_cell_without_a_channel_are_nothing(bench: Bench) -> None:
 
     bench.engine.handle(ev.Tick())
 
-    assert bench.asker.given == [ASK]
+    assert bench.reader.given == [ASK]
 
 
 def test_draining_waits_for_requests_in_flight_and_refuses_new_ones(bench: Bench) -> None:
@@ -254,7 +253,7 @@ def test_stopping_ends_who_still_waits(bench: Bench) -> None:
     caller.join()
 
     assert outcome == ["the scheduler has stopped"]
-    assert bench.writer.life == bench.asker.life == bench.reader.life == ["start", "stop"]
+    assert bench.writer.life == bench.reader.life == ["start", "stop"]
 
 
 def test_what_the_core_wanted_before_it_failed_is_carried_out(bench: Bench) -> None:
@@ -266,7 +265,7 @@ def test_what_the_core_wanted_before_it_failed_is_carried_out(bench: Bench) -> N
     bench.engine.handle(ev.Tick())
 
     assert bench.writer.given == [WRITE]
-    assert bench.asker.given == [ASK]
+    assert bench.reader.given == [ASK]
     assert bench.engine.counters["core_failures"] == 1
 
 

@@ -82,7 +82,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def engine_of(core: Any) -> Engine:
     engine = Engine(cast(SchedulerCore, core))
-    engine.start(Sinks(Sink(), Sink(), Sink()))
+    engine.start(Sinks(Sink(), Sink()))
     return engine
 
 

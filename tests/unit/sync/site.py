@@ -32,7 +32,7 @@ class Site:
         self.mirror = PlacementMirror(world.client)
         self.now_s = 100.0
         self.sync = StateSync(
-            nova.api(), nova.open_cell, PlacementMirror(world.client), self.hear, self.speaks_for,
+            nova.api(), nova.open_cell, world.client, self.hear, self.speaks_for,
             lambda node: self.rows[node], nodes_max=nodes_max, sweep=nothing_orphaned, log_new=lambda: None,
             clock=self.clock, rng=random.Random(1),
         )  # fmt: skip

@@ -14,7 +14,6 @@ import pytest
 
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregatesRead, NodeDoubted, NodeRead, ServicesRead, SharingRead
-from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.sources import SOURCES
 from shared_scheduler.sync.state_sync import StateSync
@@ -40,7 +39,7 @@ class Service:
         self.here = Cell(nova.cell_uuid, "cell1", nova.cell_url, "rabbit://here/")
         given = {"sources": QUICK, "nodes_max": 0, "sweep": nothing_orphaned, "log_new": lambda: None}
         self.sync = StateSync(
-            nova.api(), open_cell or nova.open_cell, PlacementMirror(world.client), self.heard.put,
+            nova.api(), open_cell or nova.open_cell, world.client, self.heard.put,
             self.spoken_for.__contains__, no_row, **(given | more),
         )  # fmt: skip
         self.sync.start()

@@ -71,7 +71,7 @@ def burst(hosts: int, increments: int) -> dict[str, Any]:
     """Times in ms: ``wait_`` by the clock (other programs show there), ``slice_`` CPU of one event."""
     rng = Random(1)
     engine, decider = make_engine()
-    engine.start(Sinks(Idle(), Idle(), Idle()))
+    engine.start(Sinks(Idle(), Idle()))
     learn(engine, hosts, rng)
     slices: list[float] = []
 

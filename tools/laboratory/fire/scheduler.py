@@ -16,10 +16,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from shared_scheduler.core import effects as ef
@@ -31,14 +30,17 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.placement.questions import Questions
+from shared_scheduler.placement.questions import Question
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Leaf, Message
 from shared_scheduler.service import inspection
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.engine import Engine, Sinks
+from shared_scheduler.sync.flight import Key, ReadRequest
+from shared_scheduler.sync.question_reads import QuestionReads
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import NODE, SOURCES
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness
 from shared_scheduler.transport.bus import CHANNEL_NAME
@@ -83,30 +85,31 @@ class CountedChannel(Channel):
 
 
 class Rereads:
-    """Reads one node, as the databases and Placement would show it."""
+    """Reads one node as the databases and Placement would show it, and answers the core's questions."""
 
     def __init__(self, client: PlacementClient, handle: Any, hosts: Sequence[Host]) -> None:
         self._client = client
-        self._handle = handle
         self._hosts = {host.node: host for host in hosts}
-        self._wanted: SimpleQueue[str | None] = SimpleQueue()
+        self._revalidator = Revalidator(handle, sources=[each for each in SOURCES if each.is_on_request])
+        self._revalidator.provide({NODE: self._node})
+        self._questions = QuestionReads(client, self._revalidator, handle)
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="rereads", daemon=True).start()
+        self._revalidator.start()
 
-    def submit(self, effect: ef.RefreshNode) -> None:
-        self._wanted.put(effect.node)
+    def submit(self, effect: ef.RefreshNode | Question) -> None:
+        if isinstance(effect, ef.RefreshNode):
+            self._revalidator.request(ReadRequest(NODE, (CELL, effect.node)))
+        else:
+            self._questions.submit(effect)
 
     def stop(self) -> None:
-        self._wanted.put(None)
+        self._revalidator.stop()
+        self._questions.stop()
 
-    def _run(self) -> None:
-        while (node := self._wanted.get()) is not None:
-            read_at_s = time.monotonic()
-            try:
-                self._handle(node_read(self._hosts[node], self._client.allocations(node), read_at_s))
-            except PlacementError:
-                continue  # it is asked for again
+    def _node(self, key: Key, began_s: float) -> Iterator[core_events.NodeRead]:
+        host = self._hosts[key[1]]
+        yield node_read(host, self._client.allocations(host.node), began_s)
 
 
 def node_read(host: Host, held: Mapping[str, Mapping[str, int]], read_at_s: float) -> core_events.NodeRead:
@@ -152,7 +155,7 @@ class DrillScheduler:
         client = PlacementClient(StandInTransport(Path(orders.placement)))
         handle = self._engine.handle
         commit = GroupCommit(client, handle, without_nova)
-        self._engine.start(Sinks(commit, Questions(client, handle), Rereads(client, handle, hosts)))
+        self._engine.start(Sinks(commit, Rereads(client, handle, hosts)))
         self._load(hosts)
         self._channel = CellChannel(CELL, CountedChannel(self._endpoint), handle)
 

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the core has asked of Placement and the revalidator has not read yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from shared_scheduler.core.effects import AskCandidates, AskFitting
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.questions import Answered, Question, Questions, no_answer
+from shared_scheduler.sync.flight import Key, Place, ReadRequest
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import CANDIDATES, CONSUMER, FITTING
+
+#: Questions that may wait.
+MAX_WAITING = 1024
+
+
+class QuestionReads:
+    """Each question is answered once: when it is read, at once if too many wait, or with an error at the end."""
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        revalidator: Revalidator,
+        answer: Callable[[Answered], None],
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self._questions = Questions(client)
+        self._revalidator = revalidator
+        self._answer = answer
+        self._max_waiting = max_waiting
+        self._waiting: dict[Place, Question] = {}
+        self._lock = threading.Lock()
+        self._stopping = False
+        revalidator.provide({source: partial(self._read, source) for source in (CANDIDATES, FITTING, CONSUMER)})
+
+    def submit(self, question: Question) -> None:
+        """Have it read; never blocks."""
+        place = _place(question)
+        with self._lock:
+            taken = not self._stopping and len(self._waiting) < self._max_waiting
+            if taken:
+                self._waiting[place] = question
+        if taken:
+            self._revalidator.request(ReadRequest(*place))
+        else:
+            why = "the scheduler stops" if self._stopping else "too many questions wait for it"
+            self._answer(no_answer(question, f"Placement was not asked: {why}"))
+
+    def _read(self, source: str, key: Key, _: float) -> Iterator[Answered]:
+        question = self._waiting.pop((source, key), None)  # None: an earlier read has answered it
+        if question is not None:
+            yield self._questions.answer(question)
+
+    def stop(self) -> None:
+        """Answer those that will not be read any more, after the revalidator has been stopped."""
+        with self._lock:
+            self._stopping = True
+        while self._waiting:
+            _, question = self._waiting.popitem()
+            self._answer(no_answer(question, "Placement was not asked: the scheduler stops"))
+
+
+def _place(question: Question) -> Place:
+    match question:
+        case AskCandidates():
+            return CANDIDATES, (question.ask_id,)
+        case AskFitting():
+            return FITTING, (question.ask_id,)
+    return CONSUMER, (question.consumer,)
