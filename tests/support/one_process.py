@@ -8,6 +8,11 @@ keeps everything in what the test cleans up, and changes nothing but the seams t
 The hooks and the agent are the product's.  Two things are added.  The hooks are on the class, because Nova's tests
 replace its methods after a tracker was made.  And nova-compute waits until schedulers have been told of a change,
 because what a test does next relies on it.
+
+One thing is mended.  Nova's ``CellDatabases`` has one current cell for all threads, under a lock of readers and
+writers.  A periodic task that runs in a cell is a reader, and waits for a thread that is to become one.  If the API
+waits to switch to cell 0 in between, this thread waits for the API, and none of the three goes on, with Nova's own
+scheduler too.  So readers join those who read already, whoever waits to write.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nova.compute.resource_tracker import ResourceTracker
+from oslo_concurrency.lockutils import ReaderWriterLock
 
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
@@ -186,12 +192,18 @@ def attach(testcase: Any) -> None:
     _replace(testcase, cells, "open_bus", lambda _url: bus)
     for name, hooked in agents.hooks(ResourceTracker):
         _replace(testcase, ResourceTracker, name, hooked)
+    _replace(testcase, ReaderWriterLock, "has_pending_writers", property(_is_a_writer_next))
     testcase.addCleanup(agents.stop)
 
 
 def _replace(testcase: Any, owner: Any, name: str, value: Any) -> None:
     testcase.addCleanup(setattr, owner, name, getattr(owner, name))
     setattr(owner, name, value)
+
+
+def _is_a_writer_next(lock: Any) -> bool:
+    """Whether somebody who wants to read has to wait for a writer that waits."""
+    return bool(lock._pending_writers) and not lock._readers
 
 
 def _agent(tracker: Any, bus: LocalBus) -> SettlingAgent:
