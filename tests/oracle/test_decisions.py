@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nova's real filters and weighers, and ours, on the same random clouds and requests.
 
-``ORACLE_EXAMPLES`` sets the number of clouds; each is asked ten times.  So many as there are without it notice each
-mistake of ``tests/longer/test_oracle_notices.py``.
+``ORACLE_EXAMPLES`` sets the number of clouds; each is asked ten times.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from shared_scheduler.decision.errors import DecisionError
 from tests.oracle import asks, clouds, nova_side, our_side
 from tests.oracle.asks import Ask
 
-EXAMPLES = int(os.environ.get("ORACLE_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("ORACLE_EXAMPLES", "1000"))
 ASKS = 10
 CHECKED = settings(
     max_examples=EXAMPLES,

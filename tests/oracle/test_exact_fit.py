@@ -23,7 +23,7 @@ from tests.oracle.asks import Ask, NumaCell
 from tests.oracle.clouds import Cloud, Service
 from tests.oracle.test_decisions import novas_answer
 
-EXAMPLES = int(os.environ.get("ORACLE_EXAMPLES", "400")) // 8
+EXAMPLES = int(os.environ.get("ORACLE_EXAMPLES", "1000")) // 20
 ASKS = 5
 FILTERS = ["ComputeFilter", "NUMATopologyFilter", "PciPassthroughFilter"]
 

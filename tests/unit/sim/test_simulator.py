@@ -13,8 +13,8 @@ from shared_scheduler.sim.run import RunPlan, drawn, run
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes
 
-#: each is a world of its own: sizes, weather, faults are drawn from it; tests/longer/test_more_seeds.py has more
-SEEDS = range(100)
+#: each is a world of its own: sizes, weather, faults are drawn from it
+SEEDS = range(300)
 #: of the long run, each of which was broken once
 ONCE_BROKEN = (733, 811, 1182, 3014, 4260, 6853, 13426)
 #: enough to show most mistakes (`tools/test --quick`)
