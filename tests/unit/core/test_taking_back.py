@@ -44,6 +44,31 @@ def test_nobody_is_told_where_no_agent_speaks() -> None:
     assert releases_in(desk.deleted(delete)) == []
 
 
+def test_only_while_its_request_waits_is_a_delete_the_only_operation_of_its_server() -> None:
+    # given a write with an unknown outcome, and some time left
+    desk = Desk().with_agents("node-1")
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(within_s=100.0))))
+    deletes = [only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))]
+    told: list[ef.Fail] = []
+    # when its deletes fail until the request is told
+    while not told:
+        away = ev.AllocationDeleted(write.claim_id, False, "Placement is away", cause=write.cause)
+        told = of_kind(ef.Fail, desk.give(away))
+        deletes += of_kind(ef.DeleteAllocation, desk.wait(5.0))
+    # then somebody else may write before the last one
+    *early, late = deletes
+    assert {delete.sole_until_s for delete in early} == {200.0}
+    assert late.sole_until_s == float("-inf")
+
+
+def test_an_answer_that_nobody_hears_is_not_the_only_operation_of_its_server() -> None:
+    desk = Desk().with_agents("node-1")
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
+    answer = only(ef.Answer, desk.written(write))
+    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
+    assert delete.sole_until_s == float("-inf")
+
+
 def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() -> None:
     desk = Desk().with_agents("node-1")
     (write,) = of_kind(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 import requests
 
-from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
-from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S, UNDER_WAY_MAX_S
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
@@ -65,6 +65,12 @@ class Site:
         self.world.http.faults = []
         assert self.first.in_doubt() == 1
 
+    def take_back(self, effect: WriteAllocation, **changes: float) -> AllocationDeleted:
+        """The first scheduler deletes what it wrote."""
+        return self.first.delete(
+            DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations, effect.request_id, **changes)
+        )
+
     def sweep(self, wait_s: float = CHECKS_AFTER_S[0]) -> None:
         self.clock.now += wait_s
         self.first.sweep(busy=lambda _: False)
@@ -90,6 +96,52 @@ def test_the_second_try_keeps_its_place_while_it_is_under_way(site: Site) -> Non
     # then
     assert site.world.used(node) == 1
     assert site.first.in_doubt() == 1
+
+
+def test_a_delete_that_outlives_its_request_leaves_what_the_second_try_wrote(site: Site) -> None:
+    # given a move that was given up, and the same move again, which another scheduler has answered
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    assert site.second.write(site.move(node, effect.consumer)).code is WriteCode.WRITTEN
+    # when the delete of the first comes while the server moves, and when it has moved
+    site.nova = UNDER_WAY
+    early = site.take_back(effect)
+    site.nova = lives_on(node)
+    late = site.take_back(effect)
+    # then it waits, and ends
+    assert [(each.gone, each.left_alone) for each in (early, late)] == [(False, False), (False, True)]
+    assert site.world.used(node) == 1
+
+
+@pytest.mark.parametrize("nova", [NOWHERE, NOBODYS, lives_on("another")])
+def test_a_delete_that_outlives_its_request_frees_what_nobody_relies_on(site: Site, nova: ServerLocation) -> None:
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.nova = nova
+    assert site.take_back(effect).gone
+    assert site.world.used(node) == 0
+
+
+def test_a_delete_while_its_request_waits_asks_nobody(site: Site) -> None:
+    # given a write whose request is not answered: nova shows its own operation
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.nova = UNDER_WAY
+    assert site.take_back(effect, sole_until_s=site.clock.now + 1.0).gone
+    assert site.asked == []
+
+
+def test_a_delete_that_nova_cannot_be_asked_about_is_not_done(site: Site) -> None:
+    node = site.world.provider()
+    effect = site.move(node)
+    site.give_up(effect)
+    site.nova = UNREAD
+    unread = site.take_back(effect)
+    assert (unread.gone, unread.left_alone) == (False, False)
+    assert site.world.used(node) == 1
 
 
 def test_where_it_lives_when_all_is_over_it_holds_rightly(site: Site) -> None:
