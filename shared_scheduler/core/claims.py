@@ -30,7 +30,9 @@ DELETING   deleted, but the lost write was carried  DELETING     delete: it may 
            out meanwhile                                         after the delete
 CONFIRMED  the caller did not get the answer        DELETING     delete
 DELETED    the lost write was carried out           DELETING     assume; delete
-DELETING   another writer has changed it            LEFT_ALONE   forget; no Release, because it stays
+DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Release, because it stays
+           server was asked for again and lives
+           there
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
                                                                  after some attempts the request is told
                                                                  ABANDONED
@@ -224,6 +226,7 @@ class OpenClaim:
     deletes: int = 0
     #: its lost write was done while a delete was under way, which may have come too early
     outrun: bool = False
+    #: its request has been told, and others may ask for the same server
     abandoned: bool = False
 
     @property
@@ -490,7 +493,7 @@ class Claims:
             claim = self._answered.pop(claim_id, None)
             if claim is not None:
                 self.endings[ClaimState.CONFIRMED.value] -= 1
-                claim.wanted = False
+                claim.wanted, claim.abandoned = False, True
                 self._open[claim_id] = claim
                 self._delete(step, claim)
 
@@ -510,9 +513,18 @@ class Claims:
         claim.state, claim.outrun = ClaimState.DELETING, False
         claim.deletes += 1
         self._timers.cancel(("delete", claim.claim_id))
-        request_id = claim.intent.request_id
-        consumer = claim.intent.consumer
-        step.emit(DeleteAllocation(claim.claim_id, consumer, claim.written, request_id, claim.before))
+        intent = claim.intent
+        sole_until_s = self._sole_until_s(claim)
+        step.emit(
+            DeleteAllocation(
+                claim.claim_id, intent.consumer, claim.written, intent.request_id, claim.before, sole_until_s
+            )
+        )
+
+    @staticmethod
+    def _sole_until_s(claim: OpenClaim) -> float:
+        """A server is asked for again only when its request has been told, or has got no answer in time."""
+        return float("-inf") if claim.abandoned else claim.intent.deadline_s
 
     def on_deleted(self, step: Step, event: AllocationDeleted) -> None:
         """How the delete ended."""

@@ -83,13 +83,17 @@ class WriteAllocation(OfRequest):
 @dataclass(frozen=True, slots=True)
 class DeleteAllocation(OfRequest):
     """Take back what this claim wrote: delete the consumer if what stands there is exactly
-    ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``."""
+    ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``.
+
+    Until ``sole_until_s`` its request waits, so there is no other operation of this server.  After that
+    the server may have been asked for again and have got the same host: Nova must be asked first."""
 
     claim_id: str
     consumer: str
     written: Allocations
     request_id: str
     before: Allocations = field(default_factory=dict)
+    sole_until_s: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)

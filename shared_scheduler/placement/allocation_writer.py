@@ -62,6 +62,12 @@ _FORGOTTEN = (
     "or a later one, had put them there.  Should it end on another host than they are on, "
     "nova-manage placement heal_allocations mends them."
 )
+#: why an allocation that our write and a later one may have put there stays, and whether for good
+_HELD = {
+    CheckResult.RIGHTFUL: ("the server was asked for again and lives there; left alone", True),
+    CheckResult.UNDER_WAY: ("an operation of the server is under way, which may rely on it", False),
+    CheckResult.UNANSWERED: ("Nova does not tell where the server is", False),
+}
 _ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
 
 
@@ -301,7 +307,8 @@ class AllocationWriter:
         if overfull is None:
             return answer, False
         before = course.before.allocations if course.before else {}
-        gone = self.take_back(course.consumer, Attempt(answer.written, before), answer.claim_id, answer.cause)
+        attempt, until_s = Attempt(answer.written, before), course.effect.deadline_s
+        gone = self.take_back(course.consumer, attempt, answer.claim_id, answer.cause, until_s)
         detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
         no_capacity = WriteCode.NO_CAPACITY
         return AllocationWritten(answer.claim_id, no_capacity, detail, cause=answer.cause), gone.gone
@@ -311,12 +318,17 @@ class AllocationWriter:
     def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
         """Delete what one claim wrote, and nothing else."""
         attempt = Attempt(effect.written, effect.before)
-        return self.take_back(effect.consumer, attempt, effect.claim_id, effect.request_id)
+        return self.take_back(
+            effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s
+        )
 
     def take_back(
-        self, consumer: str, attempt: Attempt, claim_id: str, request_id: str
+        self, consumer: str, attempt: Attempt, claim_id: str, request_id: str, sole_until_s: float
     ) -> AllocationDeleted:
-        """Put back what stood there before ``attempt``, if what stands there is exactly it."""
+        """Put back what stood there before ``attempt``, if what stands there is exactly it.
+
+        From ``sole_until_s`` on only if Nova says that nobody relies on it.
+        """
         until_s = self._clock() + DELETE_PATIENCE_S
         detail = "Placement did not answer"
         while True:
@@ -326,6 +338,10 @@ class AllocationWriter:
             finding = consumer_conflicts.find_delete(standing, attempt.written)
             if finding is not Comparison.AS_WANTED:
                 return _left_alone(attempt, claim_id, request_id, standing)
+            if self._clock() >= sole_until_s:
+                held = self._why_held(consumer, attempt)
+                if held is not None:
+                    return AllocationDeleted(claim_id, False, *held, cause=request_id)
             write = put_back(consumer, attempt.before, standing)
             reply = self._client.write(write, request_id, self._wait_s(until_s))
             detail = reply.describe()
@@ -337,6 +353,14 @@ class AllocationWriter:
         with self._lock:
             self._in_doubt.add(consumer, attempt, self._clock())
         return AllocationDeleted(claim_id, False, detail, cause=request_id)
+
+    def _why_held(self, consumer: str, attempt: Attempt) -> tuple[str, bool] | None:
+        """Why it may not be taken back, and whether that stays so; None if nobody relies on it."""
+        try:
+            result = self._reconciler.judge(consumer, attempt)
+        except PlacementError as error:
+            return str(error), False
+        return _HELD.get(result)
 
     # -- doubts ------------------------------------------------------------------------------
 

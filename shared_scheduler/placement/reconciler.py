@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether an allocation of a write with an unknown result may be deleted.
+"""Decides whether an allocation may be deleted whose request does not wait any more.
 
 A move that failed because Placement did not answer may be requested again.  If another scheduler selects the same host,
 Placement cannot distinguish its allocations from ours.  Nova can, so Nova is asked before anything is deleted, in this
@@ -75,15 +75,22 @@ class Reconciler:
         return CheckResult.NOTHING
 
     def _found(self, consumer: str, attempt: Attempt, standing: ConsumerAllocations) -> CheckResult:
-        """The trees are read first: nothing comes between Nova's answer and the putting back."""
-        roots = self._roots(attempt)
-        result = judge(self._locate(consumer), roots)
+        result = self.judge(consumer, attempt)
         if result is not CheckResult.NOTHING:
             return result
         reply = self._client.write(put_back(consumer, attempt.before, standing))
         LOG.warning("allocations of %s had been written after all: took them back (%s)",
                     consumer, reply.meaning)  # fmt: skip
         return CheckResult.NOTHING if reply.meaning is Meaning.DONE else CheckResult.UNANSWERED
+
+    def judge(self, consumer: str, attempt: Attempt) -> CheckResult:
+        """Whether somebody relies on ``attempt``, which stands there.  The trees are read first: nothing comes between
+        Nova's answer and the putting back.
+
+        :raises PlacementError: when nothing was learned
+        """
+        roots = self._roots(attempt)
+        return judge(self._locate(consumer), roots)
 
     def _roots(self, attempt: Attempt) -> frozenset[str]:
         ours = consumer_conflicts.without(attempt.written, attempt.before)

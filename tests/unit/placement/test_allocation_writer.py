@@ -34,7 +34,7 @@ def intent(provider: str, vcpus: int = 1, **changes: object) -> WriteAllocation:
 def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None = None,
          written: Mapping[str, Mapping[str, int]] | None = None) -> DeleteAllocation:  # fmt: skip
     return DeleteAllocation(
-        effect.claim_id, effect.consumer, written or effect.allocations, "", before or {}
+        effect.claim_id, effect.consumer, written or effect.allocations, "", before or {}, effect.deadline_s
     )
 
 

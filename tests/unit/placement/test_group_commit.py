@@ -33,7 +33,9 @@ def intent(provider: str, vcpus: int = 1, **changes: Any) -> WriteAllocation:
 
 
 def undo(effect: WriteAllocation) -> DeleteAllocation:
-    return DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations, effect.request_id)
+    return DeleteAllocation(
+        effect.claim_id, effect.consumer, effect.allocations, effect.request_id, {}, effect.deadline_s
+    )
 
 
 class Committer:
