@@ -16,6 +16,7 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.model.leaves import AGENT_READY
 from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.protocol.messages import (
+    Allocations,
     Claim,
     Heartbeat,
     Increment,
@@ -215,6 +216,11 @@ class Checkers:
         tell a copy of it that its last life has judged."""
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
 
+    def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
+        """A scheduler is about to delete the allocations of a server."""
+        needed = server.fate in (Fate.BUILDING, Fate.LIVES) and server.node in allocations
+        self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.fate, "on", server.node)
+
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """A scheduler is about to apply an increment."""
         follows = now == Version(before.epoch, before.sequence + 1)
@@ -322,7 +328,8 @@ class Checkers:
     def _check_failure(self, asked: Asked) -> None:
         """While Placement could be reached all the time."""
         if self._world.placement.up and not self._world.was_down_since(asked.asked_s):
-            left = [s.uuid for s in asked.servers if s.uuid in self._world.placement.consumers]
+            first = (s for s in asked.servers if s.tries == 1)  # an earlier try may have left something
+            left = [s.uuid for s in first if s.uuid in self._world.placement.consumers]
             self.check("nothing_left_behind", not left, asked.scheduler, left, "are written")
 
 

@@ -7,7 +7,7 @@ and no kind hides another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
@@ -70,10 +70,10 @@ class Faults:
             "broker_restarts": self._broker_restarts,
         }
 
-    def draw(self, from_s: float, until_s: float, every_s: float) -> None:
+    def draw(self, from_s: float, until_s: float, every_s: float, kinds: Sequence[str] = ()) -> None:
         """Plan faults between two moments, about one each ``every_s``; all are mended by then."""
         names = sorted(self._kinds)
-        chosen = [name for name in names if self._rng.random() < 0.5] or [self._rng.choice(names)]
+        chosen = kinds or [name for name in names if self._rng.random() < 0.5] or [self._rng.choice(names)]
         at_s = from_s + self._rng.expovariate(1 / every_s)
         while at_s < until_s:
             for_s = min(exp(self._rng.uniform(*FAULT_LOG_S)), until_s - at_s)
@@ -325,6 +325,5 @@ class Faults:
 
     def _placement_down(self, at_s: float, for_s: float) -> str:
         world = self._world
-        span_s = min(for_s, 5.0)
-        self._span(at_s, span_s, lambda: world.set_placement(False), lambda: world.set_placement(True))
-        return f"for {span_s:.3f} s"
+        self._span(at_s, for_s, lambda: world.set_placement(False), lambda: world.set_placement(True))
+        return f"for {for_s:.3f} s"

@@ -115,11 +115,10 @@ class SimPlacement:
         self._put(consumer, {node: amounts})
         return True
 
-    def delete_exactly(self, consumer: str, written: Allocations) -> None:
-        """Delete the consumer if its allocations are the ones that were written."""
+    def holds_exactly(self, consumer: str, written: Allocations) -> bool:
+        """Whether the allocations of the consumer are the ones that were written."""
         stands = self.consumers.get(consumer)
-        if stands is not None and same_allocations(stands, written):
-            self.delete(consumer)
+        return stands is not None and same_allocations(stands, written)
 
     # -- asking
 

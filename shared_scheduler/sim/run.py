@@ -35,6 +35,7 @@ class RunPlan:
     habits: Habits = field(default_factory=Habits)
     weather: Weather = field(default_factory=Weather)
     fault_every_s: float = 0.0  # 0: nothing breaks
+    fault_kinds: tuple[str, ...] = ()  # empty: drawn from the seed; only tests choose
     rows_every: int = 20
     decode_each: bool = False  # each receiver of a broadcast decodes it for itself
     swarm: bool = False
@@ -109,7 +110,7 @@ def run(
     world.checkers.rows_every = plan.rows_every
     if plan.fault_every_s:
         faults = Faults(world, world.rng("faults"))
-        faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s)
+        faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s, plan.fault_kinds)
     for step in range(STEPS):
         world.run(plan.duration_s / STEPS)
         if progress is not None:

@@ -14,7 +14,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.decision_settings import DEFAULT_FILTERS, DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import Message
+from shared_scheduler.protocol.messages import Allocations, Message
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.placement import Write, wanted_of
 from shared_scheduler.sim.surroundings import Surroundings
@@ -47,6 +47,12 @@ class SchedulerListener(Protocol):
 
     def crash(self, scheduler: SimScheduler) -> None:
         """It dies in the middle of a step: what it has not done yet is never done."""
+
+    def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
+        """What Nova says of a server: whether it needs these allocations; None while an operation is under way."""
+
+    def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
+        """The scheduler is about to delete these allocations, which stand there."""
 
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
         """The scheduler is about to send a message to an agent."""
@@ -243,11 +249,21 @@ class SimScheduler:
         self._reply(ev.AllocationWritten(effect.claim_id, code, detail, written, cause=effect.cause))
 
     def _delete(self, effect: ef.DeleteAllocation) -> None:
-        up = self._placement.up
-        if up:
-            self._placement.delete_exactly(effect.consumer, effect.written)
-            self._trace.note("placement", f"deleted {effect.claim_id} {effect.consumer}")
-        self._reply(ev.AllocationDeleted(effect.claim_id, up, "" if up else "down", cause=effect.cause))
+        """What ``placement/allocation_writer.py`` does: compare, ask Nova unless it is sole, delete."""
+        gone, left_alone, detail = self._placement.up, False, "" if self._placement.up else "down"
+        if self._placement.up and self._placement.holds_exactly(effect.consumer, effect.written):
+            sole = self.clock.now < effect.sole_until_s
+            needed = False if sole else self._listener.is_needed(effect.consumer, effect.written)
+            if needed is False:
+                self._take_back(effect)
+            else:
+                gone, left_alone, detail = False, bool(needed), "the server needs it"
+        self._reply(ev.AllocationDeleted(effect.claim_id, gone, detail, left_alone, cause=effect.cause))
+
+    def _take_back(self, effect: ef.DeleteAllocation) -> None:
+        self._listener.taken_back(self, effect.consumer, effect.written)
+        self._placement.delete(effect.consumer)
+        self._trace.note("placement", f"deleted {effect.claim_id} {effect.consumer}")
 
     def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer) -> None:
         error = "" if self._placement.up else "Placement is down"

@@ -9,7 +9,7 @@ uninvited on its host.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
@@ -39,6 +39,7 @@ class Habits:
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
+    asks_again: float = 0.5  # of the requests that fail, those whose servers are asked for again
     migrations_per_s: float = 0.0  # live migrations, uninvited and without a claim
     num_alternates: int = 2
     patience_s: float = 20.0  # how long the caller waits for an answer
@@ -66,6 +67,8 @@ class Server:
     topology: str = ""
     fate: Fate = Fate.ASKED
     node: str = ""
+    #: how often it was asked for
+    tries: int = 1
 
 
 @dataclass(slots=True)
@@ -79,6 +82,8 @@ class Asked:
     servers: tuple[Server, ...]
     outcome: Answer | Fail | None = None
     ended_s: float = 0.0
+    #: its caller had stopped waiting when the answer came
+    unheard: bool = False
 
 
 def usage_of(flavor: Flavor) -> Usage:
@@ -152,10 +157,24 @@ class Users:
             Server(uuid, request.request_id, request.usage, topology)
             for uuid in request.instance_uuids
         )
-        deadline_s = now + habits.patience_s
-        asked = Asked(request, scheduler, now, deadline_s, servers)
-        self.asked[request.request_id] = asked
         self.servers.update({server.uuid: server for server in servers})
+        return self._asked(request, servers, scheduler, now)
+
+    def ask_again(self, failed: Asked, scheduler: str, now: float) -> Asked:
+        """The same servers once more, as a user does whose unshelve or evacuation has failed."""
+        tries = failed.servers[0].tries + 1
+        first_id = failed.request.request_id.partition("/")[0]
+        request = replace(failed.request, request_id=f"{first_id}/{tries}")
+        for server in failed.servers:
+            server.request_id, server.fate, server.node = request.request_id, Fate.ASKED, ""
+            server.tries = tries
+        return self._asked(request, failed.servers, scheduler, now)
+
+    def _asked(
+        self, request: Request, servers: tuple[Server, ...], scheduler: str, now: float
+    ) -> Asked:
+        asked = Asked(request, scheduler, now, now + self.habits.patience_s, servers)
+        self.asked[request.request_id] = asked
         return asked
 
 

@@ -19,7 +19,7 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
-from shared_scheduler.protocol.messages import Claim, Message
+from shared_scheduler.protocol.messages import Allocations, Claim, Message
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
@@ -34,6 +34,10 @@ from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
 RPC_S = 0.004
+#: a caller waits this much longer than its scheduler may take
+CALLER_GRACE_S = 1.0
+#: mean time after which a user asks again for a server that got no host
+AGAIN_S = 3.0
 #: a delete waits this long for a live migration, and again
 AFTER_MOVE_S = 1.0
 
@@ -96,6 +100,7 @@ class World:
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
         self._edge_rng = self.rng("edge")
+        self._again_rng = self.rng("again")
         self._around = Surroundings(
             self.agenda, self.network, self.placement, self.trace, self.placement_delay_s
         )
@@ -224,6 +229,26 @@ class World:
         if isinstance(message, Claim):
             self.checkers.cast(scheduler, message)
 
+    def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
+        """What Nova's databases say of a server."""
+        server = self.owners()[consumer]
+        match server.fate:
+            case Fate.LIVES:
+                return server.node in allocations
+            case Fate.ASKED:
+                return None if self._is_awaited(self.users.asked[server.request_id]) else False
+            case Fate.BUILDING | Fate.MOVES:
+                return None
+        return False
+
+    def _is_awaited(self, asked: Asked) -> bool:
+        """Whether the conductor waits for an answer, or has got one with hosts."""
+        return asked.outcome is not None or self.now <= asked.deadline_s + CALLER_GRACE_S
+
+    def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
+        """A scheduler deletes what it wrote."""
+        self.checkers.taken_back(scheduler, self.owners()[consumer], allocations)
+
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""
         self.checkers.applied(scheduler, node, before, now)
@@ -255,18 +280,42 @@ class World:
         """A scheduler answers: the conductor hears of it after a while."""
         asked = self.users.asked[effect.request.request_id]
         self.checkers.answered(scheduler, asked, effect)
+        is_awaited = self._is_awaited(asked)
         asked.outcome, asked.ended_s = effect, self.now
         self.latencies_s.append(self.now - asked.asked_s)
         if isinstance(effect, ef.Fail):
             self.counters[f"failed_{effect.code.value}"] += 1
             self.trace.note(scheduler.name, f"fails {asked.request.request_id}: {effect.text}")
-            for server in asked.servers:
-                server.fate = Fate.FAILED
+            self._failed(asked)
+            return
+        if not is_awaited:
+            self.counters["unheard"] += 1
+            self.trace.note(scheduler.name, f"nobody hears the answer to {asked.request.request_id}")
+            asked.unheard = True
+            unheard = ev.AnswerUnheard(effect.claim_ids, cause=effect.cause)
+            self.agenda.work(0.0, scheduler.feed, unheard)
+            self._failed(asked)
             return
         self.counters["answered"] += 1
         where = " ".join(choice.node for choice in placed(effect))
         self.trace.note(scheduler.name, f"answers {asked.request.request_id}: {where}")
         self.agenda.work(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
+
+    def _failed(self, asked: Asked) -> None:
+        """The servers get no host; some users ask for them again."""
+        for server in asked.servers:
+            server.fate = Fate.FAILED
+        if self._again_rng.random() < self.users.habits.asks_again:
+            self.agenda.after(self._again_rng.expovariate(1 / AGAIN_S), self._ask_again, asked)
+
+    def _ask_again(self, asked: Asked) -> None:
+        if not (self.is_open and self.schedulers):
+            return
+        scheduler = self.schedulers[self._again_rng.choice(sorted(self.schedulers))]
+        again = self.users.ask_again(asked, scheduler.name, self.now)
+        self.trace.note("users", f"{again.request.request_id} to {scheduler.name}")
+        self.counters["requests"] += 1
+        self.agenda.work(RPC_S, scheduler.ask, again.request, again.deadline_s)
 
     # -- builds
 
@@ -341,8 +390,9 @@ class World:
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
         unanswered = asked.outcome is None and asked.scheduler not in alive
-        failed = isinstance(asked.outcome, ef.Fail) and server.uuid in self.unfinished
-        return unanswered or failed
+        failed = asked.unheard or isinstance(asked.outcome, ef.Fail)
+        unheard = asked.unheard and asked.scheduler not in alive
+        return unanswered or unheard or (failed and server.uuid in self.unfinished)
 
     def set_placement(self, up: bool) -> None:
         """Take Placement down, or bring it back."""

@@ -203,6 +203,12 @@ def leave_behind_what_was_written(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Claims, "_delete", delete)
 
 
+@bug("allocation_kept")
+def delete_what_the_second_try_wrote(patch: pytest.MonkeyPatch) -> None:
+    """The delete of a failed try compares amounts and asks Nova nothing (D1)."""
+    patch.setattr(Claims, "_sole_until_s", staticmethod(lambda claim: float("inf")))
+
+
 @bug("one_ending")
 def end_a_claim_twice(patch: pytest.MonkeyPatch) -> None:
     """A refusal that is delivered twice ends its claim twice."""

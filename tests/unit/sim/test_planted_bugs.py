@@ -12,13 +12,15 @@ from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.run import RunPlan, run
 from shared_scheduler.sim.topology import Board
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import FLAVORS, Habits
 from shared_scheduler.sim.world import Sizes
 from tests.unit.sim.planted import PLANTED, Planted
 
 pytestmark = pytest.mark.long
 
 SEEDS = 16
+#: more worlds, with room for everybody, in which Placement is away again and again
+OUTAGES = 4
 
 
 def plans() -> Iterator[RunPlan]:
@@ -42,6 +44,16 @@ def plans() -> Iterator[RunPlan]:
             fault_every_s=0.0 if seed % 4 == 3 else 1.0,
             rows_every=1,
             decode_each=True,
+        )
+    for seed in range(SEEDS, SEEDS + OUTAGES):
+        yield RunPlan(
+            seed=seed,
+            duration_s=40.0,
+            sizes=Sizes(nodes=2, schedulers=2),
+            habits=Habits(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
+            fault_every_s=8.0,
+            fault_kinds=("placement_down",),
+            rows_every=1,
         )
 
 
