@@ -182,13 +182,30 @@ def test_a_node_whose_nova_compute_is_away_is_not_chosen() -> None:
     assert claims_in(desk.ask()) == []
 
 
-def test_a_node_that_refuses_again_and_again_is_left_alone_for_a_while() -> None:
+def test_a_node_that_refuses_again_and_again_is_tried_last() -> None:
+    # given a node that is better than the other, and has refused two claims
     desk = Desk(refusals_max=2, quarantine_s=30.0).with_agents("node-1")
+    desk.with_agents("node-2", free_mb=3072)
     for name in ("a", "b"):
-        desk.refuse(only_claim(desk.ask(request(name))), "topology")
-    assert claims_in(desk.ask(request("c"))) == []
+        claim = only_claim(desk.ask(request(name, force_hosts=("host-1",))))
+        desk.refuse(claim, "topology")
+    # when a request may have both, the other is tried first, and that one in the end
+    second = only_claim(desk.ask(request("c")))
+    first = only_claim(desk.refuse(second, "topology"))
+    assert (second.node, first.node) == ("node-2", "node-1")
+    # when its time is over
     desk.wait(30.1)
     assert only_claim(desk.ask(request("d"))).node == "node-1"
+
+
+def test_a_node_that_refused_again_and_again_has_room_for_who_can_only_go_there() -> None:
+    desk = Desk(refusals_max=2).with_agents("node-1")
+    for name in ("a", "b"):
+        desk.refuse(only_claim(desk.ask(request(name))), "topology")
+    assert desk.core.quarantine.nodes == {"node-1"}
+    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request("c")))))
+    desk.written(write)
+    assert desk.core.quarantine.nodes == frozenset()
 
 
 def test_a_success_between_refusals_clears_the_count() -> None:
