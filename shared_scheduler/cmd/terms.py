@@ -46,7 +46,8 @@ GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.",
     "leaf": "One named value of a node, for example cn.free_ram_mb.",
     "node": "A compute node, by its uuid. It is also the root resource provider in Placement.",
     "overlay": "The claims of this scheduler that the state published by the agent does not include yet.",
-    "quarantine": "A node that refused refusals_max claims in a row is not selected for quarantine_s seconds.",
+    "quarantine": "A node that refused refusals_max claims in a row is selected for quarantine_s seconds only when no "
+                  "other node takes the claim.",
     "reason": "Why a host was not selected: a code, and the numbers that were compared.",
     "record": "The data of one decision: the request, counts per reason, attempts, result and times.",
     "resync": "A request of a scheduler to an agent: send the messages after a sequence again, or a snapshot.",
@@ -78,7 +79,7 @@ NOT_CHOOSABLE = Group("Why a node is not choosable", "status --nodes: the column
     "forced_down": "An administrator forced the service down.",
     "disabled": "An administrator or nova-compute disabled the service.",
     "down": "The service record is older than [DEFAULT] service_down_time.",
-    "quarantined": "The node is in quarantine.",
+    "quarantined": "The node is in quarantine: it is choosable, but comes last.",
 })  # fmt: skip
 
 COLUMNS = Group("Fields of status", "status and status --nodes.", {

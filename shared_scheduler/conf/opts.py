@@ -150,8 +150,9 @@ itself. It asks the same question at most once within this time.
         min=1,
         max=1000,
         help=_text("""
-A host that refuses this many claims in a row is quarantined: it is not selected for ``quarantine_s``, and the
-log names it. The cause is a difference between its nova-compute and the state that its agent publishes.
+A host that refuses this many claims in a row is quarantined: for ``quarantine_s`` it is selected only when no
+other host takes the claim, and the log names it. The cause is a difference between its nova-compute and the
+state that its agent publishes.
 """),
     ),
     cfg.FloatOpt(
@@ -159,7 +160,7 @@ log names it. The cause is a difference between its nova-compute and the state t
         default=30.0,
         min=0.0,
         max=86400.0,
-        help="How long a host that refused ``refusals_max`` claims in a row is not selected.",
+        help="How long a host that refused ``refusals_max`` claims in a row is selected last.",
     ),
 ]
 

@@ -6,7 +6,7 @@ A row of the table is as fresh as its window says, with two things on top that o
 *unresponsive*  The agent gave no verdict on a claim, or judged it in an epoch of the past.  Its row is
                 stale (not chosen) until the agent is heard again.  If that takes too long, the agent
                 counts as silent although no heartbeat is overdue yet.
-*quarantined*   The node refused several claims in a row.  It is not chosen for a while.
+*quarantined*   The node refused several claims in a row.  It is chosen last for a while.
 
 =====================================  ===========  =========================================
 window (protocol/window.py)            freshness    who judges a claim

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from shared_scheduler.core.claims import Claims
@@ -226,8 +227,7 @@ class Planner:
     def _decide(
         self, state: RequestState, request: Request, instance: InstancePlacement, natives: bool = True
     ) -> Decision:
-        excluded = self._quarantine.nodes.union(instance.out)
-        return self._decider.decide(request, instance.index, excluded, state.narrowing, natives)
+        return self._decider.decide(request, instance.index, frozenset(instance.out), state.narrowing, natives)
 
     def _hosts(
         self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
@@ -244,8 +244,13 @@ class Planner:
             yield node
 
     def _walk(self, state: RequestState, decision: Decision, instance: InstancePlacement) -> Iterator[str]:
-        """The hosts of a decision, best first, that have room for another claim in flight if it needs one."""
-        for node in decision.nodes():
+        """The hosts of a decision, best first, that have room for another claim in flight if it needs one.
+
+        Those in quarantine come last: their refusals may have been about other requests."""
+        alone = self._quarantine.nodes
+        well = (node for node in decision.nodes() if node not in alone)
+        ill = (node for node in decision.nodes() if node in alone)
+        for node in chain(well, ill if alone else ()):
             if not state.leaves_out(instance, node) and (not state.claims_hosts or self._claims.has_room_on(node)):
                 yield node
 

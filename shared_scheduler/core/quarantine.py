@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that refused several claims in a row are not selected for a while.
+"""Nodes that refused several claims in a row are selected last for a while.
 
 An agent's refusal counts, unless it says nothing of what the node can take; so does a write that Placement
 did not take because the row is wrong about what the node has.  A claim that goes well ends the row of
-refusals.
+refusals, and the quarantine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROW_IS_WRONG = frozenset({WriteCode.NO_CAPACITY, WriteCode.UNKNOWN_PROVIDER})
 
 
 class Quarantine:
-    """Counts refusals of known nodes; ``nodes`` are those that are not selected now."""
+    """Counts refusals of known nodes; ``nodes`` are those that are selected last now."""
 
     def __init__(
         self, settings: SchedulerSettings, timers: Timers, nodes: Nodes, corrections: RowCorrections
@@ -44,7 +44,8 @@ class Quarantine:
 
     def claim_went_well(self, node: str) -> None:
         """A claim on this node stands in Placement."""
-        self._refusals.pop(node, None)
+        if node in self.nodes or node in self._refusals:
+            self.forget([node])
 
     def claim_refused(self, step: Step, node: str, reason: Reason) -> None:
         """The agent of this node refused a claim."""
@@ -71,7 +72,7 @@ class Quarantine:
         self.nodes |= {node}
 
     def on_timer(self, _step: Step, node: str) -> None:
-        """The node may be selected again."""
+        """The node is selected as the others are."""
         self.forget([node])
 
     def forget(self, nodes: Iterable[str]) -> None:

@@ -89,7 +89,8 @@ def nodes(engine: Engine) -> list[dict[str, Any]]:
 
 def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
     described = core.table.describe(node)
-    why = why_not(core.table, node) or ("quarantined" if node in core.quarantine.nodes else "")
+    closed = why_not(core.table, node)
+    why = closed or ("quarantined" if node in core.quarantine.nodes else "")
     return {
         "node": node,
         "host": described["host"],
@@ -97,7 +98,7 @@ def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
         "freshness": described["freshness"],
         "epoch": described["epoch"],
         "sequence": described["sequence"],
-        "choosable": not why,
+        "choosable": not closed,
         "why_not": why,
         "outstanding": len(described["outstanding"]),
         "pending": len(described["claims"]),

@@ -194,6 +194,7 @@ def test_a_node_that_refuses_again_and_again_is_tried_last() -> None:
     first = only_claim(desk.refuse(second, "topology"))
     assert (second.node, first.node) == ("node-2", "node-1")
     # when its time is over
+    desk.refuse(first, "topology")
     desk.wait(30.1)
     assert only_claim(desk.ask(request("d"))).node == "node-1"
 
