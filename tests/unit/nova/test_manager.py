@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ from oslo_utils import timeutils
 
 from shared_scheduler.nova import running
 from shared_scheduler.nova.manager import SharedSchedulerManager
+from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
 from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
@@ -104,6 +106,21 @@ def small(**changes: Any) -> Any:
     return request_spec(flavor=flavor(vcpus=2, memory_mb=512, root_gb=1), **changes)
 
 
+NOT_ENOUGH_HOSTS = "No valid host was found. There are not enough hosts available."
+
+
+def texts_for_users(error: BaseException) -> str:
+    """The message of a fault, after a look at the traceback that Nova stores in the actions of a server."""
+    stored = "".join(traceback.format_exception(error))
+    for secret in ("a bug after the commit", "RuntimeError", "http://", "EngineBroken", "ConnectFailure"):
+        assert secret not in stored
+    return str(error).split("\n")[0]
+
+
+def placement_is_away(method: str, path: str, *_: Any, **__: Any) -> Any:
+    return no_reply(f"http://placement.example{path}: ConnectFailure")
+
+
 def uuids(count: int) -> list[str]:
     return [str(uuid.uuid4()) for _ in range(count)]
 
@@ -171,11 +188,60 @@ def test_an_answer_that_cannot_be_made_is_taken_back(
     started = start()
     monkeypatch.setattr("shared_scheduler.nova.selection.selections", fails)
 
-    with pytest.raises(exception.NoValidHost, match="a bug after the commit"):
+    with pytest.raises(exception.NoValidHost) as raised:
         ask(small(), uuids(1))
 
+    assert texts_for_users(raised.value) == NOT_ENOUGH_HOSTS
     started.stop()  # ends with every write that was handed over
     assert cloud.used("cmp1") == 0
+
+
+def test_without_any_candidate_of_placement_the_reason_is_empty_as_novas(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1", vcpus=1)
+    start()
+
+    with pytest.raises(exception.NoValidHost) as raised:
+        ask(small(), uuids(1))
+
+    assert texts_for_users(raised.value) == "No valid host was found. "
+
+
+def test_a_candidate_that_a_filter_rejects_gives_novas_reason(start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    start()
+
+    with pytest.raises(exception.NoValidHost) as raised:
+        ask(small(ignore_hosts=["cmp1"]), uuids(1))
+
+    assert texts_for_users(raised.value) == NOT_ENOUGH_HOSTS
+
+
+def test_while_placement_does_not_answer_users_read_neither_its_address_nor_a_node(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, conf: Any
+) -> None:
+    conf.set_override("request_timeout_s", 2.0, group="shared_scheduler")
+    cloud.compute("cmp1")
+    start()
+    monkeypatch.setattr(cloud.placement.transport, "call", placement_is_away)
+
+    with pytest.raises(exception.NoValidHost) as raised:
+        ask(small(), uuids(1))
+
+    assert texts_for_users(raised.value) in {NOT_ENOUGH_HOSTS, "No valid host was found. "}
+
+
+@pytest.mark.parametrize("place", ["engine.Engine.decide", "engine.Engine.handle"])
+def test_users_do_not_read_of_internal_errors(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    cloud.compute("cmp1")
+    start()
+    with monkeypatch.context() as broken:
+        broken.setattr(f"shared_scheduler.service.{place}", fails)
+        with pytest.raises(exception.NoValidHost) as raised:
+            ask(small(), uuids(1))
+
+    assert texts_for_users(raised.value) == NOT_ENOUGH_HOSTS
 
 
 def test_what_does_not_fit_whole_leaves_nothing_behind(start: Any, cloud: Cloud) -> None:
