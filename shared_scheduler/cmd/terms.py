@@ -149,6 +149,7 @@ ATTEMPTS = Group(
 FAILURES = Group("Result of a request", "why: the line outcome; the log.", {
     "placed": "Every server of the request has a host.",
     "no_valid_host": "No host passes, or no host accepted the claim within attempts_max attempts.",
+    "no_candidates": "No host has the resources, traits and aggregates: Placement has no candidate at all.",
     "consumer_conflict": "Placement has other allocations for the server than expected.",
     "timed_out": "The request was not finished within request_timeout_s.",
     "draining": "The scheduler is stopping and takes no new requests.",

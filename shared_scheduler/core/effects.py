@@ -157,6 +157,7 @@ class FailureCode(StrEnum):
     """Why a request has no answer."""
 
     NO_VALID_HOST = "no_valid_host"
+    NO_CANDIDATES = "no_candidates"  # no valid host, because Placement has no candidate at all
     CONSUMER_CONFLICT = "consumer_conflict"
     TIMED_OUT = "timed_out"
     DRAINING = "draining"

@@ -83,11 +83,20 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No host is left.  ``stale_mirror``: some fell to what the mirror of Placement says, or are stale."""
+    """No host is left.  ``stale_mirror``: some fell to what the mirror of Placement says, or are stale.
+    ``without_candidates``: Placement has no candidate on any host."""
 
     text: str
     stale_mirror: bool
     bad_request: bool = False
+    without_candidates: bool = False
+
+    @property
+    def code(self) -> FailureCode:
+        """What the request fails with."""
+        if self.bad_request:
+            return FailureCode.BAD_REQUEST
+        return FailureCode.NO_CANDIDATES if self.without_candidates else FailureCode.NO_VALID_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,8 @@ class Pause:
 
 Plan = Selected | Question | Refusal | Crowded | Pause
 
+#: the reason of a host for which Placement named no candidate
+NO_CANDIDATE = "no_candidate"
 #: refusals that may not last: other claims may end, and rows and agents may be behind
 NOT_FOR_GOOD = frozenset(
     {
@@ -185,8 +196,9 @@ class Planner:
         for instance in state.instances:
             plan = self.plan(state, instance)
             if not isinstance(plan, Selected):
-                text = plan.text if isinstance(plan, Refusal) else "candidates without resources"
-                return FailureCode.NO_VALID_HOST, text
+                if isinstance(plan, Refusal):
+                    return plan.code, plan.text
+                return FailureCode.NO_VALID_HOST, "candidates without resources"
             instance.choice, instance.state = plan.choice, InstanceState.WRITTEN
             if not state.request.is_rebuild:
                 assumed.append(f"only-{state.key}-{instance.index}")
@@ -203,7 +215,7 @@ class Planner:
     ) -> Selected | Reason:
         """Whether one host passes with one of the candidates that Placement named."""
         if not candidates:
-            return Reason("no_candidate")
+            return Reason(NO_CANDIDATE)
         if node not in self._table:
             return Reason("gone")
         return self._verify(state, state.request_for(instance), instance, node, candidates)
@@ -257,7 +269,9 @@ class Planner:
     @staticmethod
     def _refusal(decision: Decision, instance: InstancePlacement) -> Refusal:
         refused = any(reason.code in NOT_FOR_GOOD for reason in instance.out.values())
-        return Refusal(decision.text(), decision.stale_mirror or refused)
+        asked = not decision.filtered and all(reason.code == NO_CANDIDATE for reason in instance.out.values())
+        without = instance.index == 0 and (decision.without_candidates or (bool(instance.out) and asked))
+        return Refusal(decision.text(), decision.stale_mirror or refused, without_candidates=without)
 
     # -- alternates
 

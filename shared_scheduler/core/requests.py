@@ -439,9 +439,9 @@ class Requests:
 
     def _no_host(self, step: Step, state: RequestState, refusal: Refusal) -> None:
         if refusal.bad_request:
-            self._fail(step, state, FailureCode.BAD_REQUEST, refusal.text)
+            self._fail(step, state, refusal.code, refusal.text)
             return
-        state.failure = (FailureCode.NO_VALID_HOST, refusal.text)
+        state.failure = (refusal.code, refusal.text)
         if refusal.stale_mirror and not state.rechecked:
             state.phase, state.rechecked = Phase.RECHECKING, True
             if self._recheck.ask(step, state):

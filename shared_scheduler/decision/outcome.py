@@ -8,14 +8,15 @@ from random import Random
 
 import numpy as np
 
-from shared_scheduler.decision.candidates import forms_on, is_placements_word
+from shared_scheduler.decision.candidates import forms_on, is_placements_word, placement_stages
 from shared_scheduler.decision.context import DecisionContext
+from shared_scheduler.decision.filtering import run_stages
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.pick import order
 from shared_scheduler.decision.record import DecisionCounts, Weighed
 from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
-from shared_scheduler.table.row import Exclusion
+from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
 #: hosts that a decision's counts name
 BEST_MAX = 5
@@ -102,6 +103,16 @@ class Decision:
         anew; no host at all is one that we miss."""
         codes = self.reasons
         return not self.hosts or Exclusion.STALE in codes or any(map(is_placements_word, codes))
+
+    @property
+    def without_candidates(self) -> bool:
+        """Whether Placement has no candidate on any host, as far as its mirror tells.  Hosts that are not considered
+        count as well, because Placement knows neither services nor cells."""
+        context = self._context
+        closed = context.columns.closed.array[: context.high]
+        mask: BoolArray = closed != CODE_OF_CLOSED[Exclusion.NO_SLOT]
+        stages = placement_stages(context)
+        return bool(context.request.forms) and not run_stages(context, stages, mask, int(np.count_nonzero(mask)), {})
 
     @property
     def filtered(self) -> bool:

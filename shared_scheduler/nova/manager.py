@@ -113,7 +113,8 @@ class SharedSchedulerManager(manager.Manager):
     def _scheduler(self) -> RunningScheduler:
         with self._starting:
             if self._stopped:
-                raise exception.NoValidHost(reason="the scheduler has stopped")
+                LOG.warning("A request arrived after this scheduler has stopped")
+                raise errors.not_enough_hosts()
             if self._running is None:
                 self._running = self._begin()
             return self._running
@@ -148,16 +149,18 @@ class SharedSchedulerManager(manager.Manager):
         """
         if spec_obj is _NOT_GIVEN:
             spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
-        running = self._scheduler()
+        with errors.internal_errors_hidden():
+            running = self._scheduler()
         if not utils.request_is_rebuild(spec_obj):
             self._request_filters(context, spec_obj)
         alternates = _alternates(return_objects and return_alternates, num_alternates)
         request = make_request(context, spec_obj, instance_uuids, alternates, self.host_manager)
         self._notifications.start(context, spec_obj)
-        outcome = self._decide(running, request)
-        if isinstance(outcome, Fail):
-            raise errors.exception_of(outcome)
-        answer = self._answer(running, outcome, return_objects)
+        with errors.internal_errors_hidden():
+            outcome = self._decide(running, request)
+            if isinstance(outcome, Fail):
+                raise errors.exception_of(outcome)
+            answer = self._answer(running, outcome, return_objects)
         self._tell_end(context, spec_obj, request.request_id)
         return answer
 
@@ -166,11 +169,11 @@ class SharedSchedulerManager(manager.Manager):
         try:
             found = selection.selections(outcome.choices, self._aggregates)
             return found if return_objects else selection.legacy(found)
-        except Exception as error:
+        except Exception:
             LOG.exception("Request %s: the answer cannot be built from the chosen hosts",
                           outcome.request.request_id)
             running.take_back(outcome)
-            raise exception.NoValidHost(reason=f"the answer cannot be built: {error}") from error
+            raise errors.not_enough_hosts() from None
 
     def _tell_end(self, context: Any, spec: Any, request_id: str) -> None:
         """Send the end notification.  Its failure is logged only, because the hosts are claimed already."""
@@ -185,7 +188,7 @@ class SharedSchedulerManager(manager.Manager):
             return running.decide(request)
         except EngineBrokenError as error:
             LOG.error("Request %s has no answer: %s", request.request_id, error)
-            raise exception.NoValidHost(reason=str(error)) from error
+            raise errors.not_enough_hosts() from None
 
     def update_aggregates(self, ctxt: Any, aggregates: Any) -> None:
         """Aggregates were created or changed."""

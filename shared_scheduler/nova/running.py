@@ -268,8 +268,12 @@ class RunningScheduler:
         return cell_context(self._host_manager.cells.get(cell_uuid))
 
 
+#: failures of which a newer reading of the sources may make an answer
+NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
+
+
 def _is_no(outcome: Answer | Fail) -> bool:
-    return isinstance(outcome, Fail) and outcome.code is FailureCode.NO_VALID_HOST
+    return isinstance(outcome, Fail) and outcome.code in NO_HOST
 
 
 def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[str]]]:

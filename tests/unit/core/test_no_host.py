@@ -31,10 +31,10 @@ def test_no_host_and_placement_agrees() -> None:
     big = request(forms=(PlacementForm({"VCPU": 2}),))
     ask = only(ef.AskFitting, desk.ask(big))
     fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
-    assert fail.code == ef.FailureCode.NO_VALID_HOST and fail.text
+    assert fail.code == ef.FailureCode.NO_CANDIDATES and fail.text
     # the same question is not put twice within some seconds
     again = only(ef.Fail, desk.ask(big))
-    assert again.code == ef.FailureCode.NO_VALID_HOST
+    assert again.code == ef.FailureCode.NO_CANDIDATES
     desk.wait(6)
     only(ef.AskFitting, desk.ask(big))
 
@@ -134,7 +134,7 @@ def test_placement_does_not_answer_the_doubt_then_the_request_fails_all_the_same
     desk = Desk().with_agents("node-1", vcpus=0)
     desk.ask()
     (fail,) = of_kind(ef.Fail, desk.wait(5.1))
-    assert fail.code == ef.FailureCode.NO_VALID_HOST
+    assert fail.code == ef.FailureCode.NO_CANDIDATES
 
 
 def test_attempts_are_bounded() -> None:
