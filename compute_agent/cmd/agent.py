@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         process.run()
     except Exception as error:
-        log.getLogger(__name__).exception("the agent ends")
+        log.getLogger(__name__).exception("the agent exits because of an error")
         return _refuse(f"unexpected {type(error).__name__}: {error}; see the log", EXIT_UNEXPECTED)
     return 0
 

@@ -144,7 +144,7 @@ class Agent:
         """Take messages of the channel, oldest first.  They are dropped when the inbox is full."""
         if self._inbox.qsize() >= INBOX_MAX:
             self._dropped += len(messages)
-            line = "messages are dropped, %d so far: more than %d events wait to be handled"
+            line = "messages are dropped, %d so far: more than %d events are waiting"
             self._log.write(logging.WARNING, "dropped", line, self._dropped, INBOX_MAX)
             return
         arrived_at_s = time.monotonic()
@@ -166,7 +166,7 @@ class Agent:
         :raises Full: when the inbox and its reserve are full; the caller sends the message again
         """
         if self._inbox.qsize() >= INBOX_MAX + RESERVE_MAX:
-            raise Full(f"the inbox is full: {INBOX_MAX + RESERVE_MAX} items wait to be handled")
+            raise Full(f"the inbox is full: {INBOX_MAX + RESERVE_MAX} items are waiting")
         self.put(FromTap(message))
 
     def tap_lost(self, why: str) -> None:
@@ -330,7 +330,7 @@ class Agent:
 
     def _set_channel(self, connected: bool) -> None:
         self._connected = connected
-        LOG.info("state channel %s", "connected" if connected else "lost, connecting again")
+        LOG.info("state channel %s", "connected" if connected else "lost, reconnecting")
         self._handle(ForNode("", ev.ChannelChanged(connected)))
 
     def _set_settings(self, settings: AgentSettings) -> None:

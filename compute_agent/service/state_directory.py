@@ -158,5 +158,5 @@ class StateDirectory:
 def _claim(body: bytes, known_as: list[str]) -> KeptClaim:
     claim = decode(body)
     if not isinstance(claim, Claim):
-        raise ValueError(f"a {type(claim).__name__} among the kept claims")
+        raise ValueError(f"a {type(claim).__name__} among the stored claims")
     return KeptClaim(claim, frozenset(known_as))

@@ -68,7 +68,7 @@ class ResourceTrackerTap:
             )
         elif options.embedded:
             embed(resource_tracker, conf)
-            LOG.info("nova-compute is its own compute-agent")
+            LOG.info("nova-compute runs its compute-agent itself ([compute_agent] embedded)")
         else:
             self._listen(resource_tracker, conf)
 
@@ -76,4 +76,4 @@ class ResourceTrackerTap:
         path = tap_socket_path(conf)
         self.hooks = Hooks(resource_tracker, os.getpid(), partial(TapChannel, path))
         self.hooks.install()
-        LOG.info("compute-agent tap is on, agents may connect to %s", path)
+        LOG.info("compute-agent tap is enabled; the agent may connect to %s", path)

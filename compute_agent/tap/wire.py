@@ -132,7 +132,7 @@ class Assembler:
         _, version, last = _HEADER.unpack_from(frame)
         if version != VERSION:
             raise TapError(
-                f"the tap in nova-compute speaks version {version}, this agent {VERSION}: "
+                f"the tap in nova-compute has protocol version {version}, this agent has {VERSION}: "
                 "restart whichever is older"
             )
         self._parts.append(frame[_HEADER.size :])

@@ -192,7 +192,7 @@ def filters_of(
             found.append(NATIVE_FILTERS[name]())
         else:
             raise UnknownFilterError(
-                f"[filter_scheduler] enabled_filters names {name!r}, which is no filter of Nova and "
+                f"[filter_scheduler] enabled_filters names {name!r}, which is not a filter of Nova and "
                 "none of available_filters; correct the name, or add its class to available_filters"
             )
     return found
@@ -208,7 +208,7 @@ def weighers_of(names: Sequence[str], foreign: Mapping[str, ForeignWeigher]) -> 
             found.append(NATIVE_WEIGHERS[name]())
         else:
             raise UnknownWeigherError(
-                f"[filter_scheduler] weight_classes names {name!r}, which is no weigher of Nova and "
+                f"[filter_scheduler] weight_classes names {name!r}, which is not a weigher of Nova and "
                 "was not loaded; correct the name"
             )
     return found

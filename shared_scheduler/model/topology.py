@@ -70,7 +70,7 @@ def numa_leaves(text: str | None) -> dict[str, Leaf]:
         found: dict[str, Leaf] = {f"{names.NUMA}{cell['id']}": _dynamic(cell) for cell in cells}
         found[names.NUMA_STATIC] = [_static(cell) for cell in cells]
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedTopologyError(f"numa_topology: a cell lacks or garbles {error}") from error
+        raise MalformedTopologyError(f"numa_topology: a field of a cell is missing or invalid: {error}") from error
     return found
 
 

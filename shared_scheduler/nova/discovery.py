@@ -29,7 +29,7 @@ class HostDiscovery:
         """Map the hosts without a mapping, if this host is the leader; the new host mappings."""
         leader = self.leader(context)
         if leader != CONF.host:
-            LOG.debug("Host discovery is left to %s", leader or "nobody, because no scheduler is up")
+            LOG.debug("Another scheduler discovers hosts: %s", leader or "none, because no scheduler is up")
             return []
         try:
             found = list(host_mapping.discover_hosts(context))

@@ -180,7 +180,7 @@ class SharedSchedulerManager(manager.Manager):
         try:
             self._notifications.end(context, spec)
         except Exception:
-            LOG.exception("Request %s is answered, but its end could not be notified", request_id)
+            LOG.exception("Request %s is answered, but its end notification could not be sent", request_id)
 
     @staticmethod
     def _decide(running: RunningScheduler, request: Any) -> Answer | Fail:

@@ -250,7 +250,7 @@ class RunningScheduler:
             self.channels.close(cell)
             own = frozenset(node for its_cell, node in nodes if its_cell == cell)
             self.engine.handle(NodesGone(cell, own))
-            LOG.info("Cell %s is gone, and %d compute nodes with it", cell, len(own))
+            LOG.info("Cell %s and its %d compute nodes were removed", cell, len(own))
 
     def _leaves_of(self, node: str) -> Mapping[str, Leaf]:
         def leaves(core: SchedulerCore) -> Mapping[str, Leaf]:

@@ -114,7 +114,7 @@ def data_of(reply: Reply) -> Any:
     if meaning is Meaning.DONE:
         if isinstance(reply.body, dict):
             return reply.body
-        raise UnreachableError("what answered at Placement's address speaks no JSON")
+        raise UnreachableError("the answer from Placement's address is not JSON")
     if meaning in (Meaning.UNKNOWN, Meaning.DENIED):
         raise UnreachableError(reply.describe())
     raise RefusedError(reply)

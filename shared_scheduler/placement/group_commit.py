@@ -284,7 +284,7 @@ class GroupCommit:
         try:
             self._settle(batch)
         except Exception:
-            LOG.exception("a write to Placement failed in an unforeseen way")
+            LOG.exception("a write to Placement failed with an unexpected error")
             self._give_up(batch, "internal error, see the log of the scheduler")
 
     def _settle(self, batch: Batch) -> None:
@@ -348,7 +348,7 @@ class GroupCommit:
         try:
             self._answer(event)
         except Exception:
-            LOG.exception("nobody took the answer %s", event)
+            LOG.exception("the answer %s could not be delivered", event)
 
     # -- clerk and sweeper ---------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class GroupCommit:
             try:
                 self._writer.sweep(self._busy)
             except Exception:
-                LOG.exception("checking allocations in doubt failed in an unforeseen way")
+                LOG.exception("checking writes with an unknown outcome failed with an unexpected error")
         self._writer.sweep(self._busy, everything=True)
 
     def _clerk_wanted(self) -> bool:

@@ -143,7 +143,7 @@ class Questions:
         except PlacementError as error:
             return no_answer(question, str(error))
         except Exception as error:
-            LOG.exception("a question to Placement failed in an unforeseen way")
+            LOG.exception("a read of Placement failed with an unexpected error")
             return no_answer(question, f"internal error: {error}")
 
     def _candidates(self, ask: AskCandidates) -> tuple[Candidate, ...]:

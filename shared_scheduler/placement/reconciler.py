@@ -79,7 +79,7 @@ class Reconciler:
         if result is not CheckResult.NOTHING:
             return result
         reply = self._client.write(put_back(consumer, attempt.before, standing))
-        LOG.warning("allocations of %s had been written after all: took them back (%s)",
+        LOG.warning("allocations of %s were written although Placement did not answer: deleted them (%s)",
                     consumer, reply.meaning)  # fmt: skip
         return CheckResult.NOTHING if reply.meaning is Meaning.DONE else CheckResult.UNANSWERED
 

@@ -372,7 +372,7 @@ def _write_news(value: Any) -> list[list[Any]]:
 def _news_are_of_its_node(verdict: Verdict) -> None:
     for increment in verdict.news:
         if increment.node != verdict.node or increment.epoch != verdict.epoch:
-            raise FieldError("news of another node or epoch")
+            raise FieldError("increments of another node or epoch")
 
 
 def _layout(
@@ -475,7 +475,7 @@ def encode(message: Message) -> bytes:
     """
     number = _TYPE_OF.get(type(message))
     if number is None:
-        raise UnsendableMessage(f"{kind_of(message)} is no message")
+        raise UnsendableMessage(f"{kind_of(message)} is not a message")
     layout = LAYOUTS[number]
     body = cast(bytes, msgpack.packb(_row(number, layout, message)))
     if len(body) > layout.body_max_bytes:
@@ -525,10 +525,10 @@ def _layout_of(body: bytes) -> Layout:
         raise MessageTooLarge(f"{size} bytes, no message has more than {limits.BODY_MAX_BYTES}")
     count, start = _array_header(body)
     if size < start + HEADER_FIELDS or body[start] > 0x7F or body[start + 1] > 0x7F:
-        raise MalformedMessage("no version and type in front")
+        raise MalformedMessage("no version and type at the beginning")
     version, number = body[start], body[start + 1]
     if version != VERSION:
-        raise UnknownVersion(f"protocol version {version}, this release speaks {VERSION}")
+        raise UnknownVersion(f"protocol version {version}, this release uses {VERSION}")
     layout = LAYOUTS.get(number)
     if layout is None:
         raise UnknownMessageType(f"message type {number} is unknown to this release")

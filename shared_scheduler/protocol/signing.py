@@ -72,7 +72,7 @@ def parse_keyring(text: str) -> Keyring:
         if entry and not entry.startswith("#"):
             key_id, secret = _parse_key(entry, f"keyring line {number}")
             if key_id in secrets:
-                raise KeyringError(f"key {key_id!r} is there twice", f"keyring line {number}")
+                raise KeyringError(f"key {key_id!r} is listed twice", f"keyring line {number}")
             secrets[key_id] = secret
     if not 1 <= len(secrets) <= limits.KEYS_MAX:
         raise KeyringError(f"{len(secrets)} keys, 1 to {limits.KEYS_MAX} are needed", "keyring")

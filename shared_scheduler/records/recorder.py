@@ -90,7 +90,7 @@ class Recorder:
                 self._counters["records_dropped"] += 1
                 is_first = self._counters["records_dropped"] == 1
             if is_first:
-                LOG.warning("Decision records come faster than they can be kept; dropping some")
+                LOG.warning("Decision records arrive faster than they can be written; dropping some")
 
     def stop(self) -> None:
         """Write the queued records, then close the sinks.  Gives up on a sink that hangs after ``STOP_WAIT_S``."""
@@ -101,7 +101,7 @@ class Recorder:
             self._queue.put(None, timeout=STOP_WAIT_S)
         thread.join(STOP_WAIT_S)
         if thread.is_alive():
-            LOG.warning("Decision records cannot be kept in time; about %d are lost",
+            LOG.warning("Decision records cannot be written in time; about %d are lost",
                         self._queue.qsize())
             return  # the thread still uses the sinks
         for used in self._sinks:
@@ -146,12 +146,12 @@ class Recorder:
             self._miss(used, batch)
             used.paused_until_s = self._clock() + PAUSE_AFTER_FAILURE_S
             LOG.error(
-                "Decision records cannot be kept in %s: %s; %d lost so far, trying again after %.0f seconds",
+                "Decision records cannot be written to %s: %s; %d lost so far, retrying after %.0f seconds",
                 used.name, error, used.missed, PAUSE_AFTER_FAILURE_S,
             )  # fmt: skip
             return
         if used.missed:
-            LOG.warning("Decision records are kept in %s again; %d were lost", used.name, used.missed)
+            LOG.warning("Decision records are written to %s again; %d were lost", used.name, used.missed)
             used.missed = 0
 
     def _miss(self, used: _UsedSink, batch: Sequence[Record]) -> None:

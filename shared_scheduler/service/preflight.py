@@ -71,7 +71,7 @@ def _look_for_driver(option: str, parts: sa.URL) -> None:
         parts.get_dialect().import_dbapi()
     except (sa.exc.NoSuchModuleError, ImportError) as error:
         raise UnreachableError(
-            f"{option} begins with {parts.drivername}, a driver that is not there ({error}); Nova's usual one is "
+            f"{option} begins with {parts.drivername}, a driver that is not installed ({error}); Nova's usual one is "
             "mysql+pymysql. Correct it in nova.conf, or install the driver."
         ) from None
 

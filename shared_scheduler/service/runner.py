@@ -89,7 +89,7 @@ class Runner:
             try:
                 self._reload()
             except Exception:
-                LOG.exception("Reload failed; the service goes on with what it had before")
+                LOG.exception("Reload failed; the service continues with its previous configuration")
         return False
 
     def _drain(self) -> int:
@@ -223,7 +223,7 @@ class Supervisor:
             try:
                 worker.process.wait(max(0.0, until_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                LOG.error("Worker %d does not end; killing it", worker.number)
+                LOG.error("Worker %d did not exit in time; killing it", worker.number)
                 worker.process.kill()
                 worker.process.wait()
         return status

@@ -72,9 +72,9 @@ def _fields(question: Mapping[str, Any]) -> tuple[str, frozenset[str], int]:
     name, hosts = question.get("request"), question.get("hosts", [])
     each_max = question.get("each_max", EACH_MAX_DEFAULT)
     if not isinstance(name, str) or not name:
-        raise ValueError("request: a request id or a server's uuid is wanted")
+        raise ValueError("request: a request id or the uuid of a server is required")
     if not isinstance(hosts, list) or len(hosts) > HOSTS_MAX or not all(isinstance(h, str) for h in hosts):
-        raise ValueError(f"hosts: a list of at most {HOSTS_MAX} names is wanted")
+        raise ValueError(f"hosts: a list of at most {HOSTS_MAX} names is required")
     if not isinstance(each_max, int) or not 1 <= each_max <= EACH_MAX_MOST:
-        raise ValueError(f"each_max: a number from 1 to {EACH_MAX_MOST} is wanted")
+        raise ValueError(f"each_max: a number from 1 to {EACH_MAX_MOST} is required")
     return name, frozenset(hosts), each_max

@@ -46,7 +46,7 @@ class Agenda:
         self._add(self.now + delay_s, action, args)
 
     def work(self, delay_s: float, action: Action, *args: Any) -> None:
-        """As ``after``, for an action that changes what is true: the world is not at rest before it is done."""
+        """As ``after``, for an action that changes the state of the world, which is not at rest before it is done."""
         self.open_work += 1
         self._add(self.now + delay_s, self._do_work, (action, args))
 
@@ -56,7 +56,7 @@ class Agenda:
         action(*args)
 
     def worked(self) -> None:
-        """What is true has changed now."""
+        """The state of the world has changed now."""
         self.worked_s = self.now
 
     def _add(self, at_s: float, action: Action, args: tuple[Any, ...]) -> None:
@@ -86,9 +86,9 @@ class Agenda:
 
 
 class Trace:
-    """What happened, one line each: a digest of all of it, and the last lines for people.
+    """The events, one line each: a digest of all lines, and the text of the last ones.
 
-    ``detailed_lines``: keep so many, with details (each message, each window's phases); the digest
+    ``detailed_lines``: keep this many, with details (each message, each window's phases); the digest
     does not cover details, so that it is the same with and without them.
     """
 

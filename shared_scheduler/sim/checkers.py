@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the invariants of a world while it runs (``rest.py``: when it is at rest).
 
-What is checked is listed in ``invariants.py``; each check is made when something happens that could
-break it: an agent sends, a scheduler takes a step, a request is answered.
+``invariants.py`` lists the invariants.  Each check is made when something happens that could
+violate it: an agent sends, a scheduler takes a step, a request is answered.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ BALANCE_EVERY = 8
 VIOLATIONS_MAX = 20
 
 
-#: a server of which nothing is promised any more
+#: a server to which no resources are promised any more
 GONE = (Fate.FAILED, Fate.DELETED, Fate.MOVES)
 
 
 class Checkers:
-    """``violations`` is what was broken, ``checked`` how often what was looked at.
+    """``violations`` holds the violations, ``checked`` the number of checks by invariant.
 
     ``rows_every``: of the steps that apply something to a row, every so many-th is followed by a
     full comparison with what the agent published (costly); 0 turns it off.
@@ -67,13 +67,13 @@ class Checkers:
         self._accepted: dict[str, dict[str, Claim]] = {}  # node -> claim id -> claim
         self._published: dict[str, Published] = {}
         self._versions: dict[tuple[str, str], Version] = {}
-        #: (scheduler, node) -> servers that it was promised to, by uuid
+        #: (scheduler, node) -> servers to which the scheduler promised the node, by uuid
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self._steps = 0
         self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
 
     def published(self, node: str) -> Published | None:
-        """What a node's agent has published; None before it did."""
+        """The published state of a node; None before its agent has published it."""
         return self._published.get(node)
 
     def newest_of(self, node: str) -> Version | None:
@@ -82,7 +82,7 @@ class Checkers:
         return published.version if published is not None else None
 
     def check(self, name: str, holds: bool, where: str, *seen: object) -> None:
-        """Count a check, and keep the violation if there is one; ``seen`` is only then made text."""
+        """Count a check, and keep the violation if there is one; only then ``seen`` is called for its text."""
         self.checked[name] += 1
         if not holds and len(self.violations) < VIOLATIONS_MAX:
             what = " ".join(map(str, seen))
@@ -109,22 +109,22 @@ class Checkers:
             case Snapshot():
                 self.snapshots[node.node] += 1
                 same = self._published.setdefault(node.node, Published()).see(message)
-                self.check("row_is_truth", same, node.node, "a snapshot's digest is wrong")
+                self.check("row_equals_agent", same, node.node, "a snapshot's digest is wrong")
             case Heartbeat():
                 self._check_heartbeat(node, message)
             case Verdict(accepted=True):
                 self._check_capacity(node, message)
 
     def agent_forgot(self, node: SimNode) -> None:
-        """Its memory is lost: what it accepted counts from now on if Placement holds it."""
+        """An agent lost its state: claims that it accepted count from now on if Placement holds them."""
         held = self._accepted.get(node.node, {})
         on_node = self._world.placement.consumers_of(node.node)
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             del held[claim_id]
 
-    def claims_are_history(self, node: str, consumer: str) -> None:
-        """It moved out, was not built, or comes uninvited (by force, as an alternate): what was claimed for
-        it on this node until now is history, and what it holds there from now on nobody has claimed."""
+    def drop_claims_of(self, node: str, consumer: str) -> None:
+        """Forget the claims of a consumer on a node: it moved out, was not built, or arrives without a claim (by
+        force, or as an alternate)."""
         held = self._accepted.get(node, {})
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]
@@ -136,7 +136,7 @@ class Checkers:
         published = self._published.get(node.node)
         if published is not None and Version(heartbeat.epoch, heartbeat.sequence) == published.version:
             same = published.digest == heartbeat.digest
-            self.check("row_is_truth", same, node.node, "a heartbeat's digest is wrong")
+            self.check("row_equals_agent", same, node.node, "a heartbeat's digest is wrong")
 
     def _check_valid(self, where: str, validate: Callable[[], None]) -> None:
         try:
@@ -174,7 +174,7 @@ class Checkers:
         self.check("no_overpinning", not over, node.node, verdict.claim_id, "makes it", over)
         pending = agent.ledger.pending.values()
         if not node.is_current or any(held.in_doubt for held in pending):
-            return  # nova-compute took what those in doubt would have had: they are not counted anywhere
+            return  # nova-compute took the resources of claims with an unknown outcome: they are not counted
         texts = [held.topology for held in node.tracker.instances.values()]
         wanted = holding_of([*texts, *(held.claim.topology for held in pending)])
         counted = _plus_devices(holding_in(leaves), board.cells * board.devices_per_cell)
@@ -195,7 +195,7 @@ class Checkers:
                     self._row_stepped(scheduler, message.node)
 
     def balance(self, scheduler: SimScheduler) -> None:
-        """What began and what ended come to what is open; whatever was out of balance once, stays so."""
+        """Begun claims minus ended claims equal the open claims; a difference never disappears again."""
         core = scheduler.core
         begun, ended = core.claims.begun, sum(core.claims.endings.values())
         requests, claims = len(core.requests), len(core.claims)
@@ -212,8 +212,8 @@ class Checkers:
                 self._world.trace.detail(scheduler.name, f"window of {known.node}: {before} -> {phase}")
 
     def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
-        """A scheduler is about to send a claim.  Without an epoch, an agent that begins anew could not
-        tell a copy of it that its last life has judged."""
+        """A scheduler is about to send a claim.  Without an epoch in it, an agent that was restarted could not
+        detect a copy of a claim that was judged before the restart."""
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
@@ -255,7 +255,7 @@ class Checkers:
         truth = published.digest_at(version) if published is not None else None
         if truth is not None:
             same = scheduler.core.table.digest(node) == truth
-            self.check("row_is_truth", same, scheduler.name, node, "at", version)
+            self.check("row_equals_agent", same, scheduler.name, node, "at", version)
 
     def _check_overlay(self, scheduler: SimScheduler, node: str) -> None:
         core = scheduler.core
@@ -275,9 +275,9 @@ class Checkers:
         self.check("visible_once", same, scheduler.name, node, "counts", view.used, "not", once)
 
     def _check_promises(self, scheduler: SimScheduler, node: str) -> None:
-        """What it has given to a server that is there or will be, counts in its own row all the time.
+        """Resources promised to a server that exists or will exist are always counted in the scheduler's own row.
 
-        Only while an agent has not learnt the truth, and says so, it may be missing: nothing is chosen then.
+        Only while an agent is not ready, and reports this, they may be missing: its node is not selected then.
         """
         view = scheduler.core.table.view(node)
         if view.leaves.get(AGENT_READY) is False:
@@ -326,7 +326,7 @@ class Checkers:
             self.check("alternates", others and enough, asked.scheduler, server.uuid)
 
     def _check_failure(self, asked: Asked) -> None:
-        """While Placement could be reached all the time."""
+        """Applies only when Placement was reachable all the time."""
         if self._world.placement.up and not self._world.was_down_since(asked.asked_s):
             first = (s for s in asked.servers if s.tries == 1)  # an earlier try may have left something
             left = [s.uuid for s in first if s.uuid in self._world.placement.consumers]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A nova-compute for the simulator: what the resource tracker of one node holds.
 
-It reports to the agent what the tap would (``compute_agent/events.py``): builds that take their time,
-instances that come uninvited, deletes, audits.  As the real one it refuses for lack of NUMA cells and
+It reports to the agent as the tap does (``compute_agent/events.py``): builds that take time,
+instances without a claim, deletes, audits.  Like the real one, it refuses for lack of NUMA cells and
 devices, and never for lack of RAM, CPU or disk.
 """
 
@@ -81,7 +81,7 @@ class SimTracker:
         return self._change(consumer)
 
     def arrive(self, consumer: str, held: Held) -> None:
-        """A live migration ends here: nobody claims, and only the next audit tells."""
+        """A live migration ends here: there is no claim, and only the next audit reports the instance."""
         self.phantoms.discard(consumer)
         self.unnoticed.add(consumer)
         self.instances[consumer] = replace(held, migration="")
@@ -97,7 +97,7 @@ class SimTracker:
         return TrackerReported(self._leaves(), {consumer: None})
 
     def audit(self) -> TrackerReported:
-        """The periodic task: everything, and phantoms are seen for what they are."""
+        """The periodic task: counts all instances, and removes phantoms."""
         for consumer in self.phantoms:
             self.instances.pop(consumer, None)
         self.phantoms.clear()
@@ -110,7 +110,7 @@ class SimTracker:
         return TrackerReported(self._static() | self._leaves(), members, complete=True)
 
     def zeros(self) -> TrackerReported:
-        """What stands there while an audit has reset the numbers and not yet added the instances."""
+        """The numbers after an audit has reset them and before it has added the instances."""
         empty = replace(self, instances={}, phantoms=set())
         return replace(empty.report(), ready=False)
 
@@ -141,7 +141,7 @@ class SimTracker:
         }
 
     def _board_leaves(self) -> dict[str, Leaf]:
-        """Cells and pools with everything taken that instances have."""
+        """Cells and pools without the resources that instances have."""
         board = self.size.board
         if board is None:
             return {}

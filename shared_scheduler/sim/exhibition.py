@@ -32,7 +32,7 @@ DEATH_AT, REBIRTH_AT = 0.60, 0.68
 #: part of the nodes that lose their connection
 CUT_PART = 0.05
 #: after the end of the requests, every nova-compute audits itself within this virtual time instead of within a
-#: minute, so that what only an audit finds is found soon
+#: minute, so that changes that only an audit finds are found soon
 AUDITS_WITHIN_S = 5.0
 #: newest lines of the story that are kept
 STORY_MAX = 50
@@ -40,7 +40,7 @@ STORY_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """Everything that a demo depends on: the same plan gives the same trace, byte for byte."""
+    """All parameters of a demo: the same plan gives the same trace, byte for byte."""
 
     seed: int
     nodes: int = 300
@@ -171,7 +171,7 @@ class Exhibition:
 
 
 def run_demo(plan: DemoPlan, lines: int = 0) -> World:
-    """Run a demo to its end without a view.  The checkers of the world hold the violations."""
+    """Run a complete demo without a view.  The checkers of the world hold the violations."""
     world = plan.world(lines=lines)
     Exhibition(world, plan.duration_s).run()
     return world

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The faults of a world, drawn from the seed: their kinds, times and victims, and their repair.
 
-Swarm testing: each seed draws which kinds of faults it has at all, so that rare combinations come up
-and no kind hides another.
+Swarm testing: each seed draws which kinds of faults occur, so that rare combinations are tested
+and no kind of fault hides another.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ EFFECTS_MAX = 6
 SET_BACK_MAX_S = 1_000
 #: maximum time by which the clock of a scheduler jumps ahead
 JUMP_MAX_S = 60
-#: an agent's by less, for it counts an accepted claim for at least ``claim_check_after_s`` and the
-#: scheduler writes within ``write_timeout_s``: clocks that differ by more than what is between them
-#: would let it give away what is about to be written
+#: an agent's by less, because it counts an accepted claim for at least ``claim_check_after_s`` and the
+#: scheduler writes within ``write_timeout_s``: if clocks differed by more than the time between them,
+#: the agent would release resources that are about to be written
 AGENT_JUMP_MAX_S = 4
 
 
@@ -71,7 +71,7 @@ class Faults:
         }
 
     def draw(self, from_s: float, until_s: float, every_s: float, kinds: Sequence[str] = ()) -> None:
-        """Plan faults between two moments, about one each ``every_s``; all are mended by then."""
+        """Plan faults between two times, about one per ``every_s``; all are repaired by the second."""
         names = sorted(self._kinds)
         chosen = kinds or [name for name in names if self._rng.random() < 0.5] or [self._rng.choice(names)]
         at_s = from_s + self._rng.expovariate(1 / every_s)
@@ -97,7 +97,7 @@ class Faults:
         """The names of all kinds of faults."""
         return tuple(sorted(self._kinds))
 
-    # -- kinds: each puts its begin and end on the agenda, and says whom it hits
+    # -- kinds: each puts its begin and end on the agenda, and returns its victim
 
     def _span(self, at_s: float, for_s: float, begin: Callable[[], None], end: Callable[[], None]) -> None:
         self._world.agenda.at(at_s, begin)
@@ -176,7 +176,7 @@ class Faults:
         return self._agents_die(at_s, for_s, lambda node: node.kill_agent())
 
     def _agent_dies_midway(self, at_s: float, for_s: float) -> str:
-        """In the middle of a step: what it had not said or kept by then is lost."""
+        """In the middle of a step: messages and state that were not sent or stored by then are lost."""
         left = self._rng.randint(0, EFFECTS_MAX)
 
         def arm(node: SimNode) -> None:
@@ -185,7 +185,7 @@ class Faults:
         return self._agents_die(at_s, for_s, arm)
 
     def _agent_forgets(self, at_s: float, for_s: float) -> str:
-        """It dies, what it kept is lost, and its next life begins in an epoch of the past."""
+        """It stops, its stored state is lost, and it starts again in an older epoch."""
         back_s = self._rng.randint(1, SET_BACK_MAX_S)
 
         def lose(node: SimNode) -> None:
@@ -253,7 +253,7 @@ class Faults:
         return self._one_scheduler_dies(at_s, for_s, lambda one: self._world.kill_scheduler(one.number))
 
     def _scheduler_dies_midway(self, at_s: float, for_s: float) -> str:
-        """In the middle of a step: what it had not sent by then is lost."""
+        """In the middle of a step: messages that were not sent by then are lost."""
         left = self._rng.randint(0, EFFECTS_MAX)
 
         def arm(scheduler: SimScheduler) -> None:

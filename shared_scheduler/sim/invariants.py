@@ -14,7 +14,7 @@ WHILE_IT_RUNS = {
     "sequence_grows": "Per node and epoch, the applied sequence only increases.",
     "no_gap": "An increment changes a row only directly after its predecessor.",
     "older_epoch": "A message of an older epoch changes nothing.",
-    "row_is_truth": "The base of a row equals the agent's state at the sequence of the row.",
+    "row_equals_agent": "The base of a row equals the agent's state at the sequence of the row.",
     "overlay": "The overlay of a row holds exactly this scheduler's claims that the base may not reflect yet, and "
     "promised resources are counted.",
     "seen_epoch": "A claim that is cast names the epoch of the agent that it was decided on.",

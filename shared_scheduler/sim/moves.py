@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live migrations: forced by an operator, so that no scheduler is asked and no agent hears a claim.
+"""Live migrations: forced by an operator, so that no scheduler is asked and no agent gets a claim.
 
-The conductor writes the destination's allocation; the source tells at once when the instance has
-left; on the destination it is counted when the next audit finds it.
+The conductor writes the destination's allocation; the source reports at once when the instance has
+left; the destination counts it when the next audit finds it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shared_scheduler.sim.workload import Fate, Server
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
 
-#: mean time of a migration, and how soon one is looked at again that cannot end yet
+#: mean time of a migration, and time after which one that cannot end yet is checked again
 MOVE_S = 3.0
 AGAIN_S = 1.0
 
 
 class Moves:
-    """Moves one living instance after the other, about ``per_s`` a second."""
+    """Moves one active instance after the other, about ``per_s`` a second."""
 
     def __init__(self, world: World, rng: Random, per_s: float) -> None:
         self._world = world
@@ -54,7 +54,7 @@ class Moves:
         world.counters["migrations"] += 1
         world.trace.note("conductor", f"moves {server.uuid} from {source.node} to {to.node}")
         server.fate = Fate.MOVES
-        world.checkers.claims_are_history(to.node, server.uuid)
+        world.checkers.drop_claims_of(to.node, server.uuid)
         source.move_out(server.uuid, migration)
         world.agenda.work(self._rng.expovariate(1 / MOVE_S), self._end, server, migration, source, to)
 
@@ -63,6 +63,6 @@ class Moves:
             self._world.agenda.work(AGAIN_S, self._end, server, migration, source, to)
             return
         to.tracker.arrive(server.uuid, source.moved_out(server.uuid, migration))
-        self._world.checkers.claims_are_history(source.node, server.uuid)
+        self._world.checkers.drop_claims_of(source.node, server.uuid)
         server.fate, server.node = Fate.LIVES, to.node
         self._world.trace.note(to.node, f"has {server.uuid}, and has not noticed")

@@ -2,8 +2,8 @@
 """A state channel with random faults from a seeded generator.
 
 Every message is encoded and decoded again with the real codec: once for each receiver, so that no
-object is ever shared by accident, or once for all receivers of a broadcast, which is faster.  Nobody
-may change a message, so both ways have to give the same trace.  (A Heartbeat or a Hello, as most of all
+object is ever shared by accident, or once for all receivers of a broadcast, which is faster.  No receiver
+may change a message, so both ways give the same trace.  (A Heartbeat or a Hello, as most of all
 deliveries are, holds nothing that could change, and is never decoded twice.)
 
 Delivery follows the table of ``transport/bus.py``; a body that the codec rejects is dropped and
@@ -86,16 +86,16 @@ class Network:
         self._decode_once = lru_cache(REMEMBERED_MAX)(codec.decode)
         self._decode_each = decode_each
         self._endpoints: dict[str, _Endpoint] = {}
-        self._schedulers: dict[str, _Endpoint] = {}  # those of them: most of what is said is for these
+        self._schedulers: dict[str, _Endpoint] = {}  # the schedulers among them, which receive most messages
         self._cut_from: Counter[str] = Counter()  # nothing that they send arrives
         self._cut_to: Counter[str] = Counter()  # nothing arrives at them
 
-    # -- who is there
+    # -- endpoints
 
     def join(self, address: str, scheduler: bool, receive: Receive, newer: bool = False) -> None:
         """Add an endpoint; it replaces an older one with the same address.
 
-        ``newer``: it is of a later release and says more than others understand (``skew.py``).
+        ``newer``: it is of a later release and sends fields that others do not know (``skew.py``).
         """
         self._endpoints[address] = endpoint = _Endpoint(address, receive, newer)
         if scheduler:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated compute host: a nova-compute, and beside it the real agent core.
+"""One simulated compute host: a simulated nova-compute, and the real agent core.
 
-The agent's edge is imitated: messages, ticks, reads of Placement that take time, and what it keeps
+The agent's edge is simulated: messages, ticks, reads of Placement that take time, and the state that it keeps
 on its disk over restarts.
 """
 
@@ -32,15 +32,15 @@ DELETE_AGAIN_S = 1.0
 AUDIT_INTERVAL_S = 60.0
 #: duration of an audit, which holds the lock that builds wait for
 AUDIT_S = 0.3
-#: part of the audits in which the zeros of their beginning are told (as not ready)
+#: part of the audits in which the zeros of their beginning are reported (as not ready)
 AUDITS_SEEN = 0.2
 #: time that nova-compute takes to start
 START_S = 2.0
-#: part of its heartbeats with which a newer agent says something that nobody here knows
+#: part of its heartbeats with which a newer agent sends a message of an unknown type
 BABBLE = 0.2
 
 AgentStepped = Callable[["SimNode", Message], None]
-#: hears whether an instance was built
+#: called with whether an instance was built
 Done = Callable[[bool], None]
 
 
@@ -57,7 +57,7 @@ class Order:
 
 
 class SimNode:
-    """A compute host.  ``sent(node, message)`` hears of every message that its agent sends."""
+    """A compute host.  ``sent(node, message)`` is called for every message that its agent sends."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class SimNode:
         self.agent: AgentCore | None = None
         self.compute_up = True
         self.frozen = False
-        #: the agent dies when it has carried out so many more effects
+        #: the agent stops after it has carried out this many more effects
         self.dies_after: int | None = None
         self.lives = 0
-        #: part of the audits whose zeros are told
+        #: part of the audits whose zeros are reported
         self.audits_seen = AUDITS_SEEN
         self.kept: tuple[ef.KeptClaim, ...] = ()
         self.kept_epoch = 0
@@ -105,7 +105,7 @@ class SimNode:
     # -- the agent
 
     def start_agent(self) -> None:
-        """A new life of the agent, in an epoch as ``compute_agent/service/state_directory.py`` finds it."""
+        """Start the agent, in an epoch as ``compute_agent/service/state_directory.py`` finds it."""
         assert self.agent is None, "one life at a time"
         self.lives += 1
         self.kept_epoch = max(self.kept_epoch + 1, self.clock.wall_ms)
@@ -158,7 +158,7 @@ class SimNode:
             return
         self._trace.note(self.node, "agent is frozen")
         self.frozen = True
-        self._ticking.rest()
+        self._ticking.suspend()
 
     def thaw(self) -> None:
         """Continue the process."""
@@ -167,11 +167,11 @@ class SimNode:
         while self._unheard:
             self.feed(self._unheard.popleft())
         if self._ticking is not None:
-            self._ticking.wake()
+            self._ticking.resume()
 
     @property
     def is_current(self) -> bool:
-        """Whether the agent has heard, and believes, what nova-compute said last."""
+        """Whether the agent has received and uses the last report of nova-compute."""
         return self.agent is not None and self.agent.ready and not self._unheard
 
     def jump(self, by_s: int) -> None:
@@ -179,10 +179,10 @@ class SimNode:
         self._trace.note(self.node, f"clock jumps by {by_s} s")
         self.clock.jump(by_s)
         if self._ticking is not None:
-            self._ticking.look()
+            self._ticking.reschedule()
 
     def channel_changed(self, connected: bool) -> None:
-        """Take the broker away, or bring it back."""
+        """Stop the broker, or start it again."""
         self.feed(ev.ChannelChanged(connected))
 
     def feed(self, event: ev.Event) -> None:
@@ -198,7 +198,7 @@ class SimNode:
                 return
             self._carry_out(effect)
         if self._ticking is not None:
-            self._ticking.look()
+            self._ticking.reschedule()
 
     def _dies_now(self) -> bool:
         if self.dies_after is None:
@@ -246,9 +246,9 @@ class SimNode:
 
     def _read(self, what: str, cause: str) -> None:
         delay_s = self._placement_delay_s()
-        self._agenda.after(delay_s / 2, self._look, what, self.clock.now, delay_s / 2, self.lives, cause)
+        self._agenda.after(delay_s / 2, self._read_placement, what, self.clock.now, delay_s / 2, self.lives, cause)
 
-    def _look(self, what: str, started_s: float, delay_s: float, life: int, cause: str) -> None:
+    def _read_placement(self, what: str, started_s: float, delay_s: float, life: int, cause: str) -> None:
         found: ev.Event
         if not self._placement.up:
             found = ev.ReadFailed(what, "Placement is down", cause=cause)
@@ -271,7 +271,7 @@ class SimNode:
         return bool(self._waiting or self.tracker.phantoms or self.tracker.unnoticed)
 
     def build(self, consumer: str, usage: Usage, topology: str, phantom: bool, done: Done) -> None:
-        """The instance claim of a build, invited or not; ``done`` hears how it went."""
+        """The instance claim of a build, with or without a claim of a scheduler; ``done`` is called with the result."""
         self._do(Order(consumer, usage, topology, phantom, done))
 
     def refuse(self, consumer: str) -> None:
@@ -288,7 +288,7 @@ class SimNode:
         self.feed(self.tracker.leave(consumer, migration))
 
     def moved_out(self, consumer: str, migration: str) -> Held:
-        """It has ended: the source audits itself at once."""
+        """A live migration has ended: the source runs an audit at once."""
         held = self.tracker.instances[consumer]
         self.feed(self.tracker.drop(consumer))
         self._agenda.work(DELETE_PAUSE_S, self._free, migration)
@@ -335,7 +335,7 @@ class SimNode:
         self.feed(ev.TrackerLost("its socket closed"))
 
     def start_compute(self) -> None:
-        """nova-compute starts, audits, and finds what waits for it."""
+        """nova-compute starts, runs an audit, and handles the orders that wait for it."""
         self._agenda.work(START_S, self._compute_started)
 
     def _compute_started(self) -> None:
@@ -354,7 +354,7 @@ class SimNode:
             self._begin_audit(seen=self._rng.random() < self.audits_seen)
 
     def _begin_audit(self, seen: bool) -> None:
-        """Numbers go through zero; ``seen``: that is told, for nothing better is known yet."""
+        """Numbers are zero in between; ``seen``: this is reported, because no better values are known yet."""
         self._auditing = True
         if not seen:
             self._agenda.after(AUDIT_S, self._end_audit)

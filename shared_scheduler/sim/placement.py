@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement for the simulator, as the real one behaves (docs: Placement's allocation API).
+"""A Placement for the simulator that behaves as the real one (docs: Placement's allocation API).
 
 * Capacity by the one rule of ``model/resources.py``.
-* A consumer is new (generation null) or it is not; a write for a consumer that holds something else
-  is a conflict, and one that repeats what stands there is a success (the writer reads it back).
-* The check looks at the state at the beginning of a write and the rows appear at its end, so that
-  racing writes for one provider over-commit it, as the real one does: Placement alone protects
-  nobody.  ``races=False`` gives the behaviour that one would wish for.
-* A DELETE frees at once; what frees a provider moves no generation, so nobody is told.
+* A consumer is new (generation null) or it exists; a write for a consumer with other allocations
+  is a conflict, and one that repeats the existing allocations is a success (the writer reads it back).
+* The check reads the state at the beginning of a write and the rows appear at its end, so that
+  racing writes for one provider over-commit it, as the real one does: Placement alone does not
+  prevent it.  ``races=False`` turns the race off.
+* A DELETE frees resources at once.  It does not change the generation of a provider, so no scheduler notices it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Published:
         return known is None or known == snapshot.digest
 
     def _begin(self) -> None:
-        """A new life: mostly in a greater epoch, in a lesser one if the agent lost its memory."""
+        """A new epoch: usually a greater one, a lesser one if the agent lost its state."""
         self.digest = 0
         self._parts.clear()
 
@@ -66,5 +66,5 @@ class Published:
                 self._parts[kind, name] = part
 
     def digest_at(self, version: Version) -> int | None:
-        """The digest of the node at a version; None if that is too long ago."""
+        """The digest of the node at a version; None if the version is too old."""
         return self._digests.get(version)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """After the faults: repair the world, let it come to rest, and check that it has recovered.
 
-Nothing is asked, deleted or moved any more; what is under way ends.  A world is at rest when nothing that
-changes the truth is under way (no request, claim, write, delete, build, move, no audit that finds something)
-and nothing has been for ``QUIET_S``.  What the product does to follow the truth does not count, so that a
-mistake in it cannot put off the checks.
+No further requests, deletes and moves begin; those under way end.  A world is at rest when nothing that
+changes its state is under way (no request, claim, write, delete, build, move, no audit that finds something)
+and nothing was for ``QUIET_S``.  Reactions of the product to changes do not count, so that a
+bug in it cannot delay the checks.
 
-Then single requests come, each alone: at rest there is nobody to lose against, so none of their claims may
+Then single requests are sent, each alone: at rest there is no competing claim, so none of their claims may
 be refused.
 """
 
@@ -27,26 +27,26 @@ from shared_scheduler.table.row import Freshness
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
 
-#: within so many heartbeats of the healing every row is fresh again: three missed ones to be silent, the
-#: backed-off asks of a window that heard nothing, and the snapshot
+#: every row is fresh again within this many heartbeats after the repair: three missed ones to be silent, the
+#: resync requests with back-off of a window without an answer, and the snapshot
 CAUGHT_UP_HEARTBEATS = 20
-#: virtual time from then on in which builds and audits end and the world settles, at least
+#: virtual time from then on in which builds and audits end and the world comes to rest, at least
 SETTLE_S = 100.0
-#: how long the product has, after the last change, to follow it: twice what an agent, or a scheduler, waits
-#: before it looks in Placement for a claim that nothing has ended
+#: time of the product to process the last change: twice the time that an agent, or a scheduler, waits
+#: before it reads Placement for a claim that has not ended
 QUIET_S = 30.0
-#: how much longer a world that does not come to rest is waited for.  Then it is checked as it is, long before
-#: the agents' full reading of Placement would heal what was lost
+#: additional time for a world that does not come to rest.  It is then checked as it is, long before
+#: the agents' full reads of Placement would repair lost data
 REST_MAX_S = 120.0
 REST_STEP_S = 1.0
-#: snapshots that one node may send after the healing, and for each scheduler as many again
+#: snapshots that one node may send after the repair, and as many again for each scheduler
 SNAPSHOTS_MAX = 8
-#: requests that come alone, so far apart that rows without an agent are read again in between
+#: single requests, so far apart that rows without an agent are read again in between
 LONE_REQUESTS = 3
 LONE_EVERY_S = 8.0
-#: after them, the last instances are built and everybody hears of them
+#: after them, the last instances are built and all processes receive the change
 AFTER_LONE_S = 20.0
-#: then so long nothing but heartbeats and Hellos may be sent
+#: then only heartbeats and Hellos may be sent for this time
 REST_S = 20.0
 #: messages that must not be sent in a world at rest
 NOISE = (
@@ -197,8 +197,8 @@ class Rest:
     def _check_versus_world(self, scheduler: SimScheduler, node: SimNode) -> None:
         """Check that a row equals Placement and the tracker.
 
-        It may lack what a dead scheduler wrote when this node's agent did not speak to it: nothing
-        will ever happen to that, so that only the agent's next full reading shows it.
+        It may lack allocations that a stopped scheduler wrote while this node's agent did not report: no event
+        follows for them, so only the agent's next full read shows them.
         """
         view, name = scheduler.core.table.view(node.node), node.node
         written = self._world.placement.consumers_of(name)

@@ -34,7 +34,7 @@ class RunPlan:
     sizes: Sizes = field(default_factory=Sizes)
     habits: Habits = field(default_factory=Habits)
     weather: Weather = field(default_factory=Weather)
-    fault_every_s: float = 0.0  # 0: nothing breaks
+    fault_every_s: float = 0.0  # 0: no faults
     fault_kinds: tuple[str, ...] = ()  # empty: drawn from the seed; only tests choose
     rows_every: int = 20
     decode_each: bool = False  # each receiver of a broadcast decodes it for itself
@@ -95,9 +95,9 @@ def drawn(seed: int) -> RunPlan:
 def run(
     plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0
 ) -> World:
-    """Run a plan to its end.  The checkers of the world hold the violations; none is raised.
+    """Run a complete plan.  The checkers of the world hold the violations; none is raised.
 
-    ``lines``: keep a detailed trace of so many.
+    ``lines``: keep a detailed trace of this many.
     """
     world = World(
         plan.seed,

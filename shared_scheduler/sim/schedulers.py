@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated scheduler: the real core, and an edge that talks to the simulated world."""
+"""One simulated scheduler: the real core, with an edge to the simulated world."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from shared_scheduler.table.row import Version
 
 #: the one cell of a simulated cloud
 CELL = "cell-1"
-#: Nova's defaults, and the two filters that a cloud with NUMA cells and devices turns on
+#: Nova's defaults, and the two filters that a cloud with NUMA cells and devices enables
 DECISIONS = DecisionSettings(
     enabled_filters=(*DEFAULT_FILTERS, "NUMATopologyFilter", "PciPassthroughFilter")
 )
-#: part of the writes under way that a dying Placement has not done; the answers of all are lost
+#: part of the writes under way that Placement has not done when it stops; the answers of all are lost
 LOST_BEFORE_WRITING = 0.5
 
 
 class SchedulerListener(Protocol):
-    """Who is told what a scheduler says and does (the world)."""
+    """Receives the messages and actions of a scheduler (the world)."""
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
         """A request has ended."""
@@ -43,10 +43,10 @@ class SchedulerListener(Protocol):
         """The core took a step, and its effects are on their way."""
 
     def refresh(self, scheduler: SimScheduler, node: str) -> None:
-        """The core wants a node read again from the databases and Placement."""
+        """The core requests a new read of a node from the databases and Placement."""
 
     def crash(self, scheduler: SimScheduler) -> None:
-        """It dies in the middle of a step: what it has not done yet is never done."""
+        """It stops in the middle of a step: the remaining effects are never carried out."""
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova says of a server: whether it needs these allocations; None while an operation is under way."""
@@ -75,9 +75,9 @@ class WatchedTable(HostTable):
 
 
 class SimScheduler:
-    """A scheduler in one life; a restart makes a new one with the next ``life``.
+    """One run of a scheduler; a restart makes a new object with the next ``life``.
 
-    ``stopwatch`` measures how long steps really take (seconds); the simulator itself passes none.
+    ``stopwatch`` measures the real duration of steps (seconds); the simulator itself passes none.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class SimScheduler:
         self.newer = newer
         self.clock = LocalClock(around.agenda, rng)
         self.step_s: list[float] = []
-        #: when it was frozen, or its clock jumped, last: what it does then may come late
+        #: when it was last frozen, or its clock jumped: its actions after that may be late
         self.disturbed_s = float("-inf")
-        #: it dies when it has carried out so many more effects
+        #: it stops after it has carried out this many more effects
         self.dies_after: int | None = None
         self._agenda = around.agenda
         self._network = around.network
@@ -138,7 +138,7 @@ class SimScheduler:
         """Stop the process; messages to it wait."""
         self._trace.note(self.name, "is frozen")
         self._frozen, self.disturbed_s = True, self._agenda.now
-        self._ticking.rest()
+        self._ticking.suspend()
 
     def thaw(self) -> None:
         """Continue the process."""
@@ -147,21 +147,21 @@ class SimScheduler:
         unheard, self._unheard = self._unheard, []
         for event in unheard:
             self.feed(event)
-        self._ticking.wake()
+        self._ticking.resume()
 
     def jump(self, by_s: int) -> None:
         """Advance the monotonic clock of the machine."""
         self._trace.note(self.name, f"clock jumps by {by_s} s")
         self.clock.jump(by_s)
         self.disturbed_s = self._agenda.now
-        self._ticking.look()
+        self._ticking.reschedule()
 
     def channel_changed(self, connected: bool) -> None:
-        """The broker is there, gone, or back."""
+        """The broker was stopped, or started again."""
         self.feed(ev.ChannelChanged(CELL, connected))
 
     def ask(self, request: Request, deadline_s: float) -> None:
-        """A caller wants hosts until ``deadline_s`` of the world's time."""
+        """A caller requests hosts until ``deadline_s`` of the world's time."""
         self.feed(ev.RequestArrived(request, self.clock.here(deadline_s)))
 
     def _receive(self, message: Message) -> None:
@@ -179,7 +179,7 @@ class SimScheduler:
                 return
             self._carry_out(effect)
         self._listener.stepped(self, event)
-        self._ticking.look()
+        self._ticking.reschedule()
 
     def _dies_now(self) -> bool:
         if self.dies_after is None:

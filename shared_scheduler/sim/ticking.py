@@ -12,10 +12,10 @@ LEAST_PAUSE_S = 0.0001
 
 
 class Ticking:
-    """Calls ``tick`` when ``deadline_s`` says so (in the world's time).
+    """Calls ``tick`` at ``deadline_s`` (in the world's time).
 
-    ``look`` after each step of the machine, that of a tick too, and when its clock jumped.  While its
-    process is stopped, it ``rest``s.
+    Call ``reschedule`` after each step of the machine, also after a tick, and when its clock jumped.  Call ``suspend``
+    while its process is stopped.
     """
 
     def __init__(self, agenda: Agenda, deadline_s: Callable[[], float | None], tick: Callable[[], None]) -> None:
@@ -23,25 +23,25 @@ class Ticking:
         self._deadline_s = deadline_s
         self._tick = tick
         self._at_s = float("inf")
-        self._stopped = self._resting = False
+        self._stopped = self._suspended = False
 
-    def look(self) -> None:
+    def reschedule(self) -> None:
         """Read the deadline again, because it may have changed."""
-        if self._resting:
+        if self._suspended:
             return
         deadline_s = self._deadline_s()
         if deadline_s is not None and deadline_s < self._at_s:
             self._at_s = max(deadline_s, self._agenda.now + LEAST_PAUSE_S)
             self._agenda.at(self._at_s, self._ring, self._at_s)
 
-    def rest(self) -> None:
+    def suspend(self) -> None:
         """Suspend the ticks."""
-        self._resting, self._at_s = True, float("inf")
+        self._suspended, self._at_s = True, float("inf")
 
-    def wake(self) -> None:
+    def resume(self) -> None:
         """Resume the ticks; one that is overdue runs at once."""
-        self._resting = False
-        self.look()
+        self._suspended = False
+        self.reschedule()
 
     def stop(self) -> None:
         """End the ticks."""

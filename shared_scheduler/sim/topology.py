@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA cells and PCI pools for worlds without Nova: what a host has, and one fit for both sides.
+"""NUMA cells and PCI pools for worlds without Nova: the resources of a host, and one fit for both sides.
 
 The leaves are those of ``model/leaves.py`` and the request is the text that the product sends, cut
 down to what is judged here: pinned CPUs, memory in pages of one size, devices of a vendor.  The real
@@ -77,7 +77,7 @@ class Board:
 
 
 def ask_text(cells: Sequence[tuple[int, int, int]], devices: int = 0) -> str:
-    """A request: cells as (pinned CPUs, MiB, page size in KiB or 0), and so many devices."""
+    """A request: cells as (pinned CPUs, MiB, page size in KiB or 0), and a number of devices."""
     asked = [
         {"id": i, "cpuset": [], "pcpuset": list(range(cpus)), "memory": mb, "pagesize": kb or None,
          "cpu_policy": "dedicated"}
@@ -91,7 +91,7 @@ def ask_text(cells: Sequence[tuple[int, int, int]], devices: int = 0) -> str:
 class SimFit:
     """The ``TopologyFit`` of a simulated agent or nova-compute.
 
-    ``from_top``: take the highest CPUs and cells first, for nova-compute fits anew and need not
+    ``from_top``: take the highest CPUs and cells first, because nova-compute fits again and may not
     choose as the agent did.
     """
 
@@ -174,7 +174,7 @@ class SimJudge:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What is out of a board altogether, whichever cell or pool it came from."""
+    """The sum of what is taken of a board, over all cells and pools."""
 
     pinned_cpus: int = 0
     pages: tuple[tuple[int, int], ...] = ()  # (size in KiB, count), sorted
@@ -194,7 +194,7 @@ def holding_of(texts: Sequence[str]) -> Holding:
 
 
 def holding_in(leaves: Mapping[str, Leaf]) -> Holding:
-    """What leaves say is taken of their board."""
+    """What is taken of a board, according to its leaves."""
     pinned, devices, pages = 0, 0, {SMALL_PAGE_KB: 0, HUGE_PAGE_KB: 0}
     cells: Any = [leaves[f"{names.NUMA}{cell['id']}"] for cell in _static(leaves)]
     for _, _, cpus, used in cells:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workload: arrivals of requests, flavors, builds and deletes.
 
-Plays the conductor: a request goes to one of the living schedulers, the answer comes back after a
+Simulates the conductor: a request goes to one of the running schedulers, and the answer returns after a
 while, the build is cast to the chosen host.  A build may fail; the conductor then frees its
-allocation and tries the alternates by itself, without asking any scheduler: such an instance is
-uninvited on its host.
+allocation and tries the alternates without asking any scheduler: such an instance has
+no claim on its host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared_scheduler.decision.request import Flavor, PlacementForm, Request
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
 
-#: name, vcpus, memory in MiB, disk in GB: the mix of seed 001's bench without its largest
+#: name, vcpus, memory in MiB, disk in GB
 FLAVORS = (
     Flavor("small", 1, 2_048, 20),
     Flavor("medium", 2, 4_096, 40),
@@ -40,9 +40,9 @@ class Habits:
     build_fails: float = 0.02
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
     asks_again: float = 0.5  # of the requests that fail, those whose servers are asked for again
-    migrations_per_s: float = 0.0  # live migrations, uninvited and without a claim
+    migrations_per_s: float = 0.0  # live migrations, which have no claim
     num_alternates: int = 2
-    patience_s: float = 20.0  # how long the caller waits for an answer
+    patience_s: float = 20.0  # time that the caller waits for an answer
     flavors: tuple[Flavor, ...] = FLAVORS
 
 
@@ -59,7 +59,7 @@ class Fate(StrEnum):
 
 @dataclass(slots=True)
 class Server:
-    """One instance that a user wants."""
+    """One instance that a user requested."""
 
     uuid: str
     request_id: str
@@ -87,7 +87,7 @@ class Asked:
 
 
 def usage_of(flavor: Flavor) -> Usage:
-    """What an instance of this flavor takes."""
+    """The resources of an instance of this flavor."""
     return Usage(flavor.vcpus, flavor.memory_mb, flavor.root_gb, 1, 0)
 
 

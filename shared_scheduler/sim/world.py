@@ -2,7 +2,7 @@
 """The deterministic world: real scheduler and agent cores, everything around them simulated.
 
 One seed decides everything: each part draws from a generator of its own that is made from the seed
-and the part's name, so that a change in one part does not move the chances of the others.  There is
+and the part's name, so that a change in one part does not change the random choices of the others.  There is
 one cell.  Virtual time is in seconds from the beginning.
 """
 
@@ -54,7 +54,7 @@ class Sizes:
     placement_s: float = 0.005  # mean time of one call to Placement
     heartbeat_interval_s: float = 5.0
     build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
-    poll_s: float = 5.0  # agentless nodes are read again this often
+    poll_s: float = 5.0  # interval of the reads of nodes without an agent
 
 
 def settings_for(sizes: Sizes) -> SchedulerSettings:
@@ -63,7 +63,7 @@ def settings_for(sizes: Sizes) -> SchedulerSettings:
 
 
 class World:
-    """The simulated cloud.  ``faults.py`` breaks it, ``checkers.py`` and ``report.py`` read it."""
+    """The simulated cloud.  ``faults.py`` injects faults, ``checkers.py`` and ``report.py`` read it."""
 
     def __init__(
         self,
@@ -87,16 +87,16 @@ class World:
         self.users = Users(habits, self.rng("users"))
         self.counters: Counter[str] = Counter()
         self.latencies_s: list[float] = []
-        #: how the claims of schedulers that died had ended
+        #: endings of the claims of schedulers that were stopped
         self.dead_endings: Counter[str] = Counter()
-        #: consumers of claims that had no end when their scheduler died
+        #: consumers of claims that had not ended when their scheduler was stopped
         self.unfinished: set[str] = set()
         self._dead_step_s: list[float] = []
         self.checkers = Checkers(self)
         #: instances that are built and stay where they are, by uuid
         self.living: dict[str, Server] = {}
         self.is_open = True
-        #: nodes of which some scheduler had not the newest when the faults ended
+        #: nodes whose newest version some scheduler did not have when the faults ended
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
         self._edge_rng = self.rng("edge")
@@ -144,7 +144,7 @@ class World:
         Moves(self, self.rng("moves"), self.users.habits.migrations_per_s)
 
     def start_scheduler(self, number: int) -> SimScheduler:
-        """A new life of scheduler ``number``, with the bulk read that the service does at start."""
+        """Start scheduler ``number``, with the bulk read that the service does at start."""
         assert number not in self.schedulers, "one life at a time"
         self._lives[number] += 1
         self.schedulers[number] = scheduler = SimScheduler(
@@ -212,7 +212,7 @@ class World:
             scheduler.feed(self._node_read(scheduler, self.nodes[node]))
 
     def _poll(self, scheduler: SimScheduler) -> None:
-        """What the service's poller does: rows that no agent speaks for are read again."""
+        """Read rows without an agent again, as the service's poll does."""
         if not scheduler.up:
             return
         for node in self.nodes:
@@ -225,7 +225,7 @@ class World:
         self.checkers.scheduler_stepped(scheduler, event)
 
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
-        """A scheduler says something to an agent."""
+        """A scheduler sends a message to an agent."""
         if isinstance(message, Claim):
             self.checkers.cast(scheduler, message)
 
@@ -267,7 +267,7 @@ class World:
         self.agenda.after(self.users.next_pause_s(), self._arrive)
 
     def ask(self) -> Asked:
-        """Send one request to one of the schedulers that are alive."""
+        """Send one request to one of the running schedulers."""
         scheduler = self.schedulers[self._edge_rng.choice(sorted(self.schedulers))]
         asked = self.users.ask(scheduler.name, self.now)
         self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
@@ -277,7 +277,7 @@ class World:
         return asked
 
     def answered(self, scheduler: SimScheduler, effect: ef.Answer | ef.Fail) -> None:
-        """A scheduler answers: the conductor hears of it after a while."""
+        """A scheduler answers: the conductor receives the answer after a while."""
         asked = self.users.asked[effect.request.request_id]
         self.checkers.answered(scheduler, asked, effect)
         is_awaited = self._is_awaited(asked)
@@ -347,7 +347,7 @@ class World:
         if not built:
             self.counters["builds_failed"] += 1
             self.placement.delete(server.uuid)
-            self.checkers.claims_are_history(server.node, server.uuid)
+            self.checkers.drop_claims_of(server.node, server.uuid)
             self._try_alternate(server, alternates)
             return
         server.fate = Fate.LIVES
@@ -356,13 +356,13 @@ class World:
         self.agenda.after(lifetime_s, self._delete, server)
 
     def _try_alternate(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
-        """The conductor claims the next alternate in Placement by itself."""
+        """The conductor claims the next alternate in Placement itself."""
         for i, choice in enumerate(alternates):
             assert choice.candidate is not None
             write = self.placement.begin_write(server.uuid, choice.candidate.allocations)
             if self.placement.up and self.placement.end_write(write)[0] == ev.WriteCode.WRITTEN:
                 self.counters["alternates_used"] += 1
-                self.checkers.claims_are_history(choice.node, server.uuid)
+                self.checkers.drop_claims_of(choice.node, server.uuid)
                 server.node = choice.node
                 self._cast_build(server, alternates[i + 1 :])
                 return
@@ -385,8 +385,8 @@ class World:
         return self.users.servers
 
     def lost_with_scheduler(self, server: Server) -> bool:
-        """Its scheduler died before it could answer, or before it had taken back what it wrote: that is
-        nobody's, until a service finds the buried server (``sync/orphan_sweeper.py``)."""
+        """Its scheduler stopped before it answered, or before it deleted what it wrote: such allocations
+        have no owner, until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``)."""
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
         unanswered = asked.outcome is None and asked.scheduler not in alive
@@ -395,13 +395,13 @@ class World:
         return unanswered or unheard or (failed and server.uuid in self.unfinished)
 
     def set_placement(self, up: bool) -> None:
-        """Take Placement down, or bring it back."""
+        """Stop Placement, or start it again."""
         self.trace.note("placement", "is up" if up else "is down")
         self.placement.up = up
         self._placement_down_s = self.now
 
     def was_down_since(self, since_s: float) -> bool:
-        """Whether Placement went down or came back after ``since_s``."""
+        """Whether Placement was stopped or started after ``since_s``."""
         return self._placement_down_s >= since_s
 
     def lags(self) -> dict[str, int]:

@@ -40,7 +40,7 @@ class Authorities:
         self._failed_s.pop(flight.authorities[0], None)
 
     def forget(self, flight: Flight) -> None:
-        """Its cell is gone, and may come back with another database."""
+        """Its cell was removed, and may be added again with another database."""
         self._failed_s.pop(flight.authorities[0], None)
         self._in_flight.pop(flight.authorities[0], None)
 

@@ -115,7 +115,7 @@ class _Database:
         :raises DatabaseError: when they cannot be read
         """
         if self._closed:
-            raise DatabaseError(f"{self._option}: it is not read there any more")
+            raise DatabaseError(f"{self._option}: this database is not read any more")
         with self._explained(), self._engine().connect() as connection:
             found: list[Mapping[str, Any]] = [dict(row) for row in connection.execute(query).mappings()]
         cost.count(len(found))

@@ -40,7 +40,7 @@ CHECKS_A_SWEEP = 10
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    """A server that was given up; a shelved one each time anew."""
+    """A server whose request failed; each unshelve of a server counts separately."""
 
     server: str
     changed_at: datetime | None = None
@@ -110,18 +110,20 @@ class OrphanSweeper:
         server = suspect.server
         standing = self._client.consumer(server)
         if standing.allocations and suspect.is_idle() and self._let_go(server, standing):
-            LOG.info("Server %s was given up while its place was taken: %s is free again", server,
+            LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
                      dict(standing.allocations))  # fmt: skip
             for root in sorted(set(map(self._client.root, standing.allocations))):
                 yield NodeDoubted(root, "an orphaned allocation was deleted there")
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
-        """False if somebody else changed it meanwhile: then it is theirs."""
+        """False if another writer has changed the allocations since; they then belong to it."""
         write = ConsumerWrite(
             server, {}, standing.generation, standing.project_id, standing.user_id
         )
         reply = self._client.write(write)
         if reply.meaning is not Meaning.DONE:
-            LOG.warning("Server %s was given up, but keeps %s: %s", server,
-                        dict(standing.allocations), reply.describe())  # fmt: skip
+            LOG.warning(
+                "Server %s has no host because its request failed, but its allocations of %s could not be deleted: %s",
+                server, dict(standing.allocations), reply.describe(),
+            )  # fmt: skip
         return reply.meaning is Meaning.DONE

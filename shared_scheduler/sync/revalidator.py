@@ -255,7 +255,7 @@ class Revalidator:
                 self._outages.failed(self._described(flight), f"{self._described(flight)} cannot be read: {error}")
             except Exception:
                 answers = True
-                LOG.exception("reading %s failed in an unforeseen way", self._described(flight))
+                LOG.exception("reading %s failed with an unexpected error", self._described(flight))
             finally:
                 spent.seconds, spent.failures = self._clock() - started_s, not succeeded
                 self._end(flight, succeeded, answers, requested, spent)

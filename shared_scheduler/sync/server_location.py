@@ -52,7 +52,7 @@ class Locator:
             if cell.uuid == uuid:
                 with closing(self._open_cell(cell)) as database:
                     return database.server(server)
-        raise DatabaseError(f"cell {uuid}, to which it is mapped, is not there any more")
+        raise DatabaseError(f"cell {uuid}, to which it is mapped, does not exist any more")
 
 
 def whereabouts(facts: ServerFacts | None) -> ServerLocation:

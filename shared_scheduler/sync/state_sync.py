@@ -223,8 +223,8 @@ class StateSync:
         self._filling = True
         count, silent = len(self._loaded.nodes), self.fleet.silent()
         if not silent:
-            LOG.info("agents speak for all %d compute nodes", count)
+            LOG.info("all %d compute nodes have an agent that reports", count)
             return
-        LOG.info("reading %d of %d compute nodes from Placement, no agent speaks for them", len(silent), count)
+        LOG.info("reading %d of %d compute nodes from Placement, because no agent reports for them", len(silent), count)
         for node, cell in silent.items():
             yield ReadRequest(of.NODE, (cell, node))

@@ -189,7 +189,7 @@ class Receiver:
         try:
             seat.changed(connected)
         except Exception:  # the receiver's bug must not cost the connection
-            LOG.exception("%s failed on being told connected=%s", seat.address, connected)
+            LOG.exception("%s failed while handling connected=%s", seat.address, connected)
 
 
 def _read_one(connection: Connection, timeout_s: float) -> bool:

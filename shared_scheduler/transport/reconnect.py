@@ -63,7 +63,7 @@ class Reconnector:
         except LOST as problem:
             self._note_loss(problem, served_since_s is not None)
         except Exception:  # a bug must not end the thread: nobody would ever notice
-            LOG.exception("%s %s no more; connecting again", self._name, self._what)
+            LOG.exception("%s stopped %s; connecting again", self._name, self._what)
         return (
             served_since_s is not None
             and time.monotonic() - served_since_s > transport_settings.RECONNECT_BACKOFF.max_s

@@ -34,10 +34,10 @@ class Watch:
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
         self._moments: dict[str, float] = {}
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         until_s = time.monotonic() + 90
         while "choosable" not in self._moments and time.monotonic() < until_s:
             with contextlib.suppress(admin.AdminError):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test doubles that several rooms of the tests share."""
+"""Test doubles that several packages of tests share."""

@@ -10,7 +10,7 @@ from shared_scheduler.transport.bus import ConnectionChanged, Receive
 
 
 class InProcessBus(Protocol):
-    """What an endpoint asks of its bus."""
+    """The interface of a bus to its endpoints."""
 
     def join(self, endpoint: InProcessEndpoint) -> None: ...
     def leave(self, endpoint: InProcessEndpoint) -> None: ...
@@ -31,7 +31,7 @@ class InProcessEndpoint:
 
     @property
     def address(self) -> str:
-        """Where casts to this endpoint go."""
+        """The address for casts to this endpoint."""
         return self._address
 
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
@@ -53,6 +53,6 @@ class InProcessEndpoint:
         return self._bus.send(self, [address], body)
 
     def close(self) -> None:
-        """Leave the bus.  What is on its way to here is dropped."""
+        """Leave the bus.  Messages on their way to this endpoint are dropped."""
         self._bus.leave(self)
         self.receive = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain way to a Placement with ``auth_strategy = noauth2``, where there is no nova.conf."""
+"""A connection to a Placement with ``auth_strategy = noauth2``, without a nova.conf."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state channel inside one process that delivers at once: schedulers and agents side by side.
 
-What is sent goes through one queue and is handed over by one thread at a time, in order, on the stack
-of whoever sends.  An agent's ``broadcast`` and ``cast`` return when what it said has been delivered, so
-that whoever waits for the agent knows that schedulers know.  A scheduler sends from inside its own
-decision, and never waits: what it says is delivered by the thread that is delivering, if there is one.
+Messages go through one queue and are delivered by one thread at a time, in order, on the stack
+of the sender.  An agent's ``broadcast`` and ``cast`` return when the message has been delivered, so
+a thread that waits for the agent also waits for the schedulers.  A scheduler sends from inside its own
+decision, and never waits: the thread that is delivering, if there is one, delivers its messages too.
 So no thread that a scheduler's decision depends on ever waits for another scheduler.
 """
 
@@ -38,7 +38,7 @@ class LocalBus:
         return InProcessEndpoint(self, f"ssched.scheduler.{name}.{self._made}", is_agent=False)
 
     def agent_endpoint(self, host: str) -> InProcessEndpoint:
-        """The endpoint of the agent of ``host``; the newest one that started has the address."""
+        """The endpoint of the agent of ``host``; the one that started last has the address."""
         return InProcessEndpoint(self, agent_address(host), is_agent=True)
 
     def join(self, endpoint: InProcessEndpoint) -> None:
@@ -52,7 +52,7 @@ class LocalBus:
         }
 
     def hearers(self, sender: InProcessEndpoint) -> list[str]:
-        """Whom a broadcast of this endpoint reaches."""
+        """The receivers of a broadcast of this endpoint."""
         agents = [] if sender.is_agent else [o.address for o in self._endpoints.values() if o.is_agent]
         return self.schedulers(sender) + agents
 
@@ -62,7 +62,7 @@ class LocalBus:
         return [other.address for other in others if not other.is_agent]
 
     def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool:
-        """Deliver to each of these; False when too much waits."""
+        """Deliver to each of these; False when too many messages wait."""
         if len(self._waiting) + len(addresses) > transport_settings.MEMORY_FLIGHT_MAX_MESSAGES:
             return False
         self._waiting.extend((address, body) for address in addresses)
@@ -70,7 +70,7 @@ class LocalBus:
         return True
 
     def _deliver(self, wait: bool) -> None:
-        """Whoever delivers looks once more when he is done, so nothing that waits is left behind."""
+        """The delivering thread checks the queue again at the end, so no message is left in it."""
         while self._waiting and self._delivering.acquire(blocking=wait):
             try:
                 while self._waiting:
@@ -85,5 +85,5 @@ class LocalBus:
             return
         try:
             receive([body])
-        except Exception:  # the receiver's bug must not silence everybody else
+        except Exception:  # a bug of one receiver must not stop the delivery to others
             LOG.exception("A receiver of the local bus failed; its message is lost")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state channel inside one process, with faults on demand.
 
-Pumped, it is deterministic: nothing moves until somebody calls ``deliver(now)``, and one seed decides
-what is lost, doubled, delayed and reordered.  With ``start_thread`` it delivers by itself, on the
-clock, from one thread of its own.
+It is deterministic: messages move only when ``deliver(now)`` is called, and one seed decides
+which are lost, duplicated, delayed and reordered.  With ``start_thread``, it delivers by itself, on the
+clock, from its own thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What may happen to each message.  Chances are 0..1; delays are drawn uniformly.
+    """The faults of each message.  Probabilities are 0..1; delays are drawn uniformly.
 
     Without reordering, messages from one endpoint to another keep their order whatever their delay.
     A reordered message takes up to ``reorder_s`` longer and may be overtaken.
@@ -42,7 +42,7 @@ class Faults:
 
 @dataclass(slots=True)
 class BusCounters:
-    """What became of all messages, one count for each receiver of a broadcast."""
+    """The outcomes of all messages, one count for each receiver of a broadcast."""
 
     sent: int = 0
     delivered: int = 0
@@ -93,7 +93,7 @@ class MemoryBus:
             return InProcessEndpoint(self, f"ssched.scheduler.{name}.{self._made}", is_agent=False)
 
     def agent_endpoint(self, host: str) -> InProcessEndpoint:
-        """The endpoint of the agent of ``host``; the newest one that started has the address."""
+        """The endpoint of the agent of ``host``; the one that started last has the address."""
         return InProcessEndpoint(self, agent_address(host), is_agent=True)
 
     def join(self, endpoint: InProcessEndpoint) -> None:
@@ -113,7 +113,7 @@ class MemoryBus:
     # --- faults ------------------------------------------------------------------------------
 
     def cut(self, address: str, outgoing: bool = True, incoming: bool = True) -> None:
-        """Silently drop what this endpoint sends, what is sent to it, or both."""
+        """Silently drop the messages that this endpoint sends, those sent to it, or both."""
         with self._lock:
             if outgoing:
                 self._mute.add(address)
@@ -127,7 +127,7 @@ class MemoryBus:
             self._deaf.discard(address)
 
     def disconnect(self, address: str) -> None:
-        """As if this endpoint had lost the broker: it is told, and misses everything."""
+        """Simulate that this endpoint lost the broker: it is notified, and receives no messages."""
         with self._lock:
             self._away.add(address)
             endpoint = self._endpoints.get(address)
@@ -135,7 +135,7 @@ class MemoryBus:
             endpoint.changed(False)
 
     def reconnect(self, address: str) -> None:
-        """Undo ``disconnect``; the endpoint is told."""
+        """Undo ``disconnect``; the endpoint is notified."""
         with self._lock:
             self._away.discard(address)
             endpoint = self._endpoints.get(address)
@@ -145,7 +145,7 @@ class MemoryBus:
     # --- sending -----------------------------------------------------------------------------
 
     def hearers(self, sender: InProcessEndpoint) -> list[str]:
-        """Whom a broadcast of this endpoint reaches."""
+        """The receivers of a broadcast of this endpoint."""
         with self._lock:
             agents = [] if sender.is_agent else [o.address for o in self._endpoints.values() if o.is_agent]
             return self.schedulers(sender) + agents
@@ -157,7 +157,7 @@ class MemoryBus:
             return [other.address for other in others if not other.is_agent]
 
     def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool:
-        """Put one message on its way to each of these."""
+        """Send one message to each of these."""
         with self._lock:
             if self._clock is not None:
                 self._now_s = self._clock()
@@ -202,7 +202,7 @@ class MemoryBus:
             return self._flights[0].due_s if self._flights else None
 
     def deliver(self, now: float) -> int:
-        """Deliver everything that is due, answers to it included; returns how many messages."""
+        """Deliver all messages that are due, including the answers to them; returns their number."""
         delivered = 0
         while due := self._take_due(now):
             for receiver, flights in groupby(due, key=lambda flight: flight.receiver):
@@ -233,7 +233,7 @@ class MemoryBus:
     # --- by itself ---------------------------------------------------------------------------
 
     def start_thread(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Deliver from a thread of our own from now on, on this clock."""
+        """Deliver from an own thread from now on, on this clock."""
         with self._lock:
             if self._thread is not None:
                 raise RuntimeError("this bus delivers by itself already")
@@ -264,5 +264,5 @@ class MemoryBus:
                     self._work.wait(min(wait_s, transport_settings.IDLE_S))
             try:
                 self.deliver(clock())
-            except Exception:  # the receiver's bug must not silence everybody else
+            except Exception:  # a bug of one receiver must not stop the delivery to others
                 LOG.exception("A receiver of the memory bus failed; its messages are lost")

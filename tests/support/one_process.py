@@ -2,12 +2,12 @@
 """Schedulers and nova-computes in one process, for Nova's own functional tests.
 
 ``attach`` gives each ResourceTracker of a test an embedded agent, and puts agents and schedulers onto one
-local bus in place of RabbitMQ, until the test is over.  It is called before the test sets anything up,
-keeps everything in what the test cleans up, and changes nothing but the seams that it names.
+local bus in place of RabbitMQ, until the test is over.  It is called before the ``setUp`` of the test,
+registers its clean-up with the test, and changes only the functions that it names.
 
-The hooks and the agent are the product's.  Two things are added.  The hooks are on the class, because Nova's tests
-replace its methods after a tracker was made.  And nova-compute waits until schedulers have been told of a change,
-because what a test does next relies on it.
+The hooks and the agent are those of the product.  Two things differ.  The hooks are on the class, because Nova's tests
+replace its methods after a tracker was made.  And nova-compute waits until schedulers have received a change,
+because the next step of a test relies on it.
 
 One thing is mended.  Nova's ``CellDatabases`` has one current cell for all threads, under a lock of readers and
 writers.  A periodic task that runs in a cell is a reader, and waits for a thread that is to become one.  If the API
@@ -48,32 +48,32 @@ from tests.support.local_bus import LocalBus
 
 LOG = logging.getLogger(__name__)
 
-#: How long nova-compute waits for schedulers to be told of a change.
+#: How long nova-compute waits until schedulers have received a change.
 TOLD_WITHIN_S = 30.0
 
 
 class NothingKept:
-    """The state of an agent that ends with the process whose claims it has accepted."""
+    """The state directory of an agent that stores nothing, because it ends together with its nova-compute."""
 
     def kept(self) -> Mapping[str, tuple[KeptClaim, ...]]:
         """Nothing."""
         return {}
 
     def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None:
-        """Claims are found again in Placement and in the tracker."""
+        """Not stored; claims are found again in Placement and in the tracker."""
 
     def forget(self, node: str) -> None:
-        """Nothing is remembered."""
+        """There is nothing to delete."""
 
     def keep_epoch(self, epoch: int) -> None:
-        """The clock makes the next one."""
+        """Not stored; the clock gives the next epoch."""
 
     def close(self) -> None:
-        """There is nothing to give free."""
+        """There is nothing to release."""
 
 
 class SettlingAgent(Agent):
-    """The agent, and a way to wait until it has told schedulers everything."""
+    """The agent, with a way to wait until it has sent all changes to the schedulers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,7 +85,7 @@ class SettlingAgent(Agent):
         self.put(Do(lambda: self._settling.append(told)))
 
     def run(self) -> None:
-        """Until ``stop``: nobody waits longer."""
+        """Run until ``stop``; waiting threads are released then."""
         super().run()
         self._tell_settled()
 
@@ -109,13 +109,13 @@ class SettlingAgent(Agent):
 
 
 def _asks_placement(core: AgentCore, now: float) -> bool:
-    """Whether Placement is being asked, or is to be asked by now."""
+    """Whether a read of Placement is under way or due."""
     plans = [core.tree, core.allocations] if core.ledger.accounts.tree_known else [core.tree]
     return any(plan.reading or plan.is_due(now) for plan in plans)
 
 
 class WaitingSink(EmbeddedAgent):
-    """Lets nova-compute wait until schedulers know; ``agent`` is the one that runs."""
+    """Lets nova-compute wait until schedulers have received a change; ``agent`` is the running one."""
 
     def __init__(self, tracker: Any, make: Callable[[Any], SettlingAgent], wait_s: float) -> None:
         super().__init__(tracker, make)
@@ -129,7 +129,7 @@ class WaitingSink(EmbeddedAgent):
         return agent
 
     def put(self, message: TapMessage) -> None:
-        """Tell the agent, and wait until it has told schedulers."""
+        """Pass a change to the agent, and wait until it has sent it to the schedulers."""
         super().put(message)
         agent = self.agent
         if agent is None or self._wait_s <= 0:
@@ -144,7 +144,7 @@ class EmbeddedAgents:
     """The agents of the trackers of one class."""
 
     def __init__(self, make: Callable[[Any], SettlingAgent], wait_s: float = TOLD_WITHIN_S) -> None:
-        """``make`` builds the agent of a tracker that reports for the first time."""
+        """``make`` creates the agent of a tracker at its first report."""
         self.make = make
         self._wait_s = wait_s
         self._lock = threading.Lock()
@@ -152,7 +152,7 @@ class EmbeddedAgents:
         self.sinks: dict[str, WaitingSink] = {}  # by host: those that have or had an agent
 
     def hooks(self, trackers: type) -> Iterator[tuple[str, Callable[..., Any]]]:
-        """(name, hooked method) for whoever puts them onto the class."""
+        """(name, hooked method), to be set on the class."""
         for name in METHODS:
             yield name, self._on_class(name, getattr(trackers, name))
 
@@ -172,7 +172,7 @@ class EmbeddedAgents:
             return self._hooks[tracker]
 
     def _agent_of(self, tracker: Any, sink: WaitingSink) -> SettlingAgent:
-        """The agent of an earlier tracker of the host ends: nova-compute has begun anew."""
+        """Stop the agent of an earlier tracker of the host, because nova-compute was restarted."""
         earlier = self.sinks.get(str(tracker.host))
         if earlier is not None and earlier is not sink:
             earlier.stop()
@@ -186,7 +186,7 @@ class EmbeddedAgents:
 
 
 def attach(testcase: Any) -> None:
-    """Agents for the computes of one test; ``testcase`` needs ``addCleanup`` only."""
+    """Create agents for the computes of one test; ``testcase`` only needs ``addCleanup``."""
     bus = LocalBus()
     agents = EmbeddedAgents(lambda tracker: _agent(tracker, bus))
     _replace(testcase, cells, "open_bus", lambda _url: bus)
@@ -207,7 +207,7 @@ def _is_a_writer_next(lock: Any) -> bool:
 
 
 def _agent(tracker: Any, bus: LocalBus) -> SettlingAgent:
-    """The clock makes the epoch: whoever had the host before began earlier."""
+    """The epoch is taken from the clock, so it is greater than that of an earlier agent of the host."""
     return SettlingAgent(
         tracker.host,
         Channel(bus.agent_endpoint(tracker.host)),

@@ -8,7 +8,7 @@ rules apply to them.
 The kinds of failure are distinguished by Placement's error code and by the consumer's allocations, never by text:
 
 ==================  ================================================================================
-no capacity         409 without ``placement.concurrent_update``: too little room, or not by its units
+no capacity         409 without ``placement.concurrent_update``: not enough capacity, or a violated unit
 provider conflict   409 ``concurrent_update``, and the consumer is as it was expected
 consumer conflict   409 ``concurrent_update``, and the consumer is not as it was expected, or shows
                     nothing and takes no generation while no provider moves
@@ -24,7 +24,7 @@ from shared_scheduler.core.effects import ConsumerPolicy
 
 
 class Writer(StrEnum):
-    """Who writes the server's allocations."""
+    """The writer of the server's allocations."""
 
     SCHEDULER = "scheduler"
     CONDUCTOR = "conductor"
@@ -33,15 +33,15 @@ class Writer(StrEnum):
 
 
 class Then(StrEnum):
-    """What becomes of the operation.  Where it fails, nothing that stood there was changed."""
+    """The outcome of the operation.  If it fails, existing allocations are unchanged."""
 
     WRITTEN = "written"
     NEXT_HOST = "next host"
     RACE = "retry, next host"  # retried for a bounded time, each time after the allocations were read
     AGAIN = "retry, fails"  # retried a few times
     FAILS = "fails"
-    LEFT_ALONE = "left alone"  # somebody has added to it: theirs now
-    NOTHING = "-"  # it cannot come to that, or is of no account
+    LEFT_ALONE = "left alone"  # another writer has changed the allocations, which now belong to it
+    NOTHING = "-"  # cannot occur, or has no effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Operation:
     no_capacity: Then
     provider_conflict: Then
     consumer_conflict: Then
-    #: the consumer holds exactly what an earlier attempt of the same writer put there
+    #: the consumer holds exactly the allocations of an earlier attempt of the same writer
     own_attempt: Then
 
 
@@ -74,7 +74,7 @@ _NEW, _MERGE = ConsumerPolicy.NEW, ConsumerPolicy.MERGE
 
 OPERATIONS = (
     _ours("build", _NEW, "null"),
-    # all or nothing: where one server fails, what the others hold is given back
+    # all or nothing: if one server fails, the allocations of the others are deleted
     _ours("multi-create", _NEW, "null"),
     # with the candidate of our Selection
     _theirs("build on alternate", Writer.CONDUCTOR, "as read",
@@ -91,7 +91,7 @@ OPERATIONS = (
             Then.NOTHING, Then.FAILS, Then.FAILS, Then.NOTHING),
     _theirs("revert", Writer.COMPUTE, "as read",
             Then.FAILS, Then.AGAIN, Then.FAILS, Then.WRITTEN),
-    # no generation is sent: whatever stands there goes
+    # no generation is sent: all existing allocations are deleted
     _theirs("shelve-offload", Writer.COMPUTE, "none", *(Then.NOTHING,) * 4),
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ SERVICE_DOWN_TIME_S = 60.0
 
 
 def engine_of(url: str) -> Callable[[], sa.Engine]:
-    """Makes it at its first use, as Nova does: what is wrong with the URL shows at the first query."""
+    """Makes the engine at its first use, as Nova does: an error in the URL is raised by the first query."""
     return cache(lambda: sa.create_engine(url))
 
 

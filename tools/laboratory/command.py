@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `tools/lab`: finds the subcommand, runs it, prints its result, and turns how it ends into an exit code.
+"""The command `tools/lab`: finds the subcommand, runs it, prints its result and returns its exit code.
 
-A subcommand is a module `command` in its own room with two functions: `parser()` with its manual and options, and
+A subcommand is a module `command` in its own package with two functions: `parser()` with its manual and options, and
 `run(asked, progress)`, which returns a `Report`.  Only the module of the chosen subcommand is imported, because some
 of them import Nova, which takes seconds.
 """
@@ -18,24 +18,24 @@ from tools.laboratory.report import ProgressLine
 
 SUBCOMMANDS = {
     "cloud": "a real OpenStack cloud on this machine: up, boot, status, logs, down",
-    "bench": "requests per second and their cost, our scheduler and nova-scheduler in turns",
-    "decide": "the decision in memory, beside Nova's own filter and weigher classes",
+    "bench": "requests per second and their cost, compared with nova-scheduler",
+    "decide": "the decision in memory, compared with Nova's own filter and weigher classes",
     "fire": "faults of a real message broker, under load",
-    "chaos": "random operations and faults in a real cloud; then every record has to agree",
-    "rounds": "pinned, huge-page and PCI requests that just fit: how many builds are rescheduled?",
+    "chaos": "random operations and faults in a real cloud; afterwards all records must agree",
+    "rounds": "pinned, huge-page and PCI requests that just fit: counts rescheduled builds",
 }
 LINKS = {
     "benchmark": "bench", "benchmark-decision": "decide", "chaos": "chaos", "cloud": "cloud", "fire": "fire",
     "rounds": "rounds",
 }  # fmt: skip
-"""Links to `tools/lab` by older names, and the subcommand that each is."""
+"""Links to `tools/lab` by older names, and the subcommand of each."""
 
 MANUAL = Manual(
     does="Experiments with this scheduler on one machine. All processes are private to a run and listen on loopback "
-    "only; what an experiment started is stopped at its end.",
-    needs="What tools/install installs, once: RabbitMQ, MariaDB, and two virtual environments. "
-    "SHARED_SCHEDULER_VENVS=DIR finds the environments elsewhere.",
-    lasts="From seconds (cloud status) to an hour (rounds); `tools/lab SUBCOMMAND --help` says more.",
+    "only; an experiment stops at its end all processes that it started.",
+    needs="The packages that tools/install installs once: RabbitMQ, MariaDB, and two virtual environments. "
+    "SHARED_SCHEDULER_VENVS=DIR names another directory of the environments.",
+    lasts="From seconds (cloud status) to an hour (rounds); see `tools/lab SUBCOMMAND --help`.",
     examples=(
         ("tools/lab cloud --help", "the manual of one subcommand"),
         ("tools/lab cloud up --computes 3", "a cloud with three computes"),
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without_subcommand(arguments: Sequence[str]) -> int:
-    """Print the manual or what is wrong with the command line; `argparse` ends the process."""
+    """Print the manual, or the error in the command line; `argparse` ends the process."""
     parser = MANUAL.parser("tools/lab")
     rooms = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", required=True)
     for name, text in SUBCOMMANDS.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tools/lab SUB --help` tells: what a subcommand does, what it needs, how long it takes, and how it ends."""
+"""The text of `tools/lab SUB --help`: what a subcommand does, what it needs, how long it takes, and its exit codes."""
 
 import argparse
 import textwrap
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 WIDTH = 110
 EXIT_CODES = (
-    "0    done, and nothing is wrong",
-    "1    it cannot be done, or something is wrong: one line on standard error says what",
-    "2    the command line makes no sense",
-    "130  interrupted (Control-C); 143 and 129: ended by SIGTERM or SIGHUP. What was started is stopped",
+    "0    success",
+    "1    failure, or a check failed: one line on standard error gives the reason",
+    "2    the command line is not valid",
+    "130  interrupted (Control-C); 143 and 129: ended by SIGTERM or SIGHUP. All started processes are stopped",
 )
 
 
 @dataclass(frozen=True)
 class Manual:
-    """The manual of one subcommand: paragraphs of prose; each example is a command line and what it is for."""
+    """The manual of one subcommand: paragraphs of prose; each example is a command line and its purpose."""
 
     does: str
     needs: str
     lasts: str
     examples: Sequence[tuple[str, str]]
     wrong: str = ""
-    """What else makes the exit code 1."""
+    """Other reasons for the exit code 1."""
 
     def parser(self, program: str) -> argparse.ArgumentParser:
         """A parser that prints this manual for `--help`."""
@@ -34,7 +34,7 @@ class Manual:
         )  # fmt: skip
 
     def text(self) -> str:
-        """What follows the options."""
+        """The text after the options."""
         width = max(len(command) for command, _ in self.examples)
         examples = [f"{command:{width}}  # {purpose}" for command, purpose in self.examples]
         codes = [*EXIT_CODES[:2], *([f"     also: {self.wrong}"] if self.wrong else []), *EXIT_CODES[2:]]

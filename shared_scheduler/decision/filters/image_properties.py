@@ -159,7 +159,7 @@ def _predicate(text: str) -> tuple[Callable[[Any, Any], bool], tuple[int, ...]]:
     found = _PREDICATE.match(text)
     if found is None:
         raise DecisionError(
-            f"image property img_hv_requested_version: {text!r} is no version predicate, "
+            f"image property img_hv_requested_version: {text!r} is not a version predicate, "
             "write for example '>=8.0, <9.0'"
         )
     numbers = [int(part) for part in found[2].split(".")]

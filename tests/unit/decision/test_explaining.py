@@ -21,7 +21,7 @@ from tests.unit.decision.worlds import SMALL, add_host, cloud, form, small_reque
 
 
 def test_an_unknown_filter_is_named():
-    with pytest.raises(UnknownFilterError, match="'RamFilter', which is no filter of Nova"):
+    with pytest.raises(UnknownFilterError, match="'RamFilter', which is not a filter of Nova"):
         Decider(HostTable(), DecisionSettings(enabled_filters=("RamFilter",)))
 
 

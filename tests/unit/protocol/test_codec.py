@@ -153,7 +153,7 @@ def test_a_field_out_of_range_is_not_sent(message: Message) -> None:
 
 
 def test_what_is_no_message_is_not_sent() -> None:
-    with pytest.raises(UnsendableMessage, match="dict is no message"):
+    with pytest.raises(UnsendableMessage, match="dict is not a message"):
         encode({"node": NODE})  # type: ignore[arg-type]
 
 
@@ -170,7 +170,7 @@ def test_another_major_version_is_refused_by_name() -> None:
     row = row_of(MESSAGES[0])
     row[0] = VERSION + 1
     with pytest.raises(
-        UnknownVersion, match="protocol version 2, this release speaks 1; dropped; run"
+        UnknownVersion, match="protocol version 2, this release uses 1; dropped; run"
     ):
         decode(msgpack.packb(row))
 
@@ -253,7 +253,7 @@ def test_leaves_that_nobody_may_send_are_refused(leaves: Any) -> None:
 def test_a_verdict_cannot_speak_for_another_node() -> None:
     row = row_of(Verdict("c", NODE, EPOCH, True, news=(INCREMENT,)))
     row[8][0][0] = OTHER_NODE
-    with pytest.raises(MalformedMessage, match="news of another node"):
+    with pytest.raises(MalformedMessage, match="increments of another node"):
         decode(msgpack.packb(row))
 
 

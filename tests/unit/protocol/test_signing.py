@@ -120,7 +120,7 @@ def test_a_keyring_is_text_and_its_secrets_never_show() -> None:
         ("new:1122", "a secret of 2 bytes"),
         (":" + "11" * 32, "a key id has"),
         ("k" * 33 + ":" + "11" * 32, "a key id has"),
-        (f"{NEW}\n{NEW}", "line 2: key 'new' is there twice"),
+        (f"{NEW}\n{NEW}", "line 2: key 'new' is listed twice"),
     ],
 )
 def test_a_keyring_that_cannot_be_used_says_where_and_why(text: str, complaint: str) -> None:

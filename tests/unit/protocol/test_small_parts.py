@@ -144,9 +144,9 @@ def test_an_interval_is_as_often_shorter_as_longer() -> None:
 
 
 def test_an_error_says_where_what_and_what_to_do_in_one_line() -> None:
-    error = UnknownVersion("protocol version 2, this release speaks 1", "Heartbeat")
+    error = UnknownVersion("protocol version 2, this release uses 1", "Heartbeat")
     assert str(error) == (
-        "Heartbeat: protocol version 2, this release speaks 1; "
+        "Heartbeat: protocol version 2, this release uses 1; "
         "dropped; run releases with the same protocol version in one cell"
     )
     assert str(ProtocolError("odd")) == "odd"

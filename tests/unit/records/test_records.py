@@ -78,7 +78,7 @@ class TestADatabaseThatIsAway:
         table.close()
         said = [line.getMessage() for line in caplog.records if line.name == recorder.__name__]
         assert ["1 lost so far" in said[0], "3 lost so far" in said[1]] == [True, True]
-        assert said[2:] == ["Decision records are kept in DecisionTable again; 4 were lost"]
+        assert said[2:] == ["Decision records are written to DecisionTable again; 4 were lost"]
 
     def test_a_table_that_was_dropped_is_made_again(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/r.db"

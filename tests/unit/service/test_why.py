@@ -117,7 +117,7 @@ def test_a_hint_that_nobody_can_read_is_the_reason() -> None:
 )  # fmt: skip
 def test_a_malformed_question_is_told_what_is_wrong(fields: dict[str, Any]) -> None:
     office = Office("node-1")
-    with pytest.raises(ValueError, match="is wanted"):
+    with pytest.raises(ValueError, match="is required"):
         office.why(**{"name": fields.pop("request"), **fields})
 
 

@@ -55,10 +55,10 @@ def bug(*breaks: str) -> Callable[[Patch], Planted]:
 # -- bugs that the parts' own machines notice as well (tests/unit/planted)
 
 skip_a_gap = bug("no_gap")(in_protocol.skip_a_gap.patch)
-apply_twice = bug("sequence_grows", "row_is_truth", "no_gap")(in_protocol.apply_twice.patch)
-ignore_the_epoch = bug("older_epoch", "sequence_grows", "row_is_truth")(in_protocol.ignore_the_epoch.patch)
+apply_twice = bug("sequence_grows", "row_equals_agent", "no_gap")(in_protocol.apply_twice.patch)
+ignore_the_epoch = bug("older_epoch", "sequence_grows", "row_equals_agent")(in_protocol.ignore_the_epoch.patch)
 miss_a_lost_last_message = bug("converged")(in_protocol.miss_a_lost_last_message.patch)
-digest_what_is_gone = bug("row_is_truth", "converged")(in_protocol.digest_what_is_gone.patch)
+digest_what_is_gone = bug("row_equals_agent", "converged")(in_protocol.digest_what_is_gone.patch)
 judge_without_pending_claims = bug("no_overcommit")(in_ledger.judge_without_pending_claims.patch)
 never_take_over = bug("no_orphans")(in_ledger.never_take_over.patch)
 forget_a_forget = bug("overlay", "converged")(in_table.forget_a_forget.patch)
@@ -77,7 +77,7 @@ def never_ask(patch: pytest.MonkeyPatch) -> None:
 # -- the pipe
 
 
-@bug("sequence_grows", "row_is_truth")
+@bug("sequence_grows", "row_equals_agent")
 def reuse_a_sequence(patch: pytest.MonkeyPatch) -> None:
     """Two increments carry the same number, as when a number is only taken after a good send."""
 
@@ -135,7 +135,7 @@ def pin_on_what_the_tracker_says(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_count_again", count)
 
 
-@bug("row_is_truth", "sequence_grows", "converged")
+@bug("row_equals_agent", "sequence_grows", "converged")
 def keep_the_epoch_over_a_restart(patch: pytest.MonkeyPatch) -> None:
     """A new life of an agent counts its messages from the beginning, in the old epoch."""
 
@@ -151,7 +151,7 @@ def keep_the_epoch_over_a_restart(patch: pytest.MonkeyPatch) -> None:
 # -- the table
 
 
-@bug("row_is_truth", "converged")
+@bug("row_equals_agent", "converged")
 def keep_consumers_that_are_gone(patch: pytest.MonkeyPatch) -> None:
     """A consumer that is gone stays in the row."""
 

@@ -29,8 +29,8 @@ class Machine:
 def test_a_machine_gets_one_tick_at_its_deadline() -> None:
     agenda = Agenda()
     machine = Machine(agenda, 2.0)
-    machine.ticking.look()
-    machine.ticking.look()
+    machine.ticking.reschedule()
+    machine.ticking.reschedule()
     agenda.run_until(10.0)
     assert machine.got_s == [2.0]
 
@@ -39,13 +39,13 @@ def test_a_stopped_machine_gets_none_and_has_it_when_it_goes_on() -> None:
     # given a machine that wants a tick at 2 s, and is stopped from 1 to 5 s
     agenda = Agenda()
     machine = Machine(agenda, 2.0)
-    machine.ticking.look()
+    machine.ticking.reschedule()
     agenda.run_until(1.0)
-    machine.ticking.rest()
+    machine.ticking.suspend()
     agenda.run_until(5.0)
     assert machine.got_s == []
     # when it goes on
-    machine.ticking.wake()
+    machine.ticking.resume()
     agenda.run_until(10.0)
     # then its tick comes at once
     assert [round(at_s, 2) for at_s in machine.got_s] == [5.0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tools/lab bench`: requests per second and their cost, our scheduler and nova-scheduler in turns."""
+"""`tools/lab bench`: requests per second and their cost, compared with nova-scheduler."""
 
 import argparse
 import json
@@ -19,14 +19,14 @@ MANUAL = Manual(
     does="Runs shared-scheduler and stock nova-scheduler on this machine, one after the other in interleaved "
     "repeats, over the real RPC with a real Placement, MariaDB and RabbitMQ. Hosts exist in the databases "
     "only; the agents are simulated, many in one process, on the real broker. After each round Placement's "
-    "allocations are compared with what the callers were told.",
-    needs="tools/install; 2 cores, which should have nothing else to do; 2 GB of memory for 1,000 hosts.",
+    "allocations are compared with the answers to the callers.",
+    needs="tools/install; 2 cores, if possible without other load; 2 GB of memory for 1,000 hosts.",
     lasts="A minute to start, then 70 seconds for each size, repeat and contestant with the defaults, more where stock "
     "nova-scheduler is slow: 15 minutes in all.",
     examples=(
-        ("tools/lab bench --hosts 100 --repeats 1 --seconds 5", "a short one, two minutes"),
-        ("tools/lab bench --hosts 100,1000 --floor --save FILE", "what doc/source/user/benchmarks.rst shows"),
-        ("tools/lab bench --only shared --profile DIR", "where our scheduler spends its time"),
+        ("tools/lab bench --hosts 100 --repeats 1 --seconds 5", "a short run, two minutes"),
+        ("tools/lab bench --hosts 100,1000 --floor --save FILE", "the run shown in doc/source/user/benchmarks.rst"),
+        ("tools/lab bench --only shared --profile DIR", "a CPU profile of our scheduler"),
         ("tools/lab bench --show FILE --format rst", "the tables of a saved run"),
     ),
     wrong="a request that failed, or allocations that differ from the answers",
@@ -50,24 +50,28 @@ def numbers(text: str) -> tuple[int, ...]:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     own = MANUAL.parser("tools/lab bench")
-    own.add_argument("--hosts", type=numbers, default=(100, 1000), metavar="N,...", help="sizes (default 100,1000)")
-    own.add_argument("--repeats", type=positive, default=3, metavar="N", help="rounds of each (default 3)")
-    own.add_argument("--only", choices=("stock", "shared", "floor"), help="measure one contestant")
+    own.add_argument("--hosts", type=numbers, default=(100, 1000), metavar="N,...",
+                     help="numbers of hosts (default 100,1000)")  # fmt: skip
+    own.add_argument("--repeats", type=positive, default=3, metavar="N", help="repeats of each measurement (default 3)")
+    own.add_argument("--only", choices=("stock", "shared", "floor"), help="measure only this one")
     own.add_argument("--agents", choices=("with", "without", "both"), default="with",
-                     help="ours with an agent beside each node (default), without any, or both")  # fmt: skip
-    own.add_argument("--floor", action="store_true", help="measure too what the write to Placement alone costs")
+                     help="our scheduler with an agent on each node (default), without agents, or both")  # fmt: skip
+    own.add_argument("--floor", action="store_true", help="also measure writes to Placement without a scheduler")
     own.add_argument("--callers", type=numbers, default=(1, 8), metavar="N,...",
                      help="concurrent callers, one measurement each (default 1,8)")  # fmt: skip
-    own.add_argument("--seconds", type=float, default=20.0, metavar="S", help="time of one measurement (default 20)")
-    own.add_argument("--least", type=positive, default=16, metavar="N", help="requests of one at least (default 16)")
-    own.add_argument("--agent-processes", type=positive, default=1, metavar="N", help="for all agents (default 1)")
-    own.add_argument("--profile", default="", metavar="DIR", help="write where the scheduler spends its time to DIR")
-    own.add_argument("--data", type=Path, metavar="DIR", help="keep everything in DIR (default: a temporary directory)")
-    own.add_argument("--keep", action="store_true", help="do not remove the temporary directory: logs")
+    own.add_argument("--seconds", type=float, default=20.0, metavar="S",
+                     help="duration of one measurement (default 20)")  # fmt: skip
+    own.add_argument("--least", type=positive, default=16, metavar="N",
+                     help="minimum number of requests in a measurement (default 16)")  # fmt: skip
+    own.add_argument("--agent-processes", type=positive, default=1, metavar="N",
+                     help="number of processes that run the agents (default 1)")  # fmt: skip
+    own.add_argument("--profile", default="", metavar="DIR", help="write CPU profiles of the scheduler to DIR")
+    own.add_argument("--data", type=Path, metavar="DIR", help="directory of all files (default: a temporary directory)")
+    own.add_argument("--keep", action="store_true", help="do not remove the temporary directory, which has the logs")
     own.add_argument("--save", type=Path, metavar="FILE", help="write the results to FILE (JSON)")
-    own.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="print saved results, measure nothing")
+    own.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="only print saved results")
     own.add_argument("--page", type=Path, metavar="FILE",
-                     help="write the tables into a page: doc/source/user/benchmarks.rst")  # fmt: skip
+                     help="write the tables into this page, doc/source/user/benchmarks.rst")  # fmt: skip
     add_format(own)
     return own
 

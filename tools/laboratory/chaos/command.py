@@ -15,25 +15,27 @@ MANUAL = Manual(
     does="Servers are booted, resized, migrated, evacuated, shelved, rebuilt, put into groups and deleted at "
     "random, by several users at once, in a real cloud of 8 computes in 2 cells with 3 schedulers, while "
     "schedulers are killed, hosts disabled and computes lost. At the end Nova, Placement, agents and tables "
-    "have to agree, and every failed request has to have given its true reason.",
+    "must agree, and every failed request must have reported the correct reason.",
     needs="What `tools/lab cloud` needs; 5 GB of memory.",
-    lasts="The minutes that are asked for, and four more to start, to compare and to stop.",
+    lasts="The value of --minutes, and four more to start, to compare and to stop.",
     examples=(
         ("tools/lab chaos --minutes 2", "a short run with a new seed, which is printed"),
         ("tools/lab chaos --minutes 10 --seed 1 --save FILE", "a run whose choices can be repeated"),
     ),
-    wrong="records that do not agree, or a failure that gave a wrong reason",
+    wrong="records that do not agree, or a failure with a wrong reason",
 )
 
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
     top = MANUAL.parser("tools/lab chaos")
-    top.add_argument("--data", type=Path, default=None, metavar="DIR", help="of the cloud, as for tools/lab cloud")
-    top.add_argument("--minutes", type=float, default=10, help="default 10")
-    top.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
-    top.add_argument("--users", type=int, default=chaos.USERS, help=f"at the same time (default {chaos.USERS})")
-    top.add_argument("--save", type=Path, metavar="FILE", help="write the report there too, as JSON")
+    top.add_argument("--data", type=Path, default=None, metavar="DIR",
+                     help="data directory of the cloud, as for tools/lab cloud")  # fmt: skip
+    top.add_argument("--minutes", type=float, default=10, help="duration of the operations (default 10)")
+    top.add_argument("--seed", type=int, default=None, help="seed of all random choices (default: random, printed)")
+    top.add_argument("--users", type=int, default=chaos.USERS,
+                     help=f"number of users at the same time (default {chaos.USERS})")  # fmt: skip
+    top.add_argument("--save", type=Path, metavar="FILE", help="also write the report to FILE (JSON)")
     top.add_argument("--keep", action="store_true", help="leave the cloud running")
     add_format(top)
     return top
@@ -55,12 +57,12 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
 
 
 def report_of(found: chaos.Report) -> Report:
-    """Tables of what was done, why requests failed and which faults there were, then what is wrong."""
+    """Tables of the operations, the reasons of failed requests and the faults, then the failed checks."""
     operations = [[name, str(count["ok"]), str(count["failed"])] for name, count in found.operations.items()]
     return Report(chaos.as_dict(found), [
         f"seed {found.seed}, {found.minutes} minutes",
         Table(["operation", "ok", "failed"], operations),
         Table(["reason of failures", "count"], [[why, str(count)] for why, count in found.failures.items()]),
         Table(["fault", "count"], [[name, str(count)] for name, count in found.faults.items()]),
-        "wrong:" if found.wrong else "nothing is wrong", *found.wrong, *found.traces,
+        "failed checks:" if found.wrong else "no check failed", *found.wrong, *found.traces,
     ], bool(found.wrong))  # fmt: skip

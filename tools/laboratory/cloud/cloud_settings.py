@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cloud shall look like. Kept in `cloud.json`; what a later `up` does not name stays as it was."""
+"""The settings of the cloud. Kept in `cloud.json`; a later `up` keeps the values that it does not change."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ AGENTS = ("all", "none", "embedded")
 
 @dataclass(frozen=True)
 class Hardware:
-    """What one fake hypervisor has. Without NUMA cells the two `*_per_cell` and `pages` mean nothing."""
+    """The resources of one fake hypervisor. Without NUMA cells the two `*_per_cell` and `pages` have no effect."""
 
     vcpus: int = 64
     memory_mb: int = 3 * SLOT_MB
@@ -39,12 +39,12 @@ class Hardware:
     vfs: int = 0
     """Virtual functions, all of one physical function."""
     refuses_builds: bool = False
-    """Its hypervisor has no room for whatever it is asked to spawn."""
+    """Its hypervisor refuses every spawn for lack of room."""
 
 
 @dataclass(frozen=True)
 class CloudSettings:
-    """Everything `up` can be told. Times in seconds."""
+    """All settings of `up`. Times are in seconds."""
 
     scheduler: str = "shared"
     schedulers: int = 1
@@ -52,13 +52,13 @@ class CloudSettings:
     computes: int = 3
     agents: str = "auto"
     """`all`, `none`, or K: the first K computes. `auto`: all with our scheduler, none with stock alone.
-    `embedded`: each nova-compute is its own."""
+    `embedded`: each nova-compute runs its agent itself."""
     cells: int = 1
     conductors: int = 1
     compute_slots: tuple[int, ...] = (3,)
-    """Servers of 400 MB that fit: one number per compute in order, the last one for all the rest."""
+    """Servers of 400 MB that fit: one number per compute in order, the last one for all others."""
     compute_ram_mb: tuple[int, ...] = ()
-    """The same in MB; wins over slots."""
+    """The same in MB; replaces slots."""
     hardware: Hardware = field(default_factory=Hardware)
     hardware_of: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Differences of single computes: `{"c2": {"numa_cells": 2}}`."""
@@ -72,14 +72,14 @@ class CloudSettings:
     """Placement's own retry; 0 leaves Placement's default."""
     placement_processes: int = 2
     rabbitmq: str = field(default_factory=chosen)
-    """Directory that the broker was unpacked into; empty for the machine's own."""
+    """Directory that the broker was unpacked into; empty: the installed one."""
     rabbitmq_options: dict[str, str] = field(default_factory=dict)
-    """More for rabbitmq.conf."""
+    """Additional options for rabbitmq.conf."""
     debug: bool = False
     premap: bool = True
-    """Map compute hosts to their cell before they start. Off: discovery is left to the scheduler."""
+    """Map compute hosts to their cell before they start. Off: the scheduler discovers them."""
     nova_options: dict[str, dict[str, str]] = field(default_factory=dict)
-    """More options for nova.conf by group, for schedulers and computes alike."""
+    """Additional options for nova.conf by group, for schedulers and computes."""
 
     def agent_count(self) -> int:
         """How many computes have an agent (the first ones), beside them or embedded."""
@@ -90,7 +90,7 @@ class CloudSettings:
         return min(int(self.agents), self.computes)
 
     def embeds(self) -> bool:
-        """Whether agents live in nova-compute, and none beside it."""
+        """Whether agents are embedded in nova-compute."""
         return self.agents == "embedded"
 
     def scheduler_kind(self, index: int) -> str:
@@ -103,11 +103,11 @@ class CloudSettings:
         return self.schedulers * (2 if self.scheduler == "both" else 1)
 
     def cell_of(self, compute: int) -> int:
-        """Number of the cell, from 1, of compute number `compute`, from 1: dealt round robin."""
+        """Number of the cell, from 1, of compute number `compute`, from 1: assigned round robin."""
         return (compute - 1) % self.cells + 1
 
     def hardware_for(self, compute: int) -> Hardware:
-        """What compute number `compute` (from 1) has."""
+        """The resources of compute number `compute` (from 1)."""
         if self.compute_ram_mb:
             memory_mb = _pick(self.compute_ram_mb, compute)
         else:
@@ -121,7 +121,7 @@ def _pick(values: tuple[int, ...], number: int) -> int:
 
 
 def check(settings: CloudSettings) -> CloudSettings:
-    """`settings` if they make sense, else a `LabError` that names the option."""
+    """`settings` if they are valid, else a `LabError` that names the option."""
     _check_choice("scheduler", settings.scheduler, SCHEDULER_KINDS)
     _check_choice("backend", settings.backend, BACKENDS)
     for name, low, high in (

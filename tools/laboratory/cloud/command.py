@@ -81,8 +81,8 @@ def parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, parents=[common])
 
-    _add_up(add("up", "Start the cloud, or change a running one. What is not given stays as it was."))
-    add("down", "End everything that was started here; databases stay for the next up.")
+    _add_up(add("up", "Start the cloud, or change a running one. Options that are not given keep their values."))
+    add("down", "Stop all services of this cloud; the databases are kept for the next up.")
     add("status", "Every service: state, process, memory, CPU time, log; and the servers per host.")
     logs = add("logs", "Show the last lines of one log, or the end of each.")
     logs.add_argument("service", nargs="?")
@@ -96,9 +96,9 @@ def parser() -> argparse.ArgumentParser:
     add("servers", "List all servers.")
     delete = add("delete", "Delete servers, or all of them.")
     delete.add_argument("server", nargs="*")
-    _add_burst(add("burst", "Boot a burst, count claims, conflicts, reschedules and over-commit, delete it again."))
+    _add_burst(add("burst", "Boot a burst, count claims, conflicts, reschedules and over-commit, and delete it."))
     for name, text in (("start", "Start services by name."), ("stop", "Stop services by name (TERM)."),
-                       ("kill", "kill -9 a service and all that it forked."), ("restart", "Stop and start services."),
+                       ("kill", "kill -9 a service and its child processes."), ("restart", "Stop and start services."),
                        ("freeze", "SIGSTOP a service."), ("thaw", "SIGCONT a service.")):  # fmt: skip
         add(name, text).add_argument("name", nargs="+")
     sql = add("sql", "Run one query in a database and print its rows.")
@@ -111,16 +111,19 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     def add(flag: str, **arguments: Any) -> None:
         up.add_argument(flag, default=argparse.SUPPRESS, **arguments)
 
-    add("--scheduler", choices=SCHEDULER_KINDS, help="ours, nova-scheduler, or both on one topic (default shared)")
-    add("--schedulers", type=int, metavar="S", help="scheduler processes; of each kind with `both` (default 1)")
-    add("--scheduler-workers", type=int, metavar="W", help="worker processes of each (default 1)")
-    add("--computes", type=int, metavar="N", help="nova-computes c1 ... cN (default 3)")
+    add("--scheduler", choices=SCHEDULER_KINDS,
+        help="shared-scheduler, nova-scheduler, or both on one topic (default shared)")  # fmt: skip
+    add("--schedulers", type=int, metavar="S",
+        help="number of scheduler processes; of each kind with `both` (default 1)")  # fmt: skip
+    add("--scheduler-workers", type=int, metavar="W", help="worker processes of each scheduler (default 1)")
+    add("--computes", type=int, metavar="N", help="number of nova-computes, c1 ... cN (default 3)")
     add("--agents", metavar="all|none|K|embedded",
-        help="computes with a compute-agent (default: all, none with nova alone), or all agents in nova-compute")
-    add("--cells", type=int, metavar="C", help="cells; computes are dealt round robin (default 1)")
-    add("--conductors", type=int, metavar="N", help="conductors of the first cell (default 1)")
-    add("--compute-slots", type=numbers, metavar="K[,K...]", help="servers of 400 MB that fit (default 3)")
-    add("--compute-ram-mb", type=numbers, metavar="MB[,MB...]", help="the same in MB")
+        help="number of computes with a compute-agent (default: all; none with --scheduler nova), or embedded agents")
+    add("--cells", type=int, metavar="C", help="number of cells; computes are assigned round robin (default 1)")
+    add("--conductors", type=int, metavar="N", help="number of conductors of the first cell (default 1)")
+    add("--compute-slots", type=numbers, metavar="K[,K...]",
+        help="memory of each compute as a number of 400 MB servers (default 3)")  # fmt: skip
+    add("--compute-ram-mb", type=numbers, metavar="MB[,MB...]", help="memory of each compute in MB")
     add("--vcpus", type=int, help="vCPUs of a compute without NUMA cells (default 64)")
     add("--local-gb", type=int, help="disk of a compute (default 1000)")
     add("--numa", dest="numa_cells", type=int, metavar="CELLS", help="NUMA cells of each compute (default none)")
@@ -130,20 +133,23 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--gpus", type=int, help="GPUs of each compute")
     add("--vfs", type=int, help="virtual functions of each compute")
     add("--backend", choices=BACKENDS, help="concurrency backend of the schedulers (default threading)")
-    add("--report-interval", dest="report_interval_s", type=int, metavar="S", help="default 2")
-    add("--service-down-time", dest="service_down_time_s", type=int, metavar="S", help="default 30")
+    add("--report-interval", dest="report_interval_s", type=int, metavar="S",
+        help="[DEFAULT] report_interval (default 2)")  # fmt: skip
+    add("--service-down-time", dest="service_down_time_s", type=int, metavar="S",
+        help="[DEFAULT] service_down_time (default 30)")  # fmt: skip
     add("--audit-interval", dest="update_resources_interval_s", type=int, metavar="S",
-        help="nova-compute's audit; 0: Nova's 60 s")  # fmt: skip
-    add("--allocation-conflict-retry-count", type=int, metavar="N", help="of Placement; 0: its default")
+        help="interval of nova-compute's audit; 0: Nova's 60 s")  # fmt: skip
+    add("--allocation-conflict-retry-count", type=int, metavar="N", help="the option of Placement; 0: its default")
     add("--rabbitmq", type=brokers.directory, metavar="DIR",
-        help="a RabbitMQ unpacked there (default $SHARED_SCHEDULER_RABBITMQ, or the machine's own)")  # fmt: skip
+        help="directory of a RabbitMQ (default $SHARED_SCHEDULER_RABBITMQ, or the installed one)")  # fmt: skip
     add("--rabbitmq-option", dest="rabbitmq_options", type=setting, action="append", metavar="NAME=VALUE",
-        help="more for rabbitmq.conf")  # fmt: skip
-    add("--placement-processes", type=int, metavar="N", help="default 2")
+        help="additional option for rabbitmq.conf")  # fmt: skip
+    add("--placement-processes", type=int, metavar="N", help="number of Placement's processes (default 2)")
     add("--debug", action=argparse.BooleanOptionalAction, help="debug logs")
-    add("--premap", action=argparse.BooleanOptionalAction, help="map hosts to cells; off: the scheduler discovers them")
+    add("--premap", action=argparse.BooleanOptionalAction,
+        help="map hosts to cells; with --no-premap the scheduler discovers them")  # fmt: skip
     add("--nova-option", dest="nova_options", type=option, action="append", metavar="GROUP.NAME=VALUE",
-        help="more for nova.conf")  # fmt: skip
+        help="additional option for nova.conf")  # fmt: skip
 
 
 def _add_burst(command: argparse.ArgumentParser) -> None:
@@ -151,12 +157,13 @@ def _add_burst(command: argparse.ArgumentParser) -> None:
     command.add_argument("--group", type=int, default=0, metavar="N", help="requests at the same time (default: all)")
     command.add_argument("--interval", type=float, default=0.5, metavar="S", help="seconds between groups")
     command.add_argument("--flavor", default="m400")
-    command.add_argument("--freeze-conductor", action="store_true", help="hold all builds until every request is in")
-    command.add_argument("--keep", action="store_true", help="leave the servers there")
+    command.add_argument("--freeze-conductor", action="store_true",
+                         help="hold all builds until all requests have arrived")  # fmt: skip
+    command.add_argument("--keep", action="store_true", help="do not delete the servers")
 
 
 def changes_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `up` was told, as fields of the settings."""
+    """The options of `up` as fields of the settings."""
     given = {k: v for k, v in vars(arguments).items() if k not in ("command", "data", "format")}
     for name in {"pages", "rabbitmq_options"} & given.keys():
         given[name] = dict(given[name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tools/lab decide`: the decision in memory beside Nova's own classes, in one run."""
+"""`tools/lab decide`: measures the decision in memory and compares it with Nova's own classes in one run."""
 
 import argparse
 from pathlib import Path
@@ -10,9 +10,10 @@ from tools.laboratory.report import ProgressLine, Report, add_format
 WORKLOADS = Path(__file__).resolve().parent / "workloads.yaml"
 
 MANUAL = Manual(
-    does="How fast one decision is in memory, beside Nova's own filter and weigher classes over the same hosts, and "
-    "beside a bare loop in Python. Also: increments a second, a burst of increments, one RPC call, memory, and "
-    "how a decision grows with survivors, aggregates and flavors. Figures and plots are written to --results.",
+    does="Measures one decision in memory, and compares it with Nova's own filter and weigher classes on the same "
+    "hosts and with a plain loop in Python. Also measures increments per second, a burst of increments, one RPC "
+    "call, memory, and the growth of a decision with survivors, aggregates and flavors. Figures and plots are "
+    "written to --results.",
     needs="tools/install; no service runs. 2 GB of memory for 100,000 hosts.",
     lasts="All workloads: 15 minutes. One workload at one size: seconds; Nova's classes take most of it.",
     examples=(
@@ -28,22 +29,25 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     made = MANUAL.parser("tools/lab decide")
     made.add_argument("--workloads", type=Path, default=WORKLOADS, metavar="FILE",
-                      help="default: workloads.yaml beside the program")  # fmt: skip
-    made.add_argument("--only", nargs="*", metavar="NAME", help="names of workloads")
-    made.add_argument("--hosts", type=int, nargs="*", metavar="N", help="instead of those of the workloads")
-    made.add_argument("--decisions", type=int, default=400, metavar="N", help="measured, each (default 400)")
-    made.add_argument("--repeats", type=int, default=1, metavar="N", help="of everything (default 1)")
+                      help="file of the workloads (default: workloads.yaml of this tool)")  # fmt: skip
+    made.add_argument("--only", nargs="*", metavar="NAME", help="names of the workloads to measure")
+    made.add_argument("--hosts", type=int, nargs="*", metavar="N",
+                      help="numbers of hosts, instead of those of the workloads")  # fmt: skip
+    made.add_argument("--decisions", type=int, default=400, metavar="N",
+                      help="number of measured decisions of each kind (default 400)")  # fmt: skip
+    made.add_argument("--repeats", type=int, default=1, metavar="N", help="repeats of the whole run (default 1)")
     made.add_argument("--nova-hosts-max", type=int, default=10_000, metavar="N",
-                      help="no comparison beyond (default 10000)")  # fmt: skip
-    made.add_argument("--decisions-only", action="store_true", help="no increments, bursts, calls, memory, growth")
+                      help="maximum number of hosts for the comparison with Nova (default 10000)")  # fmt: skip
+    made.add_argument("--decisions-only", action="store_true",
+                      help="do not measure increments, bursts, calls, memory and growth")  # fmt: skip
     made.add_argument("--results", type=Path, default=Path("benchmark-decision"), metavar="DIR",
-                      help="for results.json and plots (default benchmark-decision)")  # fmt: skip
+                      help="directory of results.json and plots (default benchmark-decision)")  # fmt: skip
     add_format(made)
     return made
 
 
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
-    """Measure, write figures and plots, and judge the targets."""
+    """Measure, write figures and plots, and compare with the targets."""
     from tools.laboratory.decide import experiment  # imports Nova, which takes seconds: not for --help
 
     return experiment.run(asked, progress)

@@ -21,15 +21,15 @@ MANUAL = Manual(
     does="Faults of a real RabbitMQ, one after the other, with schedulers, simulated agents and a steady stream of "
     "requests. After each fault all tables, agents, Placement's allocations and the answers to users are "
     "compared.",
-    needs="tools/install; 2 cores; 3 GB of memory for 1,000 agents and 4 schedulers. Placement is a stand-in.",
+    needs="tools/install; 2 cores; 3 GB of memory for 1,000 agents and 4 schedulers. Placement is simulated.",
     lasts="With the defaults 40 minutes; `--hurried --agents 24 --schedulers 2 --processes 1` takes six.",
     examples=(
-        ("tools/lab fire --list", "names of the faults, and what each does"),
+        ("tools/lab fire --list", "names and descriptions of the faults"),
         ("tools/lab fire --hurried --agents 50 --schedulers 2 --processes 1 --rate 4", "all faults, in minutes"),
-        ("tools/lab fire --agents 10000 --faults restart", "joining at once, and a restart of the broker"),
+        ("tools/lab fire --agents 10000 --faults restart", "all agents join at once; a restart of the broker"),
         ("tools/lab fire --save FILE --page doc/source/user/broker_faults.rst", "a full run, for the documentation"),
     ),
-    wrong="a request that hangs, over-commit, a table that stays wrong, a fault without its effect",
+    wrong="a request without an answer, over-commit, a table that stays wrong, a fault without its effect",
 )
 
 PAGE_MARK = ".. Everything below is written by tools/lab fire --show RESULTS --page PAGE"
@@ -38,24 +38,27 @@ PAGE_MARK = ".. Everything below is written by tools/lab fire --show RESULTS --p
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = MANUAL.parser("tools/lab fire")
-    made.add_argument("--agents", type=int, default=1000, help="simulated agents (default: %(default)s)")
-    made.add_argument("--schedulers", type=int, default=4, help="schedulers, a process each (default: %(default)s)")
-    made.add_argument("--processes", type=int, default=4, help="processes that share the agents (default: %(default)s)")
-    made.add_argument("--rate", type=float, default=10.0, help="requests a second (default: %(default)s)")
-    made.add_argument("--faults", default="", help="names, with commas; default all; 'none' only joins")
+    made.add_argument("--agents", type=int, default=1000, help="number of simulated agents (default: %(default)s)")
+    made.add_argument("--schedulers", type=int, default=4, help="number of scheduler processes (default: %(default)s)")
+    made.add_argument("--processes", type=int, default=4,
+                      help="number of processes that run the agents (default: %(default)s)")  # fmt: skip
+    made.add_argument("--rate", type=float, default=10.0, help="requests per second (default: %(default)s)")
+    made.add_argument("--faults", default="",
+                      help="names of faults, separated by commas (default: all; 'none': agents only join)")  # fmt: skip
     made.add_argument(
-        "--hurried", action="store_true", help="AMQP heartbeats and heartbeats of seconds instead of the product's"
+        "--hurried", action="store_true", help="use short intervals of AMQP heartbeats and heartbeats"
     )
-    made.add_argument("--list", action="store_true", help="name the faults and end")
-    made.add_argument("--save", type=Path, metavar="FILE", help="write the figures there as JSON, after each fault")
-    made.add_argument("--page", type=Path, metavar="FILE", help="write the tables into this page")
-    made.add_argument("--show", type=Path, metavar="FILE", nargs="+", help="only print the tables of earlier runs")
+    made.add_argument("--list", action="store_true", help="list the faults")
+    made.add_argument("--save", type=Path, metavar="FILE", help="write the figures to FILE (JSON), after each fault")
+    made.add_argument("--page", type=Path, metavar="FILE",
+                      help="write the tables into this page, doc/source/user/broker_faults.rst")  # fmt: skip
+    made.add_argument("--show", type=Path, metavar="FILE", nargs="+", help="only print the tables of saved runs")
     add_format(made)
     return made
 
 
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
-    """Inflict the faults, or read what an earlier run found."""
+    """Inject the faults, or read the results of an earlier run."""
     pace = HURRIED if asked.hurried else Pace()
     if asked.list:
         known = {fault.name: fault.story for fault in faults(pace)}
@@ -69,7 +72,7 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
 
 
 def drill(asked: argparse.Namespace, pace: Pace, progress: ProgressLine) -> Results:
-    """All that was asked for, one fault after the other."""
+    """Inject all requested faults, one after the other."""
     chosen = _chosen(asked.faults, pace)
     sizes = Sizes(asked.agents, asked.schedulers, asked.processes, asked.rate)
     with Environment(sizes, pace, progress.say) as environment:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tools/lab rounds`: requests that just fit, under our schedulers and under nova-scheduler in turns."""
+"""`tools/lab rounds`: requests that just fit, with our schedulers and with nova-scheduler in turns."""
 
 import argparse
 import json
@@ -13,13 +13,13 @@ from tools.laboratory.report import ProgressLine, Report, add_format, rows_repor
 from tools.laboratory.rounds import rounds
 
 MANUAL = Manual(
-    does="Requests for pinned CPUs, huge pages and PCI devices that just fit, all at the same moment, round after "
-    "round, in a real cloud: how many builds are rescheduled? Under our schedulers and under nova-scheduler, "
+    does="Requests pinned CPUs, huge pages and PCI devices that just fit, all at the same moment, in repeated "
+    "rounds in a real cloud, and counts the builds that are rescheduled, with our schedulers and with nova-scheduler "
     "in turns.",
-    needs="What `tools/lab cloud` needs.",
+    needs="The same as `tools/lab cloud`.",
     lasts="One minute to start the cloud, then some 15 seconds a round: 200 rounds take an hour.",
     examples=(
-        ("tools/lab rounds --rounds 3 --stock 3", "one round of each kind of request under either scheduler"),
+        ("tools/lab rounds --rounds 3 --stock 3", "one round of each kind of request with either scheduler"),
         ("tools/lab rounds --rounds 100 --stock 20 --save FILE", "a long run, saved after each round"),
         ("tools/lab rounds --show FILE --format rst", "the table of a saved run"),
     ),
@@ -30,13 +30,15 @@ MANUAL = Manual(
 def parser() -> argparse.ArgumentParser:
     """The options."""
     top = MANUAL.parser("tools/lab rounds")
-    top.add_argument("--data", type=Path, default=None, metavar="DIR", help="of the cloud, as for tools/lab cloud")
-    top.add_argument("--rounds", type=int, default=100, help="under our schedulers (default 100)")
-    top.add_argument("--stock", type=int, default=None, help="rounds under nova-scheduler (default: as many)")
-    top.add_argument("--block", type=int, default=10, help="of our rounds before it is the other's turn (default 10)")
-    top.add_argument("--schedulers", type=int, default=4, help="processes of each kind (default 4)")
-    top.add_argument("--computes", type=int, default=3, help="default 3")
-    top.add_argument("--save", type=Path, metavar="FILE", help="write all figures there, after each round")
+    top.add_argument("--data", type=Path, default=None, metavar="DIR",
+                     help="data directory of the cloud, as for tools/lab cloud")  # fmt: skip
+    top.add_argument("--rounds", type=int, default=100, help="rounds with our schedulers (default 100)")
+    top.add_argument("--stock", type=int, default=None, help="rounds with nova-scheduler (default: the same number)")
+    top.add_argument("--block", type=int, default=10,
+                     help="rounds with our schedulers between two blocks of nova-scheduler (default 10)")  # fmt: skip
+    top.add_argument("--schedulers", type=int, default=4, help="scheduler processes of each kind (default 4)")
+    top.add_argument("--computes", type=int, default=3, help="number of nova-computes (default 3)")
+    top.add_argument("--save", type=Path, metavar="FILE", help="write all figures to FILE, after each round")
     top.add_argument("--show", type=Path, metavar="FILE", help="only print the figures of a saved run")
     top.add_argument("--keep", action="store_true", help="leave the cloud running")
     add_format(top)
@@ -44,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
-    """The rounds that were asked for, or those of a saved run."""
+    """Play the requested rounds, or load those of a saved run."""
     if asked.show:
         return report_of(load(asked.show))
     cloud = Cloud(asked.data, progress.say)
@@ -56,7 +58,7 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
 
 
 def play(cloud: Cloud, asked: argparse.Namespace, progress: ProgressLine) -> dict[str, Any]:
-    """Start the cloud and play; returns everything that was found."""
+    """Start the cloud and play the rounds; returns all results."""
     rounds.begin(cloud, asked.schedulers, asked.computes)
     stock = asked.rounds if asked.stock is None else asked.stock
     progress.expect(asked.rounds + stock, "rounds")
