@@ -122,7 +122,8 @@ class ScriptedScheduler:
     def deleted(self, effect: Any) -> ev.Event:
         placement = self.cloud.placement
         if placement.up:
-            placement.delete_exactly(effect.consumer, effect.written)
+            if placement.holds_exactly(effect.consumer, effect.written):
+                placement.delete(effect.consumer)
             self.cloud.note(f"placement deletes {effect.consumer}")
         return ev.AllocationDeleted(effect.claim_id, placement.up, cause=effect.cause)
 
