@@ -7,6 +7,7 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Hello, Increment, Role, Snapshot
 from tests.unit.core.desk import (
     CELL,
@@ -226,3 +227,13 @@ def test_a_claim_names_the_life_that_its_agent_began_while_placement_was_asked(k
     found = ev.Candidate(taken("node-1"), {"": ("node-1",)})
     claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,), cause=ask.cause)))
     assert (claim.seen_epoch, claim.seen_sequence) == (5, 0)
+
+
+def test_a_topology_that_no_claim_can_hold_fails_its_request_and_blames_no_host() -> None:
+    desk = Desk().with_agents("node-1", "node-2")
+    effects = desk.ask(request(topology="x" * (limits.TOPOLOGY_MAX_CHARS + 1)))
+    fail = only(ef.Fail, effects)
+    assert fail.code is ef.FailureCode.BAD_REQUEST
+    assert "49153 characters" in fail.text
+    assert claims_in(effects) == []
+    desk.idle()

@@ -361,3 +361,13 @@ def test_any_fields_are_understood_or_refused(number: int, values: list[Any]) ->
 def test_hello_of_a_scheduler_needs_no_node() -> None:
     hello = decode(encode(Hello(Role.SCHEDULER, SCHEDULER, 0)))
     assert isinstance(hello, Hello) and hello.node == ""
+
+
+def test_a_claim_holds_the_topology_of_a_server_with_numa_cells_and_many_devices() -> None:
+    # two cells and 24 SR-IOV ports take 17,572 characters
+    big = Claim(
+        claim_id="c", node="n", scheduler="s", consumer="i", allocations={}, usage=Usage(1, 1, 1, 1, 1),
+        topology="x" * 17_572, seen_epoch=1, seen_sequence=1, deadline_ms=3000,
+    )  # fmt: skip
+    assert decode(encode(big)) == big
+    assert decode(encode(dataclasses.replace(big, topology="x" * limits.TOPOLOGY_MAX_CHARS))).topology  # type: ignore[union-attr]
