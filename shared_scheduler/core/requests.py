@@ -74,6 +74,7 @@ from shared_scheduler.core.request_state import (
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
+from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
 from shared_scheduler.protocol.messages import Reason
 
 #: the outcome of an attempt that went well
@@ -315,6 +316,10 @@ class Requests:
         self._found_room(step, int(key))
 
     def _claim(self, step: Step, state: RequestState, instance: InstancePlacement, plan: Selected) -> None:
+        if len(plan.topology) > TOPOLOGY_MAX_CHARS:  # no agent could ever hear of it
+            text = f"NUMA cells and devices take {len(plan.topology)} characters, a claim holds {TOPOLOGY_MAX_CHARS}"
+            self._fail(step, state, FailureCode.BAD_REQUEST, text)
+            return
         instance.attempts += 1
         instance.state, instance.choice = InstanceState.CLAIMING, plan.choice
         intent = self._intent(state, instance, plan)

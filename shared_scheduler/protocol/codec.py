@@ -429,7 +429,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("consumer"),
         _same("allocations", allocations),
         Field("usage", read_usage, write_usage),
-        _text("topology", limits.LEAF_TEXT_MAX_CHARS, chars_min=0),
+        _text("topology", limits.TOPOLOGY_MAX_CHARS, chars_min=0),
         _count("seen_epoch"),
         _count("seen_sequence"),
         _count("deadline_ms"),

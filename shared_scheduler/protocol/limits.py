@@ -18,8 +18,10 @@ SMALL_BODY_MAX_BYTES = 4 * KIB
 #: One leaf may be a text of 16 KiB (``cn.cpu_info``) or the static topology of a machine with 1,024
 #: CPUs (about 20 KiB), so an increment must hold more than that.  The pipe splits what is larger.
 INCREMENT_BODY_MAX_BYTES = 64 * KIB
-#: A topology text of at most 16 KiB, and allocations.
-CLAIM_BODY_MAX_BYTES = 32 * KIB
+#: The topology of a claim: two NUMA cells and 24 SR-IOV ports take 17,572 characters.
+TOPOLOGY_MAX_CHARS = 48 * KIB
+#: A topology, and allocations.
+CLAIM_BODY_MAX_BYTES = 64 * KIB
 #: The news of a verdict (``VERDICT_NEWS_MAX_BYTES``) and a refusal in detail.
 VERDICT_BODY_MAX_BYTES = 96 * KIB
 #: 4,096 consumers of about 180 bytes, and the leaves.
