@@ -113,6 +113,8 @@ class ConfirmedClaims:
         self._timers = timers
         #: claim id -> consumer, allocations, cause id
         self._watched: dict[str, tuple[str, Allocations, str]] = {}
+        #: consumer -> ids of its claims
+        self._of_consumer: dict[str, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -123,6 +125,7 @@ class ConfirmedClaims:
     def begin(self, step: Step, claim_id: str, consumer: str, allocations: Allocations, cause: str) -> None:
         """It was confirmed."""
         self._watched[claim_id] = (consumer, allocations, cause)
+        self._of_consumer.setdefault(consumer, set()).add(claim_id)
         self._look_later(step, claim_id)
 
     def _look_later(self, step: Step, claim_id: str) -> None:
@@ -131,8 +134,7 @@ class ConfirmedClaims:
     def on_timer(self, step: Step, claim_id: str) -> None:
         """Is it still only in our own table?  Then Placement is asked."""
         if not self._table.is_outstanding(claim_id) or self._table.is_shown(claim_id):
-            self._table.forget(claim_id)
-            del self._watched[claim_id]
+            self._end(claim_id)
             return
         consumer, _, cause = self._watched[claim_id]
         step.emit(LookUpConsumer(consumer, cause=cause))
@@ -142,11 +144,19 @@ class ConfirmedClaims:
         """Placement says what a consumer holds."""
         if event.error:
             return
-        for claim_id, (consumer, allocations, _) in list(self._watched.items()):
-            if consumer == event.consumer and not event.allocations.keys() & allocations.keys():
-                self._table.forget(claim_id)
+        for claim_id in sorted(self._of_consumer.get(event.consumer, ())):
+            _, allocations, _ = self._watched[claim_id]
+            if not event.allocations.keys() & allocations.keys():
                 self._timers.cancel(("look", claim_id))
-                del self._watched[claim_id]
+                self._end(claim_id)
+
+    def _end(self, claim_id: str) -> None:
+        self._table.forget(claim_id)
+        consumer, _, _ = self._watched.pop(claim_id)
+        claims = self._of_consumer[consumer]
+        claims.discard(claim_id)
+        if not claims:
+            del self._of_consumer[consumer]
 
 
 #: the version of a row that no agent has spoken for
