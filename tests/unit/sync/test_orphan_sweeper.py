@@ -13,7 +13,7 @@ import requests
 
 from shared_scheduler.core.events import NodeDoubted
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper
+from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
 from tests.unit.placement.world import World
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -28,7 +28,13 @@ class Site:
         self.told: list[NodeDoubted] = []
         self.now_s = 0.0
         self.cells = [nova.cell()]
-        self.sut = OrphanSweeper(nova.api(), lambda: self.cells, placement.client, lambda: self.now_s)
+        self.sut = self.scheduler(Share(0, 1))
+
+    def scheduler(self, share: Share) -> OrphanSweeper:
+        """One more that sweeps."""
+        return OrphanSweeper(
+            self.nova.api(), lambda: self.cells, self.world.client, lambda: self.now_s, lambda: share
+        )
 
     def sweep(self) -> None:
         self.told += self.sut.sweep()
@@ -118,6 +124,58 @@ def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: S
     assert site.asked(*servers) == CHECKS_A_SWEEP
     site.sweep()
     assert site.asked(*servers) == len(servers)
+
+
+def test_a_leak_is_found_however_many_builds_fail_after_it(site: Site) -> None:
+    # given a leak, and builds that fail as fast as they are checked
+    node, server = site.world.provider(), site.server("cell0")
+    site.take(server, node)
+    for _ in range(3):
+        site.wait(1.0)
+        for _ in range(CHECKS_A_SWEEP):
+            site.server("cell0")
+    # when
+    site.sweep()
+    # then
+    assert not site.holds(server)
+
+
+def test_a_shelved_server_is_checked_however_many_builds_fail(site: Site) -> None:
+    node, server = site.world.provider(), site.shelved()
+    site.take(server, node)
+    for _ in range(3 * CHECKS_A_SWEEP):
+        site.server("cell0")
+    site.sweep()
+    assert not site.holds(server)
+
+
+def test_first_checks_come_before_second_ones(site: Site) -> None:
+    # given servers that were checked once, and a leak that came later
+    old = [site.server("cell0") for _ in range(CHECKS_A_SWEEP)]
+    site.sweep()
+    site.wait(AGAIN_S)
+    node, late = site.world.provider(), site.server("cell0")
+    site.take(late, node)
+    # when both are due
+    site.sweep()
+    # then
+    assert not site.holds(late)
+    assert site.asked(*old) == 2 * CHECKS_A_SWEEP - 1
+
+
+def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
+    # given more than one scheduler can check, but not more than two can
+    servers = [site.server("cell0") for _ in range(2 * CHECKS_A_SWEEP)]
+    # when each of two has swept as often as both together need
+    for rank in (0, 1):
+        sweeper = site.scheduler(Share(rank, 2))
+        for _ in range(2):
+            assert list(sweeper.sweep()) == []
+        mine = [server for server in servers if Share(rank, 2).has(server)]
+        assert 0 < len(mine) < len(servers)
+        assert {site.asked(server) for server in mine} >= {rank + 1}
+    # then nobody was left out, although each may be the only one that is right about the shares
+    assert all(site.asked(server) >= 1 for server in servers)
 
 
 def test_a_shelved_server_that_nobody_unshelves_any_more_holds_nothing(site: Site) -> None:
