@@ -53,7 +53,7 @@ from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.service.why import Why
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell
-from shared_scheduler.sync.orphan_sweeper import OrphanSweeper
+from shared_scheduler.sync.orphan_sweeper import OrphanSweeper, Share
 from shared_scheduler.sync.server_location import Locator
 from shared_scheduler.sync.state_sync import StateSync
 from shared_scheduler.table.host_table import HostTable
@@ -97,7 +97,9 @@ class RunningScheduler:
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
         locate = Locator(api, NovaCellDatabase).locate
-        sweeper = OrphanSweeper(api, lambda: sync.databases(), client, time.monotonic)
+        sweeper = OrphanSweeper(
+            api, lambda: sync.databases(), client, time.monotonic, lambda: self.engine.inspect(_share)
+        )
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
             self.core.nodes.agent_speaks_for, self._leaves_of,
@@ -274,6 +276,13 @@ NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
 
 def _is_no(outcome: Answer | Fail) -> bool:
     return isinstance(outcome, Fail) and outcome.code in NO_HOST
+
+
+def _share(core: SchedulerCore) -> Share:
+    """Our place among the live schedulers of the first cell; of a cloud without cells, alone."""
+    cell = min((known.cell for known in core.nodes), default="")
+    names = core.peers.live(cell)
+    return Share(names.index(core.identity.address(cell)), len(names))
 
 
 def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[str]]]:

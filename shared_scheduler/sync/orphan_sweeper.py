@@ -10,15 +10,21 @@ the same effect.
 So servers in cell 0, and shelved servers that changed recently and have no task, are looked up in Placement.  Each is
 checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A shelved
 server is read again after Placement was read: if an unshelve started before, it keeps the allocation; a later change
-has another generation, with which the delete is refused.  Each round checks a few servers, however many are listed.
+has another generation, with which the delete is refused.
+
+Each round checks a bounded number of servers.  First checks come before second ones, the own share before those of
+other schedulers, the oldest before the newest, and the sources take turns.  Builds that fail faster than one scheduler
+can check are so divided among all; a scheduler that is wrong about the others checks more than its share, never less.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import count
+from zlib import crc32
 
 from shared_scheduler.core.events import NodeDoubted
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
@@ -31,11 +37,23 @@ LOG = logging.getLogger(__name__)
 #: Older servers were checked before, or wait for their users as with nova-scheduler.
 SWEEP_BACK = timedelta(hours=1)
 #: Servers listed from cell 0, and from each cell.
-LISTED_MAX = 200
+LISTED_MAX = 2_000
 #: Time between the two checks of a server; a write takes less (the time of its request).
 AGAIN_S = 120.0
 CHECKS = 2
-CHECKS_A_SWEEP = 10
+CHECKS_A_SWEEP = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The servers that a scheduler checks first: it has this ``rank`` among ``count`` live ones."""
+
+    rank: int
+    count: int
+
+    def has(self, server: str) -> bool:
+        """Whether a server is of this share."""
+        return crc32(server.encode()) % self.count == self.rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +86,13 @@ class OrphanSweeper:
         cells: Callable[[], Iterable[CellDatabase]],
         client: PlacementClient,
         clock: Callable[[], float],
+        share: Callable[[], Share],
     ) -> None:
         self._api = api
         self._cells = cells
         self._client = client
         self._clock = clock
+        self._share = share
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
 
@@ -83,24 +103,35 @@ class OrphanSweeper:
         :raises PlacementError: when Placement does not answer
         """
         self._outage = None
-        self._checked = {each: self._checked.get(each, _Checked()) for each in self._suspects()}
-        due = [suspect for suspect, checked in self._checked.items() if self._is_due(checked)]
-        for suspect in due[:CHECKS_A_SWEEP]:
+        known = self._checked
+        places = dict(self._suspects())
+        self._checked = {suspect: known.get(suspect, _Checked()) for suspect in places}
+        for suspect in self._due(places)[:CHECKS_A_SWEEP]:
             yield from self._check(suspect)
             self._checked[suspect].times += 1
             self._checked[suspect].last_s = self._clock()
         if self._outage is not None:
             raise self._outage
 
-    def _suspects(self) -> Iterator[_Suspect]:
-        yield from map(_Suspect, self._api.buried(SWEEP_BACK, LISTED_MAX))
+    def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
+        share = self._share()
+        due = [suspect for suspect, checked in self._checked.items() if self._is_due(checked)]
+        return sorted(
+            due, key=lambda each: (self._checked[each].times, not share.has(each.server), places[each])
+        )
+
+    def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
+        """Each with its place in its source, the oldest first."""
+        buried = self._api.buried(SWEEP_BACK, LISTED_MAX)
+        yield from zip(map(_Suspect, reversed(buried)), count(), strict=False)
         for cell in self._cells():
             try:
                 found = cell.offloaded(SWEEP_BACK, LISTED_MAX)
             except DatabaseError as error:
                 self._outage = error
                 continue
-            yield from (_Suspect(server, changed_at, cell) for server, changed_at in found)
+            own = (_Suspect(server, changed_at, cell) for server, changed_at in reversed(found))
+            yield from zip(own, count(), strict=False)
 
     def _is_due(self, checked: _Checked) -> bool:
         waited = checked.times == 0 or self._clock() - checked.last_s >= AGAIN_S
