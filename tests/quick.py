@@ -69,13 +69,12 @@ def _at_once(tree: ast.AST) -> Iterator[ast.AST]:
         yield from _at_once(node)
 
 
-def _files(name: str) -> Iterator[Path]:
+@cache
+def _files(name: str) -> tuple[Path, ...]:
     """Modules of ours that an import of this name runs: each package on the way, and the module itself."""
     parts = name.split(".")
     if parts[0] not in OURS:
-        return
-    for length in range(1, len(parts) + 1):
-        place = ROOT.joinpath(*parts[:length])
-        for path in (place / "__init__.py", place.with_suffix(".py")):
-            if path.is_file():
-                yield path
+        return ()
+    places = [ROOT.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
+    paths = [path for place in places for path in (place / "__init__.py", place.with_suffix(".py"))]
+    return tuple(path for path in paths if path.is_file())

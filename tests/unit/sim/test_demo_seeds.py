@@ -12,11 +12,14 @@ from shared_scheduler.sim.exhibition import DemoPlan, run_demo
 #: small ones, of about a fifth of a CPU second each; the faults and the times are those of any demo
 SMALL = DemoPlan(seed=0, nodes=20, schedulers=3, duration_s=4.0, rate_per_s=10.0)
 SEEDS = range(200)
+#: enough to show most mistakes (`tools/test --quick`)
+FIRST = SEEDS[:40]
+OTHERS = [pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS[len(FIRST) :]]
 #: of the demo as it is without arguments, each of which was broken once; about five CPU seconds each
 ONCE_BROKEN = (1323357580,)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", (*FIRST, *OTHERS))
 def test_a_small_demo_breaks_nothing(seed: int) -> None:
     plan = replace(SMALL, seed=seed)
     assert run_demo(plan).checkers.violations == [], plan.command()
