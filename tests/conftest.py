@@ -32,8 +32,14 @@ from tests.quick import is_left_out  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REASON_WIDTH = 200
+REASON_WIDTH = 120
 """Characters of a failure's reason in the summary; the whole stands under the failure."""
+
+SUMMARY_WIDTH = REASON_WIDTH + 140
+"""Of a line of the summary: the reason, and the longest names of a test before it."""
+
+TRACEBACK = "Traceback (most recent call last):"
+"""Begins what a program of ours printed; its reason is then the last line."""
 
 # a busy machine is no failure: nothing is judged by the time it takes
 settings.register_profile(
@@ -62,14 +68,26 @@ def _shorten_reason(report: pytest.TestReport) -> None:
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
         lines = crash.message.splitlines() or [""]
-        crash.message = lines[0][:REASON_WIDTH]
+        line = lines[-1] if lines[0].endswith(TRACEBACK) else lines[0]
+        crash.message = line[:REASON_WIDTH]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Pytest shortens the summary's lines to the terminal's width, also where there is none: no room for a reason."""
+    if not terminalreporter.isatty:
+        config.get_terminal_writer().fullwidth = SUMMARY_WIDTH
 
 
 SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")
 """About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
 
-LONG = ("test_novas_own", "test_simulator", "test_decisions", "test_planted_bugs")
-"""Files of minutes of computing: begun early, or the run ends with one worker at one of them."""
+LONG = (
+    "test_novas_own", "test_broker_faults", "test_simulator", "test_benchmark", "test_decisions",
+    "test_transport_rabbitmq", "test_planted_bugs", "test_under_eventlet", "test_placement_commit",
+    "test_placement_operations", "test_manager", "test_allocation_writer", "test_demo_seeds", "test_planted_in_parts",
+)  # fmt: skip
+"""Files that take a minute and more of a machine with two cores: begun early, the longest first, or the run ends with
+one worker at one of them."""
 
 
 @pytest.hookimpl(tryfirst=True)
