@@ -11,6 +11,10 @@ from shared_scheduler.service import admin
 from tests.functional import truth
 from tools.laboratory.cloud.cloud import Cloud
 
+LOOK_EVERY_S = 0.02
+#: in two seconds, each with the time that its answer takes
+LOOKS_MAX = 80
+
 
 def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
     # given a cloud whose periodic reads are far apart, so that they cannot be what finds the node
@@ -24,38 +28,46 @@ def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
     truth.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=60)
 
     # then it could have taken a server within two seconds, and it does
-    assert watch.seconds_from_snapshot_to_choice() <= 2.0
+    assert watch.looks_from_snapshot_to_choice() <= LOOKS_MAX
     assert list(cloud.wait_active(cloud.boot(1)).values()) == ["c3"]
 
 
 class Watch:
-    """Looks at c3's row again and again from another thread."""
+    """Looks at c3's row again and again from another thread.
+
+    Looks are its clock: a machine that lets the scheduler wait lets a look, which the scheduler answers, wait as well.
+    """
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self._moments: dict[str, float] = {}
+        self._looks = 0
+        self._moments: dict[str, int] = {}
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
         until_s = time.monotonic() + 90
         while "choosable" not in self._moments and time.monotonic() < until_s:
+            self._looks += 1
             with contextlib.suppress(admin.AdminError):
                 [table] = truth.tables(self._cloud).values()
                 row = table.get("c3")
                 if row and row["epoch"]:
-                    self._moments.setdefault("snapshot", time.monotonic())
+                    self._moments.setdefault("snapshot", self._looks)
                     if row["choosable"]:
-                        self._moments["choosable"] = time.monotonic()
-            time.sleep(0.02)
+                        self._moments["choosable"] = self._looks
+            time.sleep(LOOK_EVERY_S)
 
-    def seconds_from_snapshot_to_choice(self) -> float:
-        """By the clock of this test."""
+    def looks_from_snapshot_to_choice(self) -> int:
+        """How often it was looked at in between."""
         self._thread.join()
         return self._moments["choosable"] - self._moments["snapshot"]
 
 
 def test_a_compute_that_nobody_mapped_to_its_cell_is_mapped_by_the_scheduler(cloud: Cloud) -> None:
+    # given a cloud without c3, which went while nobody discovers hosts: that could map it again before it is gone
+    cloud.reset()
+    cloud.up(computes=2)
     looks = {"scheduler": {"discover_hosts_in_cells_interval": "5"}}
     truth.begin(cloud, computes=2, nova_options=looks)
     mapped = "SELECT host FROM host_mappings WHERE host = 'c3'"
