@@ -93,6 +93,38 @@ def test_computes_never_see_a_database_and_only_those_with_agents_a_tap(tmp_path
     assert "compute_agent" not in second
 
 
+def test_what_computes_and_agents_alone_read_leaves_the_configuration_of_all_others_alone(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+    often = changed(
+        CloudSettings(), {"update_resources_interval_s": 3, "nova_options": {"compute_agent": {"poll": "9"}}}
+    )
+
+    assert configs.nova(layout, often, 1) == configs.nova(layout, CloudSettings(), 1)
+    text = configs.compute(layout, often, 1)
+    assert "update_resources_interval = 3" in text and "poll = 9" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "forked"),
+    [
+        ({}, {"c1"}),
+        ({"forked": True}, {"c1", "sched1", "agent-c1"}),
+        ({"forked": True, "backend": "eventlet"}, {"c1"}),
+        ({"forked": True, "scheduler_workers": 2}, {"c1"}),
+        ({"forked": True, "scheduler": "nova", "agents": "all"}, {"c1", "agent-c1"}),
+    ],
+)
+def test_which_services_are_forked_by_the_launcher(tmp_path: Path, change: dict[str, object], forked: set[str]) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+
+    planned = services.plan(layout, changed(CloudSettings(computes=1), change))
+
+    assert {name for name, service in planned.items() if service.forked_by} == forked
+    assert all("launcher" in planned[name].needs for name in forked)
+
+
 def test_an_embedded_agent_is_no_process_and_has_no_socket(tmp_path: Path) -> None:
     layout, wanted = Layout(tmp_path), CloudSettings(computes=2, agents="embedded")
     layout.prepare()

@@ -19,7 +19,7 @@ AFTER_THE_BROKER_S = 180.0
 
 @pytest.fixture(scope="module", autouse=True)
 def two_schedulers(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2)
+    truth.begin(cloud, schedulers=2, forked=False)  # the programs, as a supervisor starts them
 
 
 @pytest.fixture(autouse=True)

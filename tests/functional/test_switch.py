@@ -10,7 +10,7 @@ HOSTS = {"c1", "c2", "c3"}
 
 
 def test_switch_back_and_over_again(cloud: Cloud) -> None:
-    truth.begin(cloud)
+    truth.begin(cloud, forked=False)  # the programs, as a supervisor starts them
     cloud.wait_active(cloud.boot(3, parallel=3))
 
     cloud.up(scheduler="nova", agents="all")
@@ -39,7 +39,7 @@ def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: C
 
 
 def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2, compute_slots=(6,))
+    truth.begin(cloud, schedulers=2, forked=False, compute_slots=(6,))
     first, _second = cloud.names("scheduler-shared")
     servers = cloud.boot(6, parallel=6)
     cloud.stop(first)

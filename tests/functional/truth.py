@@ -20,6 +20,7 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "schedulers": 1,
     "scheduler_workers": 1,
     "backend": "threading",
+    "forked": True,
     "computes": 3,
     "agents": "all",
     "premap": True,

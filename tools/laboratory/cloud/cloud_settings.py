@@ -64,6 +64,8 @@ class CloudSettings:
     """Differences of single computes: `{"c2": {"numa_cells": 2}}`."""
     backend: str = "threading"
     """Concurrency backend of the schedulers."""
+    forked: bool = False
+    """Fork our schedulers and agents from a process that has imported Nova, as computes are. Off: start programs."""
     report_interval_s: int = 2
     service_down_time_s: int = 30
     update_resources_interval_s: int = 0
@@ -92,6 +94,10 @@ class CloudSettings:
     def embeds(self) -> bool:
         """Whether agents are embedded in nova-compute."""
         return self.agents == "embedded"
+
+    def forks_services(self) -> bool:
+        """Whether our schedulers and agents are forked: not under eventlet, and not if they start workers."""
+        return self.forked and self.backend == "threading" and self.scheduler_workers == 1
 
     def scheduler_kind(self, index: int) -> str:
         """`shared` or `nova` for scheduler number `index`, from 1; with `both`, ours come first."""

@@ -18,6 +18,9 @@ DEFAULT_FILTERS = (
 )  # fmt: skip
 """Nova's; those for NUMA and PCI are not among them, and an operator who has either adds them."""
 
+AGENT_GROUP = "compute_agent"
+"""Options that agents read, beside nova-compute or in it, and nobody else."""
+
 GPU = {"vendor_id": "10de", "product_id": "2236"}
 PF = {"vendor_id": "8086", "product_id": "154d"}
 VF = {"vendor_id": "8086", "product_id": "154c"}
@@ -137,7 +140,6 @@ def nova_common(layout: Layout, settings: CloudSettings, cell: int) -> Sections:
             "transport_url": layout.transport_url(cell), "my_ip": LOOPBACK, "debug": str(settings.debug).lower(),
             "state_path": str(layout.state / "nova"), "use_rootwrap_daemon": "false",
             "heal_instance_info_cache_interval": "-1", "graceful_shutdown_timeout": "10",
-            "update_resources_interval": str(settings.update_resources_interval_s),
             "report_interval": str(settings.report_interval_s),
             "service_down_time": str(settings.service_down_time_s),
         },
@@ -153,7 +155,8 @@ def nova_common(layout: Layout, settings: CloudSettings, cell: int) -> Sections:
         ])},
     }  # fmt: skip
     for group, options in settings.nova_options.items():
-        sections.setdefault(group, {}).update(options)
+        if group != AGENT_GROUP:
+            sections.setdefault(group, {}).update(options)
     return sections
 
 
@@ -187,13 +190,17 @@ def scheduler(settings: CloudSettings, host: str) -> str:
 
 
 def compute(layout: Layout, settings: CloudSettings, number: int) -> str:
-    """nova.conf of one compute, which its agent reads too."""
+    """nova.conf of one compute, which its agent reads too.
+
+    What only they read stands here alone: another value restarts neither the API, nor conductors, nor schedulers.
+    """
     host = f"c{number}"
     sections = nova_common(layout, settings, settings.cell_of(number))
     state = layout.state / host
     sections["DEFAULT"] |= {
         "host": host, "state_path": str(state), "instances_path": str(state / "instances"),
         "compute_driver": "fake.FakeDriverWithoutFakeNodes",
+        "update_resources_interval": str(settings.update_resources_interval_s),
         "reserved_host_memory_mb": "0", "reserved_host_disk_mb": "0",
         "ram_allocation_ratio": "1.0", "cpu_allocation_ratio": "1.0", "disk_allocation_ratio": "1.0",
     }  # fmt: skip
@@ -203,7 +210,7 @@ def compute(layout: Layout, settings: CloudSettings, number: int) -> str:
         specs = [GPU] * bool(hardware.gpus) + [VF] * bool(hardware.vfs)
         sections["pci"]["device_spec"] = "\n".join(json.dumps(spec) for spec in specs)
     if number <= settings.agent_count():
-        sections["compute_agent"] = _agent(layout, settings, host) | sections.get("compute_agent", {})
+        sections[AGENT_GROUP] = _agent(layout, settings, host) | settings.nova_options.get(AGENT_GROUP, {})
     return ini(sections)
 
 

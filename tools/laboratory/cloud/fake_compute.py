@@ -2,24 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """nova-compute with a fake hypervisor whose sizes come from a file.
 
-    fake_compute.py run HARDWARE.json NOVA_COMPUTE_ARGUMENT...   becomes one nova-compute
-    fake_compute.py serve SOCKET                                 forks one for every request on a Unix socket
+    fake_compute.py HARDWARE.json NOVA_COMPUTE_ARGUMENT...   becomes one nova-compute
 
 Nova itself is not changed: sizes are class attributes of its fake driver, and NUMA cells and PCI devices,
 which no fake driver of Nova's has, come from a subclass put in its place; so does the memory of its guests, which
-outlive nova-compute as those of a real hypervisor do. `serve` imports Nova once and forks,
-which saves two CPU seconds and 50 MB for each compute; each is still a process and a session of its own.
+outlive nova-compute as those of a real hypervisor do. `launcher.py` forks the computes of a cloud.
 Run it with the Python of the environment that has Nova.
 """
 
-import gc
 import json
-import os
-import signal
-import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +20,6 @@ from typing import Any
 GPU_ADDRESS = "0000:{bus:02x}:00.0"
 PF_ADDRESS = "0000:80:00.0"
 VF_ADDRESS = "0000:80:{slot:02x}.{function}"
-REQUEST_MAX_BYTES = 65536
 
 
 def numa_topology(hardware: dict[str, Any]) -> str:
@@ -191,60 +183,10 @@ def run(hardware_file: str, arguments: list[str]) -> None:
     compute.main()
 
 
-def become_compute(request: dict[str, Any]) -> None:
-    """In the forked child: a session, an output and a name of its own, then nova-compute."""
-    os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    output = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    Path("/proc/self/comm").write_text(request["name"][:15])
-    code = 1
-    try:
-        run(request["hardware"], request["arguments"])
-        code = 0
-    except SystemExit as ending:
-        code = ending.code if isinstance(ending.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def serve(path: str) -> None:
-    """Fork a compute for each request: one JSON object in, one with its process id out."""
-    import nova.cmd.compute  # noqa: F401  (what all computes share)
-
-    # not nova.compute.manager: it reads the spacing of its periodic tasks from the configuration when imported
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for: none may become a zombie
-    gc.freeze()
-    Path(path).unlink(missing_ok=True)
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(path)
-    server.listen(64)
-    while True:
-        connection, _ = server.accept()
-        with connection:
-            request = connection.makefile("r").readline(REQUEST_MAX_BYTES)
-            if not request:
-                continue  # a probe, which only connects
-            child = os.fork()
-            if child == 0:
-                connection.close()
-                server.close()
-                become_compute(json.loads(request))
-            connection.sendall(json.dumps({"pid": child}).encode() + b"\n")
-
-
 def main() -> None:
-    if len(sys.argv) >= 3 and sys.argv[1] == "run":
-        run(sys.argv[2], sys.argv[3:])
-    elif len(sys.argv) == 3 and sys.argv[1] == "serve":
-        serve(sys.argv[2])
-    else:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
+    run(sys.argv[1], sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.laboratory import ROOT
-from tools.laboratory.cloud import brokers, databases, fake_compute, probes
+from tools.laboratory.cloud import brokers, databases, fake_compute, launcher, probes
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 from tools.laboratory.cloud.layout import Layout
 from tools.laboratory.cloud.ports import LOOPBACK
@@ -45,7 +45,7 @@ def plan(layout: Layout, settings: CloudSettings) -> dict[str, Service]:
     """All services that these settings ask for, by name, in the order to show them."""
     services = [
         *_infrastructure(layout, brokers.Programs(settings.rabbitmq)),
-        *_apis(layout, settings), *_conductors(layout, settings),
+        *_apis(layout, settings), *_conductors(layout, settings), *_launchers(layout, settings),
         *(_scheduler(layout, settings, index) for index in range(1, settings.scheduler_total() + 1)),
         *_computes(layout, settings),
     ]  # fmt: skip
@@ -119,32 +119,46 @@ def _config_files(files: tuple[Path, ...]) -> tuple[str, ...]:
     return tuple(part for path in files for part in ("--config-file", str(path)))
 
 
+def _fork_server(layout: Layout) -> Path:
+    return layout.run / "launcher.sock"
+
+
+def _launchers(layout: Layout, settings: CloudSettings) -> list[Service]:
+    """The one that forks computes, and our services if they are told to be forked."""
+    if not settings.computes and not settings.forks_services():
+        return []
+    fork_server = _fork_server(layout)
+    argv = (str(layout.nova / "bin" / "python"), "-P", launcher.__file__, str(fork_server))
+    files = (Path(launcher.__file__), Path(fake_compute.__file__))
+    return [Service("launcher", "launcher", argv, layout.log_of("launcher"), files=files,
+                    env={**OUR_CODE, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"},
+                    ready=lambda: socket_answers(fork_server))]  # fmt: skip
+
+
+def _forked(layout: Layout, settings: CloudSettings, kind: str) -> tuple[Path | None, tuple[str, ...]]:
+    """The launcher of a service of this kind, and what it needs for that; nothing where it is started directly."""
+    if kind == "scheduler-nova" or not settings.forks_services():
+        return None, ()
+    return _fork_server(layout), ("launcher",)
+
+
 def _scheduler(layout: Layout, settings: CloudSettings, index: int) -> Service:
     """Ours or the stock one: the same arguments, the same queues, the same sign of life."""
     name, kind = f"sched{index}", settings.scheduler_kind(index)
     files = (layout.nova_conf(), layout.etc / "nova" / f"sched{index}.conf")
     program = {"shared": "shared-scheduler", "nova": "nova-scheduler"}[kind]
     argv = (str(layout.nova / "bin" / program), *_config_files(files))
+    forked_by, first = _forked(layout, settings, f"scheduler-{kind}")
     return Service(
         name, f"scheduler-{kind}", argv, layout.log_of(name), files=files, env=OUR_CODE,
-        stop_grace_s=SCHEDULER_STOP_S,
-        needs=("cells", "rabbitmq", "placement", "catalog"),
+        stop_grace_s=SCHEDULER_STOP_S, forked_by=forked_by,
+        needs=("cells", "rabbitmq", "placement", "catalog", *first),
         ready=lambda: probes.consumers(layout, f"scheduler.{name}") > 0,
     )  # fmt: skip
 
 
 def _computes(layout: Layout, settings: CloudSettings) -> list[Service]:
-    if not settings.computes:
-        return []
-    fork_server = layout.run / "launcher.sock"
-    launcher = (str(layout.nova / "bin" / "python"), "-P", fake_compute.__file__, "serve", str(fork_server))
-    services = [
-        Service("launcher", "launcher", launcher, layout.log_of("launcher"), files=(Path(fake_compute.__file__),),
-                env={**OUR_CODE, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"},
-                ready=lambda: socket_answers(fork_server))
-    ]  # fmt: skip
-    for number in range(1, settings.computes + 1):
-        services.append(_compute(layout, settings, number, fork_server))
+    services = [_compute(layout, settings, number) for number in range(1, settings.computes + 1)]
     if not settings.embeds():
         services += [_agent(layout, settings, number) for number in range(1, settings.agent_count() + 1)]
     return services
@@ -155,7 +169,7 @@ def socket_answers(path: Path) -> bool:
         return probe.connect_ex(os.fspath(path)) == 0
 
 
-def _compute(layout: Layout, settings: CloudSettings, number: int, fork_server: Path) -> Service:
+def _compute(layout: Layout, settings: CloudSettings, number: int) -> Service:
     host, cell = f"c{number}", settings.cell_of(number)
     conductor = "conductor1" if cell == 1 else f"conductor-cell{cell}"
     files = (layout.compute_dir(host) / "nova.conf", layout.compute_dir(host) / "hardware.json")
@@ -168,8 +182,8 @@ def _compute(layout: Layout, settings: CloudSettings, number: int, fork_server: 
         return consumed and probes.inventoried(layout, host) and probes.seen_up(layout, host, cell, fresh_s)
 
     return Service(
-        host, "compute", _config_files(files[:1]), layout.log_of(host), files=files,
-        needs=("launcher", "hosts", conductor, "placement", "catalog"), forked_by=fork_server, ready=ready,
+        host, "compute", (launcher.COMPUTE, *_config_files(files[:1])), layout.log_of(host), files=files,
+        needs=("launcher", "hosts", conductor, "placement", "catalog"), forked_by=_fork_server(layout), ready=ready,
         stop_grace_s=COMPUTE_STOP_S,
     )  # fmt: skip
 
@@ -178,8 +192,9 @@ def _agent(layout: Layout, settings: CloudSettings, number: int) -> Service:
     host = f"c{number}"
     files = (layout.compute_dir(host) / "nova.conf",)
     argv = (str(layout.nova / "bin" / "compute-agent"), *_config_files(files))
+    forked_by, first = _forked(layout, settings, "agent")
     return Service(f"agent-{host}", "agent", argv, layout.log_of(f"agent-{host}"), files=files, env=OUR_CODE,
-                   needs=("rabbitmq", "placement", "catalog", "hosts"),
+                   needs=("rabbitmq", "placement", "catalog", "hosts", *first), forked_by=forked_by,
                    ready=lambda: _is_agent(layout, host, settings.cell_of(number)))  # fmt: skip
 
 

@@ -166,9 +166,10 @@ def launch(processes: ProcessTable, service: Service) -> Process:
             return processes.spawn(service.name, service.argv, service.env, service.log, service.kind, fingerprint)
         except FileNotFoundError as error:
             raise LabError(f"{error.filename} is not there; run tools/install") from None
+    program, *arguments = service.argv
     request = {
-        "name": service.name, "log": str(service.log), "hardware": str(service.files[1]),
-        "arguments": list(service.argv),
+        "name": service.name, "log": str(service.log), "program": Path(program).name, "arguments": arguments,
+        "hardware": str(service.files[-1]),
     }  # fmt: skip
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(FORK_TIMEOUT_S)
