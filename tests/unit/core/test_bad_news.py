@@ -18,6 +18,7 @@ from tests.unit.core.desk import (
     node_leaves,
     of_kind,
     only_claim,
+    releases_in,
     request,
     resyncs_in,
     snapshot,
@@ -130,3 +131,24 @@ def test_a_write_that_nobody_answers_is_taken_back_in_the_end() -> None:
     desk.deleted(delete)
     desk.wait(60.0)
     desk.idle()
+
+
+def test_a_write_ends_while_the_agent_still_keeps_its_claim() -> None:
+    # given an operator who lets agents take their time
+    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1")
+    claim = only_claim(desk.ask())
+    # when one takes twelve of the fifteen seconds for which agents keep what they have accepted
+    desk.wait(12.0)
+    (write,) = of_kind(ef.WriteAllocation, desk.accept(claim))
+    # then the write has no more than the rest
+    assert write.deadline_s == 113.0
+
+
+def test_a_verdict_that_leaves_no_time_to_write_is_too_late() -> None:
+    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1", "node-2")
+    claim = only_claim(desk.ask())
+    desk.wait(13.0)
+    effects = desk.accept(claim)
+    assert of_kind(ef.WriteAllocation, effects) == []
+    assert releases_in(effects) == [claim.claim_id]
+    assert only_claim(effects).node != claim.node
