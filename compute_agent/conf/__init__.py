@@ -128,8 +128,8 @@ TIMES = [
         mutable=True,
         help=(
             "Age at which the agent reads Placement for a claim that nova-compute does not count yet, and time between "
-            "two such reads. A claim without an allocation ends. The value must be longer than a scheduler takes to "
-            "write an allocation."
+            "two such reads. A claim without an allocation ends. The value must be longer than the 13 seconds within "
+            "which a scheduler writes the allocation of a claim."
         ),
     ),
 ]

@@ -16,7 +16,8 @@ state      event                                    next         action
 (none)     begin, provisional row                   WRITING      assume; write, serialised
 CLAIMING   accepted                                 WRITING      write
 CLAIMING   refused                                  REFUSED      forget
-CLAIMING   no verdict in time                       TIMED_OUT    forget; cast Release
+CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Release
+           no time to write
 CLAIMING   cancelled                                RELEASED     forget; cast Release
 WRITING    written, still needed                    WRITTEN
 WRITING    written, cancelled                       DELETING     delete
@@ -364,7 +365,7 @@ class Claims:
     def _write(self, step: Step, claim: OpenClaim) -> None:
         intent = claim.intent
         claim.state, claim.writing_s = ClaimState.WRITING, step.now
-        deadline_s = min(intent.deadline_s, step.now + self._settings.write_timeout_s)
+        deadline_s = min(intent.deadline_s, step.now + self._settings.write_timeout_s, self._written_by_s(claim))
         self._timers.set(("write", claim.claim_id), deadline_s + WRITE_GRACE_S)
         step.emit(
             WriteAllocation(
@@ -380,6 +381,10 @@ class Claims:
                 deadline_s=deadline_s,
             )
         )
+
+    def _written_by_s(self, claim: OpenClaim) -> float:
+        """Later, the agent may have let the claim go, and have accepted another one for its room."""
+        return claim.began_s + self._settings.written_within_s if claim.intent.by_agent else float("inf")
 
     def _is_judged(self, intent: Intent) -> bool:
         """An agent judges its own tree; of shared storage only Placement can tell."""
@@ -399,7 +404,10 @@ class Claims:
         step.trigger = claim.cause
         self._landed(step, claim)
         claim.reason, claim.judged_s, claim.judged_epoch = verdict.reason, step.now, verdict.epoch
-        if verdict.accepted:
+        if verdict.accepted and step.now >= self._written_by_s(claim):
+            self._release(step, claim)
+            self._forget(step, claim, ClaimState.TIMED_OUT)
+        elif verdict.accepted:
             claim.accepted = True
             self._table.accepted(claim.claim_id, verdict.epoch, verdict.reflected_sequence)
             self._write(step, claim)

@@ -45,6 +45,9 @@ class SchedulerSettings:
     #: a write without an answer after this time has failed; shorter than ``[compute_agent]
     #: claim_check_after_s``, after which an agent ends an accepted claim that Placement does not have
     write_timeout_s: float = 10.0
+    #: an allocation is written within this time from the first cast of its claim, or not at all: agents keep an
+    #: accepted claim that Placement does not have for ``[compute_agent] claim_check_after_s``, 15 by default
+    written_within_s: float = 13.0
     #: a claim without a verdict is cast again at this interval, because the claim or the verdict may be lost
     claim_repeat_s: float = 1.0
     #: a request that is not finished this long before its caller's deadline starts to release its claims; a
