@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "nova.tests.functional"
 OURS = "shared_scheduler.nova.manager.SharedSchedulerManager"
-BROKEN = "tests.functional.never.NeverManager"
+BROKEN = "tests.functional.no_host_manager.NoHostManager"
 RUN_TIMEOUT_S = 3000
 TEST_TIMEOUT_S = 300
 TAIL = 4000

@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.model.leaves import PROVIDER
 from shared_scheduler.protocol.messages import RefusalCode, Usage
-from tests.functional.agent_ear import Ear
+from tests.functional.listening_scheduler import ListeningScheduler
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.cloud_settings import SLOT_MB
 
@@ -33,22 +33,22 @@ def without_tap(cloud: Cloud) -> Iterator[None]:
 
 
 @pytest.fixture
-def ear(cloud: Cloud) -> Iterator[Ear]:
-    listening = Ear(cloud.layout.transport_url(1)).start()
+def listener(cloud: Cloud) -> Iterator[ListeningScheduler]:
+    listening = ListeningScheduler(cloud.layout.transport_url(1)).start()
     listening.wait_ready(HOST)
     yield listening
     listening.close()
     cloud.reset()
 
 
-def _memory_mb(ear: Ear, node: str) -> Any:
+def _memory_mb(listener: ListeningScheduler, node: str) -> Any:
     """What Placement has of it, as the agent tells."""
-    provider: Any = ear.rows[node].leaves.get(PROVIDER + node) or {"inventories": {}}
+    provider: Any = listener.rows[node].leaves.get(PROVIDER + node) or {"inventories": {}}
     return provider["inventories"].get("MEMORY_MB", [0])[0]
 
 
-def test_a_boot_and_a_delete_are_seen_through_nova_conductor(cloud: Cloud, ear: Ear) -> None:
-    row, node = ear.rows[ear.node(HOST)], ear.node(HOST)
+def test_a_boot_and_a_delete_are_seen_through_nova_conductor(cloud: Cloud, listener: ListeningScheduler) -> None:
+    row, node = listener.rows[listener.node(HOST)], listener.node(HOST)
     assert row.leaves["agent.mode"] == "fallback"
 
     [server] = cloud.boot(1)
@@ -59,37 +59,37 @@ def test_a_boot_and_a_delete_are_seen_through_nova_conductor(cloud: Cloud, ear: 
         counted = row.leaves["cn.memory_mb_used"] == row.used(node, "MEMORY_MB") == 400
         return counted and here is not None and here.member
 
-    ear.wait(seen, "the server", 60)
+    listener.wait(seen, "the server", 60)
 
     cloud.delete([server])
-    ear.wait(lambda: row.leaves["cn.memory_mb_used"] == 0 and server not in row.consumers, "the end of it", 60)
+    listener.wait(lambda: row.leaves["cn.memory_mb_used"] == 0 and server not in row.consumers, "the end of it", 60)
 
 
-def test_claims_are_judged_in_fallback_too(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
+def test_claims_are_judged_in_fallback_too(cloud: Cloud, listener: ListeningScheduler) -> None:
+    node = listener.node(HOST)
     # A host that had another size a moment ago: its nova-compute writes the new one when it starts, which
     # the fallback sees at its next poll (15 s), long before the agent's own poll of Placement (60 s).
-    ear.wait(lambda: _memory_mb(ear, node) == SLOTS * SLOT_MB, "the node to have its slots")
+    listener.wait(lambda: _memory_mb(listener, node) == SLOTS * SLOT_MB, "the node to have its slots")
     asked = {node: {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}}
     claims = [str(uuid.uuid4()) for _ in range(SLOTS + 1)]
-    ear.wait(lambda: not ear.rows[node].consumers, "the node to be empty", 60)
+    listener.wait(lambda: not listener.rows[node].consumers, "the node to be empty", 60)
 
-    verdicts = [ear.claim(HOST, key, asked, USAGE, claim_id=key) for key in claims]
+    verdicts = [listener.claim(HOST, key, asked, USAGE, claim_id=key) for key in claims]
 
     assert [one.accepted for one in verdicts] == [True] * SLOTS + [False]
     for key in claims:
-        ear.release(HOST, key, key)
-    ear.wait(lambda: not ear.rows[node].claims, "the releases")
+        listener.release(HOST, key, key)
+    listener.wait(lambda: not listener.rows[node].claims, "the releases")
 
 
-def test_a_dead_nova_compute_is_noticed_by_its_service_record(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
-    row = ear.rows[node]
+def test_a_dead_nova_compute_is_noticed_by_its_service_record(cloud: Cloud, listener: ListeningScheduler) -> None:
+    node = listener.node(HOST)
+    row = listener.rows[node]
 
     cloud.kill(HOST)
-    ear.wait(lambda: row.leaves["agent.ready"] is False, "the node not to be ready", 60)
-    verdict = ear.claim(HOST, str(uuid.uuid4()), {node: {"VCPU": 1}}, USAGE)
+    listener.wait(lambda: row.leaves["agent.ready"] is False, "the node not to be ready", 60)
+    verdict = listener.claim(HOST, str(uuid.uuid4()), {node: {"VCPU": 1}}, USAGE)
     assert verdict.reason is not None and verdict.reason.code == RefusalCode.NOT_AUTHORITATIVE
 
     cloud.start(HOST)
-    ear.wait(lambda: row.leaves["agent.ready"] is True, "the node to be ready again", 60)
+    listener.wait(lambda: row.leaves["agent.ready"] is True, "the node to be ready again", 60)

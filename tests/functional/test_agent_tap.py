@@ -21,7 +21,7 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
     Usage,
 )
-from tests.functional.agent_ear import Ear
+from tests.functional.listening_scheduler import ListeningScheduler
 from tools.laboratory.cloud.cloud import Cloud
 
 HOST = "c1"
@@ -40,8 +40,8 @@ def two_computes(cloud: Cloud) -> None:
 
 
 @pytest.fixture
-def ear(cloud: Cloud) -> Iterator[Ear]:
-    listening = Ear(cloud.layout.transport_url(1)).start()
+def listener(cloud: Cloud) -> Iterator[ListeningScheduler]:
+    listening = ListeningScheduler(cloud.layout.transport_url(1)).start()
     listening.wait_ready(HOST)
     yield listening
     listening.close()
@@ -59,13 +59,15 @@ def boot_while_the_scheduler_waits(cloud: Cloud, host: str) -> str:
     return server
 
 
-def test_a_claim_is_taken_over_by_nova_compute_and_nothing_is_counted_twice(cloud: Cloud, ear: Ear) -> None:
+def test_a_claim_is_taken_over_by_nova_compute_and_nothing_is_counted_twice(
+    cloud: Cloud, listener: ListeningScheduler
+) -> None:
     # given a claim that was accepted before nova-compute heard of the server
     server = boot_while_the_scheduler_waits(cloud, HOST)
     try:
-        verdict = ear.claim(HOST, server, slot(ear.node(HOST)), USAGE)
-        row = ear.rows[ear.node(HOST)]
-        ear.wait(lambda: server in row.consumers, "the claim's increment")
+        verdict = listener.claim(HOST, server, slot(listener.node(HOST)), USAGE)
+        row = listener.rows[listener.node(HOST)]
+        listener.wait(lambda: server in row.consumers, "the claim's increment")
         promised = dict(row.leaves)
     finally:
         cloud.thaw("sched1")
@@ -74,118 +76,124 @@ def test_a_claim_is_taken_over_by_nova_compute_and_nothing_is_counted_twice(clou
     assert cloud.wait_active([server]) == {server: HOST}
 
     # then the claim has ended, and the numbers are what was promised
-    ear.wait(lambda: not row.claims, "the end of the claim")
+    listener.wait(lambda: not row.claims, "the end of the claim")
     assert verdict.accepted and promised["cn.memory_mb_used"] == 400
     for name in ("cn.vcpus_used", "cn.memory_mb_used", "cn.free_ram_mb", "cn.local_gb_used", "stats.num_instances"):
         assert row.leaves[name] == promised[name], name
     assert row.consumers[server].member
-    assert row.consumers[server].allocations == slot(ear.node(HOST))
-    ear.wait_verified(HOST)
+    assert row.consumers[server].allocations == slot(listener.node(HOST))
+    listener.wait_verified(HOST)
 
 
-def test_deleting_a_server_is_told_within_a_second_of_placement(cloud: Cloud, ear: Ear) -> None:
+def test_deleting_a_server_is_told_within_a_second_of_placement(cloud: Cloud, listener: ListeningScheduler) -> None:
     [server] = cloud.boot(1, availability_zone=f"nova:{HOST}")
     cloud.wait_active([server])
-    row, node = ear.rows[ear.node(HOST)], ear.node(HOST)
-    ear.wait(lambda: row.used(node, "MEMORY_MB") == 400, "the server's allocation")
+    row, node = listener.rows[listener.node(HOST)], listener.node(HOST)
+    listener.wait(lambda: row.used(node, "MEMORY_MB") == 400, "the server's allocation")
 
     cloud.delete([server], wait=False)
     cloud.wait(lambda: not cloud.allocations(server), "Placement to have freed it")
-    ear.wait(lambda: row.used(node, "MEMORY_MB") == 0, "the allocation to be gone", timeout_s=1.0)
+    listener.wait(lambda: row.used(node, "MEMORY_MB") == 0, "the allocation to be gone", timeout_s=1.0)
 
-    ear.wait(lambda: row.leaves["cn.memory_mb_used"] == 0 and server not in row.consumers, "the node to be free")
+    listener.wait(lambda: row.leaves["cn.memory_mb_used"] == 0 and server not in row.consumers, "the node to be free")
 
 
-def test_the_node_takes_as_many_claims_as_it_has_room_and_frees_them(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
+def test_the_node_takes_as_many_claims_as_it_has_room_and_frees_them(
+    cloud: Cloud, listener: ListeningScheduler
+) -> None:
+    node = listener.node(HOST)
     claims = {f"claim-{index}-{uuid.uuid4().hex[:8]}": str(uuid.uuid4()) for index in range(SLOTS + 2)}
 
-    verdicts = [ear.claim(HOST, consumer, slot(node), USAGE, claim_id=key) for key, consumer in claims.items()]
+    verdicts = [listener.claim(HOST, consumer, slot(node), USAGE, claim_id=key) for key, consumer in claims.items()]
 
     assert [one.accepted for one in verdicts] == [True] * SLOTS + [False] * 2
     reason = verdicts[-1].reason
     assert reason is not None and reason.code == RefusalCode.NO_CAPACITY
     assert reason.detail["resource_class"] == "MEMORY_MB"
     for key, consumer in claims.items():
-        ear.release(HOST, key, consumer)
-    ear.wait(lambda: not ear.rows[node].consumers, "all claims to be released")
-    assert ear.rows[node].leaves["cn.memory_mb_used"] == 0
-    ear.wait_verified(HOST)
+        listener.release(HOST, key, consumer)
+    listener.wait(lambda: not listener.rows[node].consumers, "all claims to be released")
+    assert listener.rows[node].leaves["cn.memory_mb_used"] == 0
+    listener.wait_verified(HOST)
 
 
-def test_pinned_cpus_are_judged_by_novas_own_fit_with_what_is_pending(cloud: Cloud, ear: Ear) -> None:
+def test_pinned_cpus_are_judged_by_novas_own_fit_with_what_is_pending(
+    cloud: Cloud, listener: ListeningScheduler
+) -> None:
     # given cells of four dedicated CPUs
     objects.register_all()
     cell = objects.InstanceNUMACell(
         id=0, cpuset=set(), pcpuset={0, 1, 2}, memory=16, pagesize=None, cpu_policy="dedicated", cpu_pinning_raw=None
     )
     text = topology_text(objects.InstanceNUMATopology(cells=[cell]), None, [], None)
-    node = ear.node(HOST)
+    node = listener.node(HOST)
     asked = {node: {"PCPU": 3, "MEMORY_MB": 16}}
 
     # when three guests of three pinned CPUs come: eight PCPUs are there, but no cell has three left
     claims = [f"pinned-{index}-{uuid.uuid4().hex[:8]}" for index in range(3)]
-    verdicts = [ear.claim(HOST, key, asked, Usage(3, 16, 1, 1, 1), text, claim_id=key) for key in claims]
+    verdicts = [listener.claim(HOST, key, asked, Usage(3, 16, 1, 1, 1), text, claim_id=key) for key in claims]
 
     # then two fit, and the table says which CPUs are taken
     assert [one.accepted for one in verdicts] == [True, True, False]
-    row = ear.rows[node]
-    ear.wait(lambda: len(row.claims) == 2, "both claims in the table")
+    row = listener.rows[node]
+    listener.wait(lambda: len(row.claims) == 2, "both claims in the table")
     pinned = [len(cpus_of(str(row.leaves[f"numa.{index}"][2]))) for index in (0, 1)]  # type: ignore[index]
     assert pinned == [3, 3]
     for key in claims:
-        ear.release(HOST, key, key)
-    ear.wait(lambda: not row.claims, "the releases")
+        listener.release(HOST, key, key)
+    listener.wait(lambda: not row.claims, "the releases")
     assert row.leaves["numa.0"][2] == row.leaves["numa.1"][2] == "0"  # type: ignore[index]
 
 
-def test_a_killed_agent_comes_back_with_what_it_had_accepted(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
-    before = ear.rows[node].epoch
+def test_a_killed_agent_comes_back_with_what_it_had_accepted(cloud: Cloud, listener: ListeningScheduler) -> None:
+    node = listener.node(HOST)
+    before = listener.rows[node].epoch
     consumer = str(uuid.uuid4())
-    verdict = ear.claim(HOST, consumer, slot(node), USAGE)
+    verdict = listener.claim(HOST, consumer, slot(node), USAGE)
     assert verdict.accepted
 
     cloud.kill(f"agent-{HOST}")
     cloud.start(f"agent-{HOST}")
 
-    ear.wait(lambda: ear.rows[node].epoch > before and ear.rows[node].leaves["agent.ready"], "the next life")
-    assert ear.rows[node].claims == {verdict.claim_id: consumer}
-    assert ear.rows[node].leaves["cn.memory_mb_used"] == 400
-    ear.release(HOST, verdict.claim_id, consumer)
-    ear.wait(lambda: not ear.rows[node].claims, "the release")
+    listener.wait(
+        lambda: listener.rows[node].epoch > before and listener.rows[node].leaves["agent.ready"], "the next life"
+    )
+    assert listener.rows[node].claims == {verdict.claim_id: consumer}
+    assert listener.rows[node].leaves["cn.memory_mb_used"] == 400
+    listener.release(HOST, verdict.claim_id, consumer)
+    listener.wait(lambda: not listener.rows[node].claims, "the release")
 
 
-def test_a_stopped_agent_leaves(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
+def test_a_stopped_agent_leaves(cloud: Cloud, listener: ListeningScheduler) -> None:
+    node = listener.node(HOST)
     since_s = time.monotonic()
 
     cloud.stop(f"agent-{HOST}")
 
-    ear.wait(lambda: any(one.node == node for one in ear.said(Leave, since_s)), "a leave")
+    listener.wait(lambda: any(one.node == node for one in listener.said(Leave, since_s)), "a leave")
     cloud.start(f"agent-{HOST}")
-    ear.wait(lambda: any(one.node == node for one in ear.said(Snapshot, since_s)), "the next life's snapshot")
+    listener.wait(lambda: any(one.node == node for one in listener.said(Snapshot, since_s)), "the next life's snapshot")
 
 
-def test_a_dead_nova_compute_makes_the_node_refuse_until_it_is_back(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
-    row = ear.rows[node]
+def test_a_dead_nova_compute_makes_the_node_refuse_until_it_is_back(cloud: Cloud, listener: ListeningScheduler) -> None:
+    node = listener.node(HOST)
+    row = listener.rows[node]
 
     cloud.kill(HOST)
-    ear.wait(lambda: row.leaves["agent.ready"] is False, "the node not to be ready", timeout_s=5)
-    verdict = ear.claim(HOST, str(uuid.uuid4()), slot(node), USAGE)
+    listener.wait(lambda: row.leaves["agent.ready"] is False, "the node not to be ready", timeout_s=5)
+    verdict = listener.claim(HOST, str(uuid.uuid4()), slot(node), USAGE)
     assert verdict.reason is not None and verdict.reason.code == RefusalCode.NOT_AUTHORITATIVE
 
     cloud.start(HOST)
-    ear.wait(lambda: row.leaves["agent.ready"] is True, "the node to be ready again", timeout_s=60)
-    ear.wait_verified(HOST)
+    listener.wait(lambda: row.leaves["agent.ready"] is True, "the node to be ready again", timeout_s=60)
+    listener.wait_verified(HOST)
 
 
-def test_a_disabled_service_shows_in_the_tree_at_once(cloud: Cloud, ear: Ear) -> None:
-    node = ear.node(HOST)
+def test_a_disabled_service_shows_in_the_tree_at_once(cloud: Cloud, listener: ListeningScheduler) -> None:
+    node = listener.node(HOST)
 
     def disabled() -> bool:
-        provider = ear.rows[node].leaves[f"rp.{node}"]
+        provider = listener.rows[node].leaves[f"rp.{node}"]
         return "COMPUTE_STATUS_DISABLED" in provider["traits"]  # type: ignore[index,call-overload,operator]
 
     cloud.disable(HOST)
@@ -194,11 +202,13 @@ def test_a_disabled_service_shows_in_the_tree_at_once(cloud: Cloud, ear: Ear) ->
     cloud.wait(lambda: not disabled(), "the trait to go", 70)
 
 
-def test_audits_that_find_nothing_new_say_nothing(cloud: Cloud, ear: Ear) -> None:
-    ear.wait_verified(HOST)
+def test_audits_that_find_nothing_new_say_nothing(cloud: Cloud, listener: ListeningScheduler) -> None:
+    listener.wait_verified(HOST)
     since_s = time.monotonic()
 
     # from heartbeat to heartbeat there are some audits
-    ear.wait(lambda: len([one for one in ear.said(Heartbeat, since_s) if one.host == HOST]) >= 2, "two heartbeats", 60)
+    listener.wait(
+        lambda: len([one for one in listener.said(Heartbeat, since_s) if one.host == HOST]) >= 2, "two heartbeats", 60
+    )
 
-    assert ear.said(Increment, since_s) == []
+    assert listener.said(Increment, since_s) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import kombu
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.ports import is_free
 
@@ -21,7 +21,7 @@ NOBODY_LISTENS = 9  # the discard port
 @pytest.fixture(scope="module", autouse=True)
 def cloud_is_up(cloud: Cloud) -> None:
     assert is_free(NOBODY_LISTENS)
-    truth.begin(cloud)
+    cloud_state.begin(cloud)
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_a_second_agent_for_one_compute_says_that_there_is_one(cloud: Cloud, ext
     ids=["empty", "zeros", "reserved", "text", "huge map", "oversized"],
 )
 def test_a_malformed_message_is_rejected_counted_and_harms_nobody(cloud: Cloud, body: bytes) -> None:
-    truth.wait_fresh(cloud, {"c1", "c2", "c3"})
-    before = truth.counter(cloud, "messages_rejected")
+    cloud_state.wait_fresh(cloud, {"c1", "c2", "c3"})
+    before = cloud_state.counter(cloud, "messages_rejected")
 
     url = cloud.layout.transport_url(1).replace("rabbit://", "amqp://")
     with kombu.Connection(url) as connection, connection.channel() as channel:
@@ -121,7 +121,7 @@ def test_a_malformed_message_is_rejected_counted_and_harms_nobody(cloud: Cloud, 
         producer = kombu.Producer(channel, exchange=exchange)
         producer.publish(body, content_type="application/octet-stream", content_encoding="binary")
 
-    cloud.wait(lambda: truth.counter(cloud, "messages_rejected") == before + 1, "the rejection to be counted", 20)
+    cloud.wait(lambda: cloud_state.counter(cloud, "messages_rejected") == before + 1, "the rejection to be counted", 20)
     cloud.wait_active(cloud.boot(1))
     cloud.reset()
 
@@ -130,5 +130,5 @@ def test_a_malformed_message_is_rejected_counted_and_harms_nobody(cloud: Cloud, 
 def test_a_command_without_a_scheduler_says_so(cloud: Cloud, tmp_path: Path, command: list[str]) -> None:
     nowhere = tmp_path / "nowhere.conf"
     nowhere.write_text(f"[shared_scheduler]\nadmin_socket_dir = {tmp_path}\n")
-    done = truth.manage(cloud, *command, "--config-file", str(nowhere))
+    done = cloud_state.manage(cloud, *command, "--config-file", str(nowhere))
     assert_one_clear_line(done, "no scheduler")

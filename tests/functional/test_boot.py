@@ -8,26 +8,26 @@ import time
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud import tables
 from tools.laboratory.cloud.cloud import Cloud
 
 
 @pytest.fixture(scope="module", autouse=True)
 def scheduled_by_us(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2)
+    cloud_state.begin(cloud, schedulers=2)
 
 
 def test_a_server_becomes_active_where_we_chose_and_placement_knew_before_the_build(
     cloud: Cloud,
 ) -> None:
     placement_at = cloud.requests_size("placement")
-    decided_before = truth.counter(cloud, "requests_answered")
+    decided_before = cloud_state.counter(cloud, "requests_answered")
 
     [server] = cloud.boot(1)
     host = cloud.wait_active([server])[server]
 
-    assert truth.counter(cloud, "requests_answered") == decided_before + 1
+    assert cloud_state.counter(cloud, "requests_answered") == decided_before + 1
     assert cloud.allocations(server) == {host: {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}}
     calls = cloud.requests("placement", placement_at)
     assert [call for call in calls if call.path == "/allocation_candidates"] == []
@@ -39,13 +39,13 @@ def test_a_server_becomes_active_where_we_chose_and_placement_knew_before_the_bu
     )  # fmt: skip
     assert written_at_s <= build_read.began_at_s
     assert build_read.size_bytes > len('{"allocations": {}}')
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_deleting_a_server_frees_the_node_in_every_scheduler_within_a_second(cloud: Cloud) -> None:
     [server] = cloud.boot(1)
     host = cloud.wait_active([server])[server]
-    held = {name: table[host]["used"]["MEMORY_MB"] for name, table in truth.tables(cloud).items()}
+    held = {name: table[host]["used"]["MEMORY_MB"] for name, table in cloud_state.tables(cloud).items()}
     assert all(amount >= 400 for amount in held.values())
 
     cloud.delete([server], wait=False)
@@ -55,7 +55,7 @@ def test_deleting_a_server_frees_the_node_in_every_scheduler_within_a_second(clo
     def freed_everywhere() -> bool:
         return all(
             table[host]["used"].get("MEMORY_MB", 0) == held[name] - 400
-            for name, table in truth.tables(cloud).items()
+            for name, table in cloud_state.tables(cloud).items()
         )
 
     cloud.wait(freed_everywhere, "the node to be freed in every scheduler", 20)
@@ -64,7 +64,7 @@ def test_deleting_a_server_frees_the_node_in_every_scheduler_within_a_second(clo
 
 def test_a_build_that_the_compute_gives_back_goes_to_an_alternate(cloud: Cloud) -> None:
     # given a compute that is the best of all by free memory, and gives every build back
-    truth.begin(cloud, compute_slots=(9, 3, 3), hardware_of={"c1": {"refuses_builds": True}})
+    cloud_state.begin(cloud, compute_slots=(9, 3, 3), hardware_of={"c1": {"refuses_builds": True}})
     forget_failed_builds(cloud, "c1")
     asked_before = answered(cloud)
 
@@ -82,7 +82,7 @@ def test_a_build_that_the_compute_gives_back_goes_to_an_alternate(cloud: Cloud) 
     )
     assert attempts == [("c1",), (host,)]
     assert list(cloud.allocations(server)) == [host]
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def forget_failed_builds(cloud: Cloud, host: str) -> None:
@@ -90,15 +90,15 @@ def forget_failed_builds(cloud: Cloud, host: str) -> None:
     rows = [row for table in tables.rows(cloud, "tables") for row in table if row["host"] == host]
     if any(row["leaves"].get("stats.failed_builds") for row in rows):
         cloud.restart(host)
-        truth.wait_fresh(cloud, set(cloud.hosts()))
+        cloud_state.wait_fresh(cloud, set(cloud.hosts()))
 
 
 def answered(cloud: Cloud) -> int:
-    return truth.counter(cloud, "requests_answered")
+    return cloud_state.counter(cloud, "requests_answered")
 
 
 def test_many_in_one_request_are_all_or_nothing(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2)
+    cloud_state.begin(cloud, schedulers=2)
     # room for nine; ten in one request end with none, and nothing is left behind
     cloud.compute(
         "POST",
@@ -119,7 +119,7 @@ def test_many_in_one_request_are_all_or_nothing(cloud: Cloud) -> None:
         "ten servers in ERROR",
     )
     assert cloud.usages() == {}
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
     cloud.reset()
 
     cloud.compute(
@@ -145,7 +145,7 @@ def test_many_in_one_request_are_all_or_nothing(cloud: Cloud) -> None:
         "c2": 1200,
         "c3": 1200,
     }
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
     assert_one_more_is_told_why(cloud)
 
 
@@ -154,7 +154,7 @@ def assert_one_more_is_told_why(cloud: Cloud) -> None:
     [server] = cloud.boot(1)
     assert cloud.wait_built([server])[server]["status"] == "ERROR"
 
-    done = truth.manage(cloud, "why", server, "--host", "c2", "--format", "json")
+    done = cloud_state.manage(cloud, "why", server, "--host", "c2", "--format", "json")
 
     assert done.returncode == 0, done.stdout + done.stderr
     [story] = json.loads(done.stdout)

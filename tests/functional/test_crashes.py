@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S
-from tests.functional import truth
+from tests.functional import cloud_state
 from tests.functional.lost_answers import leave_an_allocation
 from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
@@ -19,13 +19,13 @@ AFTER_THE_BROKER_S = 180.0
 
 @pytest.fixture(scope="module", autouse=True)
 def two_schedulers(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2, forked=False)  # the programs, as a supervisor starts them
+    cloud_state.begin(cloud, schedulers=2, forked=False)  # the programs, as a supervisor starts them
 
 
 @pytest.fixture(autouse=True)
 def whole(cloud: Cloud) -> None:
     cloud.reset()
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
 
 
 def test_a_killed_scheduler_leaves_the_other_in_service_and_comes_back_true(cloud: Cloud) -> None:
@@ -38,8 +38,8 @@ def test_a_killed_scheduler_leaves_the_other_in_service_and_comes_back_true(clou
     assert cloud.alive(survivor)
 
     cloud.start(victim)
-    truth.wait_fresh(cloud, HOSTS)
-    truth.assert_true_everywhere(cloud)
+    cloud_state.wait_fresh(cloud, HOSTS)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_all_schedulers_killed_and_started_again_know_what_was_placed(cloud: Cloud) -> None:
@@ -51,8 +51,8 @@ def test_all_schedulers_killed_and_started_again_know_what_was_placed(cloud: Clo
 
     cloud.wait_active(cloud.boot(4, parallel=4))
     assert cloud.overcommit() == {}
-    truth.wait_fresh(cloud, HOSTS)
-    truth.assert_true_everywhere(cloud)
+    cloud_state.wait_fresh(cloud, HOSTS)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) -> None:
@@ -65,7 +65,7 @@ def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) ->
     assert cloud.wait_built([server])[server]["status"] == "ERROR"
     # then the schedulers find what it holds, by their second look at the latest, and its node is free again
     cloud.wait(lambda: cloud.allocations(server) == {}, "the allocation to be let go", 2 * AGAIN_S)
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_a_killed_agent_is_done_without_and_then_followed_again(cloud: Cloud) -> None:
@@ -73,20 +73,20 @@ def test_a_killed_agent_is_done_without_and_then_followed_again(cloud: Cloud) ->
     cloud.kill("agent-c1")
 
     # without any operator: whether on other nodes or on this one, servers boot
-    truth.boot_until_active(cloud)
+    cloud_state.boot_until_active(cloud)
 
     # as its supervisor would
     cloud.start("agent-c1")
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     cloud.wait_active(cloud.boot(4, parallel=4))
     assert cloud.overcommit() == {}
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_a_killed_compute_is_not_chosen_and_is_again_when_it_is_back(cloud: Cloud) -> None:
     cloud.kill("c1")
     cloud.wait(
-        lambda: all(not t["c1"]["choosable"] for t in truth.tables(cloud).values()),
+        lambda: all(not t["c1"]["choosable"] for t in cloud_state.tables(cloud).values()),
         "c1 to be out of the choice",
         30,
     )
@@ -95,11 +95,11 @@ def test_a_killed_compute_is_not_chosen_and_is_again_when_it_is_back(cloud: Clou
 
     cloud.start("c1")
     cloud.wait_services_up()
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     # only c1 has room for three more
     servers = cloud.boot(6, parallel=6)
     assert list(cloud.wait_active(servers).values()).count("c1") == 3
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_the_broker_restarts_and_nobody_has_to_be_told(cloud: Cloud) -> None:
@@ -108,7 +108,7 @@ def test_the_broker_restarts_and_nobody_has_to_be_told(cloud: Cloud) -> None:
     cloud.wait_listening(AFTER_THE_BROKER_S)
     cloud.wait_services_up(AFTER_THE_BROKER_S)
 
-    truth.boot_until_active(cloud, AFTER_THE_BROKER_S)
-    truth.wait_fresh(cloud, HOSTS, AFTER_THE_BROKER_S)
+    cloud_state.boot_until_active(cloud, AFTER_THE_BROKER_S)
+    cloud_state.wait_fresh(cloud, HOSTS, AFTER_THE_BROKER_S)
     cloud.wait_active(cloud.boot(3, parallel=3))
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)

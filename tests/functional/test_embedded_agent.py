@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud import moves
 from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
@@ -22,14 +22,14 @@ SETTLE_S = 60
 
 @pytest.fixture(scope="module", autouse=True)
 def embedded(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2, agents="embedded", update_resources_interval_s=AUDIT_S)
+    cloud_state.begin(cloud, schedulers=2, agents="embedded", update_resources_interval_s=AUDIT_S)
     cloud.add_flavor(LARGE)
 
 
 @pytest.fixture(autouse=True)
 def whole(cloud: Cloud) -> None:
     cloud.reset()
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
 
 
 def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Cloud) -> None:
@@ -45,7 +45,7 @@ def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Clo
 
     assert cloud.allocations(grows)[str(grown.host)]["MEMORY_MB"] == LARGE.ram_mb
     assert set(cloud.allocations(moves_on)) == {moved.host}
-    truth.assert_true_everywhere(cloud, SETTLE_S)
+    cloud_state.assert_consistent(cloud, SETTLE_S)
 
 
 def test_one_that_was_killed_takes_nothing_until_it_is_back(cloud: Cloud) -> None:
@@ -55,22 +55,22 @@ def test_one_that_was_killed_takes_nothing_until_it_is_back(cloud: Cloud) -> Non
     assert sorted(placed.values()) == ["c2"] * 3 + ["c3"] * 3
 
     cloud.start("c1")
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c1"}
-    truth.assert_true_everywhere(cloud, SETTLE_S)
+    cloud_state.assert_consistent(cloud, SETTLE_S)
 
 
 def test_one_that_is_stopped_leaves_and_is_heard_when_it_is_back(cloud: Cloud) -> None:
-    before = truth.counter(cloud, "received_leave")
+    before = cloud_state.counter(cloud, "received_leave")
 
     cloud.stop("c2")
     cloud.wait(
-        lambda: truth.counter(cloud, "received_leave") == before + 2,
+        lambda: cloud_state.counter(cloud, "received_leave") == before + 2,
         "both schedulers to be told",
         SETTLE_S,
     )
 
     cloud.start("c2")
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     assert sorted(cloud.wait_active(cloud.boot(9, parallel=3)).values()) == sorted([*HOSTS] * 3)
-    truth.assert_true_everywhere(cloud, SETTLE_S)
+    cloud_state.assert_consistent(cloud, SETTLE_S)

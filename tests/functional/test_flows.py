@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S
-from tests.functional import truth
+from tests.functional import cloud_state
 from tests.functional.lost_answers import leave_an_allocation
 from tools.laboratory.cloud import audit, moves
 from tools.laboratory.cloud.catalog import Flavor
@@ -31,7 +31,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def two_schedulers(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2, nova_options=OPTIONS, update_resources_interval_s=AUDIT_S)
+    cloud_state.begin(cloud, schedulers=2, nova_options=OPTIONS, update_resources_interval_s=AUDIT_S)
     cloud.add_flavor(LARGE)
     cloud.add_flavor(TOO_LARGE)
 
@@ -39,7 +39,7 @@ def two_schedulers(cloud: Cloud) -> None:
 @pytest.fixture(autouse=True)
 def whole(cloud: Cloud) -> None:
     cloud.reset()
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
 
 
 def booted(cloud: Cloud, **extra: object) -> moves.Ended:
@@ -57,7 +57,7 @@ def only(cloud: Cloud, *hosts: str) -> None:
     cloud.wait(
         lambda: all(
             {row["host"] for row in table.values() if row["choosable"]} == set(hosts)
-            for table in truth.tables(cloud).values()
+            for table in cloud_state.tables(cloud).values()
         ),
         f"only {hosts} to be in the choice",
         SETTLE_S,
@@ -67,7 +67,7 @@ def only(cloud: Cloud, *hosts: str) -> None:
 def assert_right(cloud: Cloud) -> None:
     """Placement holds what Nova's records call for, and every picture agrees."""
     cloud.wait(lambda: not audit.wrong_allocations(cloud), "every allocation to be right", SETTLE_S)
-    truth.assert_true_everywhere(cloud, wait_s=SETTLE_S)
+    cloud_state.assert_consistent(cloud, wait_s=SETTLE_S)
 
 
 def test_a_resize_to_another_host_holds_both_places_until_it_is_confirmed(cloud: Cloud) -> None:
@@ -146,7 +146,7 @@ def test_an_evacuation_frees_the_lost_host_when_it_is_back(cloud: Cloud) -> None
     cloud.start(lost)
     cloud.force_down(lost, down=False)
     cloud.wait(lambda: cloud.usages() == {moved.host: SMALL}, "the lost host to be cleaned", 60)
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     assert_right(cloud)
 
 

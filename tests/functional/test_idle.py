@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 AUDIT_S = 3
@@ -17,9 +17,9 @@ SETTLE_S = 240.0
 
 def received(cloud: Cloud, for_s: float) -> dict[str, int]:
     """Messages by type that the scheduler hears in the next ``for_s`` seconds."""
-    before = truth.status(cloud)[0]["counters"]
+    before = cloud_state.status(cloud)[0]["counters"]
     time.sleep(for_s)
-    after = truth.status(cloud)[0]["counters"]
+    after = cloud_state.status(cloud)[0]["counters"]
     return {
         name: after[name] - before.get(name, 0)
         for name in after
@@ -30,7 +30,7 @@ def received(cloud: Cloud, for_s: float) -> dict[str, int]:
 def test_an_idle_fleet_sends_heartbeats_and_nothing_else(cloud: Cloud) -> None:
     # given computes that audit every few seconds, so that several identical reports fall into the time watched
     often = {"compute_agent": {"heartbeat_interval_s": str(HEARTBEAT_S)}}
-    truth.begin(cloud, update_resources_interval_s=AUDIT_S, nova_options=often)
+    cloud_state.begin(cloud, update_resources_interval_s=AUDIT_S, nova_options=often)
     cloud.wait_active(cloud.boot(2, parallel=2))
     # and whose last news of the builds (nova-compute finds them active at an audit) have been told
     until_s = time.monotonic() + SETTLE_S

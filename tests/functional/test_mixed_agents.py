@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 
 @pytest.mark.parametrize("agents", ["1", "none"])
 def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud, agents: str) -> None:
-    truth.begin(cloud, schedulers=2, agents=agents)
+    cloud_state.begin(cloud, schedulers=2, agents=agents)
     cloud.wait(
         lambda: all(
             len(table) == 3 and all(row["choosable"] for row in table.values())
-            for table in truth.tables(cloud).values()
+            for table in cloud_state.tables(cloud).values()
         ),
         "three nodes in the choice of both schedulers",
         60,
     )
-    freshness = {row["freshness"] for t in truth.tables(cloud).values() for row in t.values()}
+    freshness = {row["freshness"] for t in cloud_state.tables(cloud).values() for row in t.values()}
     assert freshness == ({"fresh", "provisional"} if agents == "1" else {"provisional"})
 
     # one after the other: without agents only Placement stands between two schedulers
@@ -35,14 +35,14 @@ def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud, agents: str) -> 
     servers = cloud.boot(6, parallel=3)
     assert len(cloud.wait_active(servers)) == 6
     assert cloud.overcommit() == {}
-    truth.assert_true_everywhere(cloud, wait_s=60)
+    cloud_state.assert_consistent(cloud, wait_s=60)
 
 
 def test_agents_can_be_rolled_out_under_way(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2, agents="none")
+    cloud_state.begin(cloud, schedulers=2, agents="none")
     cloud.wait_active(cloud.boot(4, parallel=2))
     cloud.up(agents="all")
-    truth.wait_fresh(cloud, {"c1", "c2", "c3"})
+    cloud_state.wait_fresh(cloud, {"c1", "c2", "c3"})
     cloud.wait_active(cloud.boot(5, parallel=5))
     assert cloud.overcommit() == {}
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)

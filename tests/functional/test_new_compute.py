@@ -8,7 +8,7 @@ import threading
 import time
 
 from shared_scheduler.service import admin
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 LOOK_EVERY_S = 0.02
@@ -19,13 +19,13 @@ LOOKS_MAX = 80
 def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
     # given a cloud whose periodic reads are far apart, so that they cannot be what finds the node
     slow = {"shared_scheduler": {"nodes_poll_interval_s": "3600"}}
-    truth.begin(cloud, computes=2, compute_slots=(1,), nova_options=slow)
+    cloud_state.begin(cloud, computes=2, compute_slots=(1,), nova_options=slow)
     cloud.wait_active(cloud.boot(2, parallel=2))
 
     # when a third one joins
     watch = Watch(cloud)
     cloud.up(computes=3)
-    truth.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=60)
+    cloud_state.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=60)
 
     # then it could have taken a server within two seconds, and it does
     assert watch.looks_from_snapshot_to_choice() <= LOOKS_MAX
@@ -50,7 +50,7 @@ class Watch:
         while "choosable" not in self._moments and time.monotonic() < until_s:
             self._looks += 1
             with contextlib.suppress(admin.AdminError):
-                [table] = truth.tables(self._cloud).values()
+                [table] = cloud_state.tables(self._cloud).values()
                 row = table.get("c3")
                 if row and row["epoch"]:
                     self._moments.setdefault("snapshot", self._looks)
@@ -69,12 +69,12 @@ def test_a_compute_that_nobody_mapped_to_its_cell_is_mapped_by_the_scheduler(clo
     cloud.reset()
     cloud.up(computes=2)
     looks = {"scheduler": {"discover_hosts_in_cells_interval": "5"}}
-    truth.begin(cloud, computes=2, nova_options=looks)
+    cloud_state.begin(cloud, computes=2, nova_options=looks)
     mapped = "SELECT host FROM host_mappings WHERE host = 'c3'"
     assert not cloud.sql("nova_api", mapped)
 
     cloud.up(computes=3, premap=False)
 
     cloud.wait(lambda: bool(cloud.sql("nova_api", mapped)), "c3 to be mapped", 90)
-    truth.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=90)
+    cloud_state.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=90)
     assert list(cloud.wait_active(cloud.boot(1, availability_zone="nova:c3")).values()) == ["c3"]

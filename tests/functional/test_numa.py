@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.rounds import rounds
 
@@ -29,7 +29,7 @@ def test_each_kind_of_request_fills_the_cloud_and_none_is_given_back(cloud: Clou
     assert [(each.active, each.reschedules, each.no_valid_host) for each in played] == [
         (kind.per_compute * 3, 0, 0) for kind in rounds.KINDS
     ]
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_one_more_than_the_cells_hold_is_refused_and_leaves_nothing(cloud: Cloud) -> None:
@@ -47,4 +47,4 @@ def test_one_more_than_the_cells_hold_is_refused_and_leaves_nothing(cloud: Cloud
     assert row["status"] == "ERROR" and "No valid host" in row["fault"]
     assert row["host"] is None
     assert cloud.usages() == held
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)

@@ -25,7 +25,7 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.reconciler import without_nova
-from tests.functional.placement_desk import PlacementDesk, vcpus_for
+from tests.functional.placement_driver import PlacementDriver, vcpus_for
 from tests.functional.private_placement import PrivatePlacement
 from tests.support.keystone_transport import transport_to
 
@@ -183,20 +183,20 @@ def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_th
     """They begin where there is plenty, write unlooked and in batches, never read a row again, and
     never go beyond what there is."""
     hosts = [placement.provider(vcpus=VCPUS) for _ in range(HOSTS)]
-    desks = [PlacementDesk(placement.transport) for _ in range(SCHEDULERS)]
+    drivers = [PlacementDriver(placement.transport) for _ in range(SCHEDULERS)]
     share = HOSTS * VCPUS // SCHEDULERS + VCPUS // 4
-    asked = [[vcpus_for(str(uuid.uuid4()), vcpus=1) for _ in range(share)] for _ in desks]
-    for desk in desks:
-        desk.knows(*hosts, vcpus=VCPUS)
+    asked = [[vcpus_for(str(uuid.uuid4()), vcpus=1) for _ in range(share)] for _ in drivers]
+    for driver in drivers:
+        driver.knows(*hosts, vcpus=VCPUS)
     together([
-        lambda desk=desk, own=own: desk.select_all(own)  # type: ignore[misc]
-        for desk, own in zip(desks, asked, strict=True)
+        lambda driver=driver, own=own: driver.select_all(own)  # type: ignore[misc]
+        for driver, own in zip(drivers, asked, strict=True)
     ])  # fmt: skip
-    answered = sum(isinstance(one, Answer) for desk in desks for one in desk.outcomes)
-    unlooked = sum(desk.written_unlooked for desk in desks)
-    for desk in desks:
-        desk.settled()
-        desk.stop()
+    answered = sum(isinstance(one, Answer) for driver in drivers for one in driver.outcomes)
+    unlooked = sum(driver.written_unlooked for driver in drivers)
+    for driver in drivers:
+        driver.settled()
+        driver.stop()
     used = [placement.used(host) for host in hosts]
     assert max(used) <= VCPUS and sum(used) == answered
     assert answered >= HOSTS * VCPUS * 3 // 4, "racers for the last ones may all have given way"
@@ -205,14 +205,14 @@ def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_th
 
 def test_a_hundred_at_once_are_all_written_or_none_is(placement: PrivatePlacement) -> None:
     hosts = [placement.provider(vcpus=50) for _ in range(3)]
-    desk = PlacementDesk(placement.transport)
-    desk.knows(*hosts, vcpus=50)
+    driver = PlacementDriver(placement.transport)
+    driver.knows(*hosts, vcpus=50)
     servers = [str(uuid.uuid4()) for _ in range(100)]
 
-    answer = desk.select(vcpus_for(*servers, vcpus=1))
-    no_room = desk.select(vcpus_for(*(str(uuid.uuid4()) for _ in range(100)), vcpus=1))
-    desk.settled()
-    desk.stop()
+    answer = driver.select(vcpus_for(*servers, vcpus=1))
+    no_room = driver.select(vcpus_for(*(str(uuid.uuid4()) for _ in range(100)), vcpus=1))
+    driver.settled()
+    driver.stop()
 
     assert isinstance(answer, Answer) and isinstance(no_room, Fail)
     assert no_room.code is FailureCode.NO_VALID_HOST

@@ -23,7 +23,7 @@ from shared_scheduler.core.effects import Answer, Fail, FailureCode
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.placement.connection import CONCURRENT_UPDATE
-from tests.functional.placement_desk import PlacementDesk, after, before, lose_reply, vcpus_for
+from tests.functional.placement_driver import PlacementDriver, after, before, lose_reply, vcpus_for
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
 from tests.support.operations import OPERATIONS, Operation, Then, Writer, operation
 
@@ -42,8 +42,8 @@ def placement() -> Iterator[PrivatePlacement]:
 
 
 @pytest.fixture
-def desk(placement: PrivatePlacement) -> Iterator[PlacementDesk]:
-    one = PlacementDesk(placement.transport)
+def driver(placement: PrivatePlacement) -> Iterator[PlacementDriver]:
+    one = PlacementDriver(placement.transport)
     yield one
     one.stop()
 
@@ -72,7 +72,7 @@ class Scene:
         return [self.held(server) for server in self.servers]
 
 
-def begin(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> Scene:
+def begin(placement: PrivatePlacement, driver: PlacementDriver, one: Operation) -> Scene:
     """The world as Nova leaves it when it asks."""
     source, best, other = (placement.provider() for _ in range(3))
     servers = tuple(str(uuid.uuid4()) for _ in range(3 if one.name == "multi-create" else 1))
@@ -85,7 +85,7 @@ def begin(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> S
     elif one.name == "evacuate":
         placement.take(servers[0], {source: {"VCPU": 2}})
         changes |= {"ignore_hosts": frozenset([source]), "merge_with_existing": True}
-    desk.knows(best, other)
+    driver.knows(best, other)
     return Scene(placement, one, vcpus_for(*servers, **changes), source, best, other, servers)
 
 
@@ -98,38 +98,38 @@ def chosen(outcome: Answer | Fail) -> list[str]:
 
 
 @ours
-def test_no_capacity(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> None:
+def test_no_capacity(placement: PrivatePlacement, driver: PlacementDriver, one: Operation) -> None:
     """Somebody takes the best host's room while our write is on its way."""
-    scene = begin(placement, desk, one)
+    scene = begin(placement, driver, one)
 
     def fill() -> None:
         free = 8 - placement.used(scene.best)
         placement.take(str(uuid.uuid4()), {scene.best: {"VCPU": free}})
 
-    desk.http.at("PUT", "/allocations/", before(fill))
-    outcome = desk.select(scene.request)
+    driver.http.at("PUT", "/allocations/", before(fill))
+    outcome = driver.select(scene.request)
     assert one.no_capacity is Then.NEXT_HOST
     assert set(chosen(outcome)) == {scene.other}
     assert scene.all_held() == scene.expected(*chosen(outcome))
-    assert CONCURRENT_UPDATE not in desk.http.codes and desk.http.codes
+    assert CONCURRENT_UPDATE not in driver.http.codes and driver.http.codes
 
 
 @ours
 def test_provider_conflict(
-    placement: PrivatePlacement, desk: PlacementDesk, one: Operation
+    placement: PrivatePlacement, driver: PlacementDriver, one: Operation
 ) -> None:
     """Others write to the best host all the time: we get in between, or go to the next one."""
     assert one.provider_conflict is Then.RACE
     met, known = 0, set[str]()
     for _ in range(ROUNDS_MAX):
-        scene = begin(placement, desk, one)
+        scene = begin(placement, driver, one)
         known |= {scene.best, scene.other}  # where nobody was met, the hosts of earlier rounds are there still
         with racing(placement, scene.best):
-            outcome = desk.select(scene.request)
+            outcome = driver.select(scene.request)
         nodes = chosen(outcome)
         assert set(nodes) <= known
         assert scene.all_held() == scene.expected(*nodes)
-        met += desk.http.codes.count(CONCURRENT_UPDATE)
+        met += driver.http.codes.count(CONCURRENT_UPDATE)
         if met:
             break
     assert met, "nobody got in our way"
@@ -137,10 +137,10 @@ def test_provider_conflict(
 
 @ours
 def test_consumer_conflict(
-    placement: PrivatePlacement, desk: PlacementDesk, one: Operation
+    placement: PrivatePlacement, driver: PlacementDriver, one: Operation
 ) -> None:
     """A second writer of the same server: the operation fails, and all stays as that one wrote it."""
-    scene = begin(placement, desk, one)
+    scene = begin(placement, driver, one)
     theirs = {placement.provider(): {"VCPU": 3}}
     victim = scene.servers[-1]
     generation = 1 if one.name == "evacuate" else None
@@ -149,29 +149,29 @@ def test_consumer_conflict(
         placement.take(victim, theirs, generation)
 
     if one.name == "evacuate":  # between our read and our write
-        desk.http.at("GET", f"/allocations/{victim}", after(interfere))
+        driver.http.at("GET", f"/allocations/{victim}", after(interfere))
     else:
         interfere()
-    outcome = desk.select(scene.request)
+    outcome = driver.select(scene.request)
     assert one.consumer_conflict is Then.FAILS
     assert isinstance(outcome, Fail) and outcome.code is FailureCode.CONSUMER_CONFLICT
     assert scene.held(victim) == theirs
     assert [scene.held(server) for server in scene.servers[:-1]] == [{}] * (len(scene.servers) - 1)
     held = {"resize": 2}.get(one.name, 0)
     assert (placement.used(scene.best), placement.used(scene.other)) == (held, 0)
-    assert set(desk.http.codes) == {CONCURRENT_UPDATE}
+    assert set(driver.http.codes) == {CONCURRENT_UPDATE}
 
 
 @ours
-def test_own_attempt(placement: PrivatePlacement, desk: PlacementDesk, one: Operation) -> None:
+def test_own_attempt(placement: PrivatePlacement, driver: PlacementDriver, one: Operation) -> None:
     """Our write arrives, its answer does not: it is found again, and counts once."""
-    scene = begin(placement, desk, one)
-    desk.http.at("PUT", "/allocations/", lose_reply)
-    outcome = desk.select(scene.request)
+    scene = begin(placement, driver, one)
+    driver.http.at("PUT", "/allocations/", lose_reply)
+    outcome = driver.select(scene.request)
     assert one.own_attempt is Then.WRITTEN
     assert chosen(outcome)[0] == scene.best
     assert scene.all_held() == scene.expected(*chosen(outcome))
-    assert CONCURRENT_UPDATE not in desk.http.codes, "written, and not written again"
+    assert CONCURRENT_UPDATE not in driver.http.codes, "written, and not written again"
 
 
 class racing:
@@ -244,10 +244,10 @@ def claim_alternate(novas: NovasClient, scene: Scene, outcome: Answer) -> Any:
 
 
 @pytest.fixture
-def build_failed(placement: PrivatePlacement, desk: PlacementDesk) -> tuple[Scene, Answer]:
+def build_failed(placement: PrivatePlacement, driver: PlacementDriver) -> tuple[Scene, Answer]:
     """A server was built on the best host, and nova-compute gave it up."""
-    scene = begin(placement, desk, operation("build"))
-    outcome = desk.select(vcpus_for(*scene.servers, num_alternates=1))
+    scene = begin(placement, driver, operation("build"))
+    outcome = driver.select(vcpus_for(*scene.servers, num_alternates=1))
     assert isinstance(outcome, Answer)
     placement.ok("DELETE", f"/allocations/{scene.servers[0]}")
     return scene, outcome
@@ -287,12 +287,12 @@ def test_somebody_else_writes_while_the_conductor_builds_on_our_alternate(
 
 
 @pytest.fixture
-def migrated(placement: PrivatePlacement, desk: PlacementDesk) -> tuple[Scene, str]:
+def migrated(placement: PrivatePlacement, driver: PlacementDriver) -> tuple[Scene, str]:
     """A server was migrated to the best host; its source is held by the migration."""
-    scene = begin(placement, desk, operation("build"))
+    scene = begin(placement, driver, operation("build"))
     migration = str(uuid.uuid4())
     placement.take(migration, {scene.source: {"VCPU": 2}})
-    assert chosen(desk.select(scene.request)) == [scene.best]
+    assert chosen(driver.select(scene.request)) == [scene.best]
     return scene, migration
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.bursts import BurstReport, burst
 from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
@@ -21,11 +21,11 @@ PINNED = Flavor("pinned1", vcpus=1, ram_mb=400, disk_gb=1, extra={"hw:cpu_policy
 
 
 def prepare(cloud: Cloud, schedulers: int, **changes: object) -> None:
-    truth.begin(cloud, schedulers=schedulers, **changes)
+    cloud_state.begin(cloud, schedulers=schedulers, **changes)
 
 
 def refusals(cloud: Cloud) -> int:
-    return truth.counter(cloud, "claims_refused")
+    return cloud_state.counter(cloud, "claims_refused")
 
 
 def assert_nothing_came_back(report: BurstReport) -> None:
@@ -49,7 +49,7 @@ def test_seed_000_nine_servers_three_on_each_node(cloud: Cloud, schedulers: int)
     if schedulers == 1:
         assert refusals(cloud) == refused_before
     print(f"seed 000, {schedulers} schedulers: {refusals(cloud) - refused_before} claims refused")
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 @pytest.mark.parametrize("schedulers", [1, 4])
@@ -67,7 +67,7 @@ def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud, schedulers: int) -
     assert_nothing_came_back(report)
     if schedulers == 1:
         assert refusals(cloud) == refused_before
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 @pytest.mark.parametrize("schedulers", [1, 4])
@@ -86,4 +86,4 @@ def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(
         f"seed 001, {schedulers} schedulers: {refusals(cloud) - refused_before} claims refused"
         f" inside the schedulers, {report.puts_409} conflicts in Placement: {report}"
     )
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
@@ -15,18 +15,18 @@ HOSTS = {"c1", "c2", "c3"}
 
 @pytest.fixture(scope="module", autouse=True)
 def one_scheduler(cloud: Cloud) -> None:
-    truth.begin(cloud)
+    cloud_state.begin(cloud)
 
 
 @pytest.fixture(autouse=True)
 def whole(cloud: Cloud) -> None:
     cloud.reset()
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
 
 
 def wait_choosable(cloud: Cloud, host: str, wanted: bool) -> None:
     cloud.wait(
-        lambda: all(t[host]["choosable"] is wanted for t in truth.tables(cloud).values()),
+        lambda: all(t[host]["choosable"] is wanted for t in cloud_state.tables(cloud).values()),
         f"{host} to be {'in' if wanted else 'out of'} the choice",
         60,
     )
@@ -50,4 +50,4 @@ def test_out_and_in_again(cloud: Cloud, way: str) -> None:
     cloud.wait_services_up()
     wait_choosable(cloud, "c2", True)
     assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c2"}
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)

@@ -3,61 +3,61 @@
 
 from __future__ import annotations
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 HOSTS = {"c1", "c2", "c3"}
 
 
 def test_switch_back_and_over_again(cloud: Cloud) -> None:
-    truth.begin(cloud, forked=False)  # the programs, as a supervisor starts them
+    cloud_state.begin(cloud, forked=False)  # the programs, as a supervisor starts them
     cloud.wait_active(cloud.boot(3, parallel=3))
 
     cloud.up(scheduler="nova", agents="all")
     cloud.wait_active(cloud.boot(2))
 
     cloud.up(scheduler="shared")
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     cloud.wait_active(cloud.boot(4, parallel=4))
     assert cloud.overcommit() == {}
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
     # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
-    truth.begin(
+    cloud_state.begin(
         cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1
     )
-    before = truth.counter(cloud, "requests_answered")
+    before = cloud_state.counter(cloud, "requests_answered")
 
     servers = cloud.boot(14, parallel=4)
     assert len(cloud.wait_active(servers)) == 14
-    ours = truth.counter(cloud, "requests_answered") - before
+    ours = cloud_state.counter(cloud, "requests_answered") - before
     assert 0 < ours < 14, "the topic is shared round robin"
     assert cloud.overcommit() == {}
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
-    truth.begin(cloud, schedulers=2, forked=False, compute_slots=(6,))
+    cloud_state.begin(cloud, schedulers=2, forked=False, compute_slots=(6,))
     first, _second = cloud.names("scheduler-shared")
     servers = cloud.boot(6, parallel=6)
     cloud.stop(first)
     servers += cloud.boot(6, parallel=6)
     assert len(cloud.wait_active(servers)) == 12
     cloud.start(first)
-    truth.wait_fresh(cloud, HOSTS)
-    truth.assert_true_everywhere(cloud)
+    cloud_state.wait_fresh(cloud, HOSTS)
+    cloud_state.assert_consistent(cloud)
 
 
 def test_hangup_reloads_and_keeps_the_table(cloud: Cloud) -> None:
-    truth.begin(cloud)
-    [before] = truth.status(cloud)
+    cloud_state.begin(cloud)
+    [before] = cloud_state.status(cloud)
     [name] = cloud.names("scheduler-shared")
     offset = cloud.log_size(name)
     cloud.hangup(name)
     cloud.wait(lambda: "eloaded" in cloud.logs(name, offset), "the reload to be logged", 30)
-    [after] = truth.status(cloud)
+    [after] = cloud_state.status(cloud)
     assert after["pid"] == before["pid"]
     assert after["freshness"]["fresh"] == 3
     assert after["counters"].get("snapshots_applied", 0) == before["counters"].get("snapshots_applied", 0)
@@ -65,22 +65,22 @@ def test_hangup_reloads_and_keeps_the_table(cloud: Cloud) -> None:
 
 
 def test_two_workers_under_eventlet_place_reload_and_stop(cloud: Cloud) -> None:
-    truth.begin(cloud, scheduler_workers=2, backend="eventlet", compute_slots=(6,))
+    cloud_state.begin(cloud, scheduler_workers=2, backend="eventlet", compute_slots=(6,))
     [name] = cloud.names("scheduler-shared")
-    assert len(truth.tables(cloud)) == 2  # each worker is a scheduler of its own
+    assert len(cloud_state.tables(cloud)) == 2  # each worker is a scheduler of its own
 
     cloud.wait_active(cloud.boot(6, parallel=6))
-    served = [row["counters"].get("requests_answered", 0) for row in truth.status(cloud)]
+    served = [row["counters"].get("requests_answered", 0) for row in cloud_state.status(cloud)]
     assert sum(served) == 6 and min(served) > 0, "the topic is shared round robin"
 
     offset = cloud.log_size(name)
     cloud.hangup(name)
     cloud.wait(lambda: cloud.logs(name, offset).count("eloaded") >= 2, "both to have reloaded", 60)
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     cloud.wait_active(cloud.boot(3, parallel=3))
-    truth.assert_true_everywhere(cloud)
+    cloud_state.assert_consistent(cloud)
 
     cloud.stop(name)
     cloud.start(name)
-    truth.wait_fresh(cloud, HOSTS)
+    cloud_state.wait_fresh(cloud, HOSTS)
     cloud.wait_active(cloud.boot(2, parallel=2))

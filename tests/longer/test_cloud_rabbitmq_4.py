@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional import truth
+from tests.functional import cloud_state
 from tools.laboratory.cloud.brokers import rabbitmq_4
 from tools.laboratory.cloud.cloud import Cloud
 
@@ -29,7 +29,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     cloud = Cloud(data, say=print)
     try:
         cloud.up(schedulers=2, rabbitmq=rabbitmq_4(), rabbitmq_options=BROKER, nova_options=NOVA)
-        truth.wait_fresh(cloud, HOSTS)
+        cloud_state.wait_fresh(cloud, HOSTS)
         yield cloud
     finally:
         cloud.down()
@@ -39,7 +39,7 @@ def test_servers_boot(strict: Cloud) -> None:
     placed = strict.wait_active(strict.boot(6, parallel=3))
 
     assert len(placed) == 6
-    truth.assert_true_everywhere(strict)
+    cloud_state.assert_consistent(strict)
 
 
 def test_servers_boot_again_after_the_broker_was_killed(strict: Cloud) -> None:
@@ -48,6 +48,6 @@ def test_servers_boot_again_after_the_broker_was_killed(strict: Cloud) -> None:
     strict.start("rabbitmq")
     strict.wait_listening()
 
-    truth.boot_until_active(strict, timeout_s=180)
-    truth.wait_fresh(strict, HOSTS, timeout_s=180)
-    truth.assert_true_everywhere(strict, wait_s=90)
+    cloud_state.boot_until_active(strict, timeout_s=180)
+    cloud_state.wait_fresh(strict, HOSTS, timeout_s=180)
+    cloud_state.assert_consistent(strict, wait_s=90)

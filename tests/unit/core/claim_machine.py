@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of confirmed claims, as a machine that hypothesis drives: each counts until there is evidence.
+"""A hypothesis state machine of confirmed claims: each claim counts until there is evidence.
 
 One node whose agent accepts everything, reports changes at any later time, and sends heartbeats.  Servers are
 built and deleted; Placement answers anything.  Whatever time does, the row counts each server once: those that its
@@ -17,7 +17,16 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core.events import ConsumerAnswered
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Consumer, Heartbeat, Increment
-from tests.unit.core.desk import Desk, host_of, node_leaves, of_kind, only, only_claim, request, taken
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
+    host_of,
+    node_leaves,
+    of_kind,
+    only,
+    only_claim,
+    request,
+    taken,
+)
 
 NODE = "node-1"
 VCPUS, FREE_MB = 64, 8192
@@ -32,7 +41,7 @@ class ClaimMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk().with_agents(NODE, vcpus=VCPUS)
+        self.driver = SchedulerDriver().with_agents(NODE, vcpus=VCPUS)
         self.leaves = node_leaves(NODE, VCPUS, FREE_MB)
         self.sequence = self.delivered = 1  # of the agent; of what the scheduler has heard
         self.on_its_way: deque[Increment] = deque()
@@ -51,9 +60,9 @@ class ClaimMachine(RuleBasedStateMachine):
         """A request is answered: accepted, written, confirmed."""
         self.count += 1
         server = f"server-{self.count}"
-        claim = only_claim(self.desk.ask(request(server)))
+        claim = only_claim(self.driver.ask(request(server)))
         self._tell({server: Consumer(taken(NODE), False)}, {claim.claim_id: server})
-        self.desk.written(only(ef.WriteAllocation, self.desk.accept(claim, self.sequence)))
+        self.driver.written(only(ef.WriteAllocation, self.driver.accept(claim, self.sequence)))
         self.claims[server], self.promised[server] = claim.claim_id, self.sequence
 
     @precondition(lambda self: set(self.claims) & set(self.base))
@@ -72,7 +81,7 @@ class ClaimMachine(RuleBasedStateMachine):
     def deliver(self) -> None:
         """The next of what the agent has told arrives."""
         news = self.on_its_way.popleft()
-        self.desk.hear(news)
+        self.driver.hear(news)
         self.delivered = news.sequence
         for held, changes in ((self.base, news.consumers), (self.pending, news.claims)):
             held.update({key: value for key, value in changes.items() if value is not None})  # type: ignore[attr-defined]
@@ -87,10 +96,10 @@ class ClaimMachine(RuleBasedStateMachine):
         """The agent goes on to heartbeat, at what it has got through."""
         asked: set[str] = set()
         for _ in range(max(1, int(for_s / HEARTBEAT_S))):
-            looks = of_kind(ef.LookUpConsumer, self.desk.wait(min(for_s, HEARTBEAT_S)))
+            looks = of_kind(ef.LookUpConsumer, self.driver.wait(min(for_s, HEARTBEAT_S)))
             asked |= {look.consumer for look in looks}
             digest = digest_of(self.leaves, self.base, self.pending)
-            self.desk.hear(Heartbeat(NODE, 1, self.delivered, host_of(NODE), digest))
+            self.driver.hear(Heartbeat(NODE, 1, self.delivered, host_of(NODE), digest))
         self.asked |= asked
         assert for_s < LOOKED_S or self.promised.keys() <= asked, "nobody looks after what is not shown"
 
@@ -101,12 +110,12 @@ class ClaimMachine(RuleBasedStateMachine):
         server = min(self.asked)
         self.asked.discard(server)
         if says == "does not answer":
-            self.desk.give(ConsumerAnswered(server, {}, "HTTP 503", cause="req-1"))
+            self.driver.give(ConsumerAnswered(server, {}, "HTTP 503", cause="req-1"))
             return
         if says == "holds" or server not in self.promised:
-            self.desk.give(ConsumerAnswered(server, taken(NODE), "", cause="req-1"))
+            self.driver.give(ConsumerAnswered(server, taken(NODE), "", cause="req-1"))
             return
-        self.desk.give(ConsumerAnswered(server, {}, "", cause="req-1"))
+        self.driver.give(ConsumerAnswered(server, {}, "", cause="req-1"))
         del self.promised[server]
         self._tell({server: None}, {self.claims.pop(server): None})
 
@@ -115,5 +124,5 @@ class ClaimMachine(RuleBasedStateMachine):
     @invariant()
     def every_server_counts_once_until_there_is_evidence(self) -> None:
         expected = self.base.keys() | self.promised.keys()
-        used = self.desk.table.view(NODE).used.get(NODE, {}).get("VCPU", 0)
+        used = self.driver.table.view(NODE).used.get(NODE, {}).get("VCPU", 0)
         assert used == len(expected), f"the row counts {used} servers, not {sorted(expected)}"

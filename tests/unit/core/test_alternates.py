@@ -6,9 +6,9 @@ from __future__ import annotations
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.request import Group
-from tests.unit.core.desk import (
+from tests.unit.core.scheduler_driver import (
     OTHER_CELL,
-    Desk,
+    SchedulerDriver,
     claims_in,
     nodes_of,
     of_kind,
@@ -24,11 +24,11 @@ def candidate_on(node: str) -> ev.Candidate:
 
 
 def test_alternates_are_of_the_same_cell_and_not_chosen() -> None:
-    desk = Desk().with_agents("node-1", "node-2", "node-3").with_agents("node-9", cell=OTHER_CELL)
-    effects = desk.ask(request(num_alternates=5, ignore_hosts=frozenset({"host-9"})))
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3").with_agents("node-9", cell=OTHER_CELL)
+    effects = driver.ask(request(num_alternates=5, ignore_hosts=frozenset({"host-9"})))
     claim = only_claim(effects)
-    assert desk.wait(0.001) == [], "alternates are looked for after the claim has left"
-    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    assert driver.wait(0.001) == [], "alternates are looked for after the claim has left"
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     chosen, *others = answer.choices[0]
     assert {choice.node for choice in others} == {"node-1", "node-2", "node-3"} - {chosen.node}
     for other in others:
@@ -36,70 +36,71 @@ def test_alternates_are_of_the_same_cell_and_not_chosen() -> None:
 
 
 def test_alternates_are_not_claimed_and_bounded_by_the_request() -> None:
-    desk = Desk().with_agents("node-1", "node-2", "node-3")
-    claim = only_claim(desk.ask(request(num_alternates=1)))
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    answer = only(ef.Answer, desk.written(write))
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    claim = only_claim(driver.ask(request(num_alternates=1)))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    answer = only(ef.Answer, driver.written(write))
     assert len(answer.choices[0]) == 2
-    desk.idle()
+    driver.idle()
 
 
 def test_the_first_of_a_group_may_be_built_on_any_host() -> None:
     # given a group without members, all of whose servers shall be on one host
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask(request(num_alternates=1, group=Group("group", "affinity"))))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request(num_alternates=1, group=Group("group", "affinity"))))
     # when its first server is placed
-    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     # then the host that it is placed on binds the group once it is built there, not before
     assert {choice.node for choice in answer.choices[0]} == {"node-1", "node-2"}
 
 
 def test_several_of_a_group_keep_to_the_hosts_of_one_another() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
     group = Group("group", "affinity")
-    effects = desk.ask(request("server-1", "server-2", num_alternates=1, group=group))
+    effects = driver.ask(request("server-1", "server-2", num_alternates=1, group=group))
     for claim in claims_in(effects):
-        effects = desk.accept(claim)
+        effects = driver.accept(claim)
         (write,) = of_kind(ef.WriteAllocation, effects)
-        effects = desk.written(write)
+        effects = driver.written(write)
     (answer,) = of_kind(ef.Answer, effects)
     assert [len(inner) for inner in answer.choices] == [1, 1]
 
 
 def test_alternates_that_are_not_root_only_need_a_candidate_and_the_answer_waits_for_them() -> None:
-    desk = Desk().with_agents("node-1", "node-2", "node-3")
-    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, num_alternates=2)))
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False, num_alternates=2)))
     candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,), cause=ask.cause)))
-    asks = of_kind(ef.AskCandidates, desk.wait(0.001))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate,), cause=ask.cause)))
+    asks = of_kind(ef.AskCandidates, driver.wait(0.001))
     assert ask.node not in {each.node for each in asks} and len(asks) == 2
-    assert desk.written(only(ef.WriteAllocation, desk.accept(claim))) == []
-    assert desk.give(ev.CandidatesAnswered(asks[0].ask_id, (), cause="req-1")) == []
+    assert driver.written(only(ef.WriteAllocation, driver.accept(claim))) == []
+    assert driver.give(ev.CandidatesAnswered(asks[0].ask_id, (), cause="req-1")) == []
     found = ev.Candidate(taken(asks[1].node), {"": (asks[1].node,)})
-    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(asks[1].ask_id, (found,), cause="req-1")))
+    answer = only(ef.Answer, driver.give(ev.CandidatesAnswered(asks[1].ask_id, (found,), cause="req-1")))
     assert [choice.node for choice in answer.choices[0]] == [ask.node, asks[1].node]
 
 
 def test_alternates_are_the_best_first_in_whatever_order_placement_names_them() -> None:
     # given three hosts, one emptier than the other
-    desk = Desk().with_agents("node-1").with_agents("node-2", free_mb=6144).with_agents("node-3", free_mb=2048)
-    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, num_alternates=2)))
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)))
-    first, second = of_kind(ef.AskCandidates, desk.wait(0.001))
+    driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", free_mb=6144)
+    driver.with_agents("node-3", free_mb=2048)
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False, num_alternates=2)))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate_on(ask.node),), cause=ask.cause)))
+    first, second = of_kind(ef.AskCandidates, driver.wait(0.001))
     # when the answers come the other way round
     for each in (second, first):
-        desk.give(ev.CandidatesAnswered(each.ask_id, (candidate_on(each.node),), cause=each.cause))
+        driver.give(ev.CandidatesAnswered(each.ask_id, (candidate_on(each.node),), cause=each.cause))
     # then the conductor tries the emptier one first
-    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     assert [choice.node for choice in answer.choices[0]] == ["node-1", "node-2", "node-3"]
 
 
 def test_alternates_that_placement_does_not_name_in_time_are_left_out() -> None:
-    desk = Desk(alternates_timeout_s=2.0).with_agents("node-1", "node-2")
-    ask = only(ef.AskCandidates, desk.ask(request(root_only=False, num_alternates=1)))
+    driver = SchedulerDriver(alternates_timeout_s=2.0).with_agents("node-1", "node-2")
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False, num_alternates=1)))
     candidate = ev.Candidate(taken(ask.node), {"": (ask.node,)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate,), cause=ask.cause)))
-    desk.wait(0.001)
-    desk.written(only(ef.WriteAllocation, desk.accept(claim)))
-    (answer,) = of_kind(ef.Answer, desk.wait(2.1))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate,), cause=ask.cause)))
+    driver.wait(0.001)
+    driver.written(only(ef.WriteAllocation, driver.accept(claim)))
+    (answer,) = of_kind(ef.Answer, driver.wait(2.1))
     assert nodes_of(answer) == [ask.node] and len(answer.choices[0]) == 1

@@ -12,9 +12,9 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import StepFailedError
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Verdict
 from shared_scheduler.table.row import Freshness, Version
-from tests.unit.core.desk import (
+from tests.unit.core.scheduler_driver import (
     CELL,
-    Desk,
+    SchedulerDriver,
     claims_in,
     node_leaves,
     of_kind,
@@ -48,108 +48,108 @@ MALFORMED: list[tuple[str, Leaf]] = [
 
 @pytest.mark.parametrize(("name", "value"), MALFORMED)
 def test_a_malformed_leaf_of_one_node_costs_no_other_node_anything(name: str, value: Leaf) -> None:
-    desk = Desk().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
-    claim = only_claim(desk.ask())
+    driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
+    claim = only_claim(driver.ask())
     assert claim.node == "node-1"
 
-    effects = desk.hear(
+    effects = driver.hear(
         Verdict(claim.claim_id, "node-1", 1, True, None, 2),
         Increment("node-2", 1, 2, {name: value}),
     )
 
     assert len(of_kind(ef.WriteAllocation, effects)) == 1
-    assert desk.core.nodes.counters["messages_unusable"] == 1
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    assert driver.core.nodes.counters["messages_unusable"] == 1
+    assert driver.table.freshness("node-1") is Freshness.FRESH
     # the node itself is suspect, is asked, and is right again with a usable snapshot
-    assert desk.table.freshness("node-2") is Freshness.SUSPECT
-    assert desk.table.version("node-2") == Version(1, 1)
-    desk.hear(Heartbeat("node-2", 1, 2, "host-2", 0))
-    assert "node-2" in resyncs_in(desk.wait(1.0))
-    desk.hear(snapshot("node-2", sequence=3))
-    assert desk.table.freshness("node-2") is Freshness.FRESH
+    assert driver.table.freshness("node-2") is Freshness.SUSPECT
+    assert driver.table.version("node-2") == Version(1, 1)
+    driver.hear(Heartbeat("node-2", 1, 2, "host-2", 0))
+    assert "node-2" in resyncs_in(driver.wait(1.0))
+    driver.hear(snapshot("node-2", sequence=3))
+    assert driver.table.freshness("node-2") is Freshness.FRESH
 
 
 def test_a_node_that_says_only_what_is_unusable_is_closed_and_asked_ever_more_rarely() -> None:
-    desk = Desk().with_agents("node-1")
+    driver = SchedulerDriver().with_agents("node-1")
     asked = []
     for second in range(120):
-        desk.hear(
+        driver.hear(
             snapshot("node-1", sequence=2, cn__free_ram_mb="junk"),
             Heartbeat("node-1", 1, 2, "host-1", 0),
         )
-        asked += [second for _ in resyncs_in(desk.wait(1.0))]
-    assert desk.table.freshness("node-1") is Freshness.STALE
+        asked += [second for _ in resyncs_in(driver.wait(1.0))]
+    assert driver.table.freshness("node-1") is Freshness.STALE
     assert 2 < len(asked) < 40
-    desk.hear(snapshot("node-1", sequence=2))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    driver.hear(snapshot("node-1", sequence=2))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def test_a_first_snapshot_that_is_unusable_makes_no_row() -> None:
-    desk = Desk()
-    desk.hear(snapshot("node-1", cn__vcpus="junk"))
-    assert "node-1" not in desk.table
-    desk.hear(snapshot("node-1"))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    driver = SchedulerDriver()
+    driver.hear(snapshot("node-1", cn__vcpus="junk"))
+    assert "node-1" not in driver.table
+    driver.hear(snapshot("node-1"))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def test_an_unusable_read_of_the_databases_leaves_the_row_as_it_was() -> None:
-    desk = Desk().without_agents("node-1")
+    driver = SchedulerDriver().without_agents("node-1")
     leaves = node_leaves("node-1", 4, 8192) | {"cn.vcpus": "junk"}
-    desk.give(ev.NodeRead(CELL, "node-1", "host-1", "host-1", leaves, {}, frozenset(), 0.0))
-    assert desk.core.nodes.counters["reads_unusable"] == 1
-    assert desk.table.view("node-1").leaves["cn.vcpus"] == 4
+    driver.give(ev.NodeRead(CELL, "node-1", "host-1", "host-1", leaves, {}, frozenset(), 0.0))
+    assert driver.core.nodes.counters["reads_unusable"] == 1
+    assert driver.table.view("node-1").leaves["cn.vcpus"] == 4
 
 
 def test_a_bug_takes_nothing_from_what_was_already_to_be_done(monkeypatch: Any) -> None:
-    desk = Desk().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
-    claim = only_claim(desk.ask())
+    driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
+    claim = only_claim(driver.ask())
 
     def broken(*_args: Any, **_more: Any) -> None:
         raise RuntimeError("a bug of ours")
 
-    monkeypatch.setattr(desk.table, "apply", broken)
+    monkeypatch.setattr(driver.table, "apply", broken)
     with pytest.raises(StepFailedError, match="a bug of ours") as caught:
-        desk.hear(
+        driver.hear(
             Increment("node-2", 1, 2, {"cn.vcpus_used": 1}),
             Verdict(claim.claim_id, "node-1", 1, True, None, 2),
         )
 
     assert len(of_kind(ef.WriteAllocation, caught.value.effects)) == 1
     # what was half applied is not chosen until a snapshot comes
-    assert desk.table.freshness("node-2") is Freshness.STALE
-    desk.hear(snapshot("node-2", sequence=2))
-    assert desk.table.freshness("node-2") is Freshness.FRESH
+    assert driver.table.freshness("node-2") is Freshness.STALE
+    driver.hear(snapshot("node-2", sequence=2))
+    assert driver.table.freshness("node-2") is Freshness.FRESH
 
 
 def test_a_write_that_nobody_answers_is_taken_back_in_the_end() -> None:
-    desk = Desk(write_timeout_s=10.0).without_agents("node-1")
-    desk.ask(request(), within_s=60.0)
-    assert of_kind(ef.DeleteAllocation, desk.wait(39.0)) == []
+    driver = SchedulerDriver(write_timeout_s=10.0).without_agents("node-1")
+    driver.ask(request(), within_s=60.0)
+    assert of_kind(ef.DeleteAllocation, driver.wait(39.0)) == []
 
-    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(2.0))
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(2.0))
 
     assert delete.written == taken("node-1")
-    desk.deleted(delete)
-    desk.wait(60.0)
-    desk.idle()
+    driver.deleted(delete)
+    driver.wait(60.0)
+    driver.idle()
 
 
 def test_a_write_ends_while_the_agent_still_keeps_its_claim() -> None:
     # given an operator who lets agents take their time
-    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1")
-    claim = only_claim(desk.ask())
+    driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1")
+    claim = only_claim(driver.ask())
     # when one takes twelve of the fifteen seconds for which agents keep what they have accepted
-    desk.wait(12.0)
-    (write,) = of_kind(ef.WriteAllocation, desk.accept(claim))
+    driver.wait(12.0)
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(claim))
     # then the write has no more than the rest
     assert write.deadline_s == 113.0
 
 
 def test_a_verdict_that_leaves_no_time_to_write_is_too_late() -> None:
-    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
-    desk.wait(13.0)
-    effects = desk.accept(claim)
+    driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    driver.wait(13.0)
+    effects = driver.accept(claim)
     assert of_kind(ef.WriteAllocation, effects) == []
     assert releases_in(effects) == [claim.claim_id]
     assert [each.node for each in claims_in(effects)] == ["node-2"]

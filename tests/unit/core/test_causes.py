@@ -12,7 +12,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import Claim, Heartbeat, Release, Resync, Verdict
-from tests.unit.core.desk import CELL, Desk, of_kind, only, only_claim, request, snapshot
+from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, of_kind, only, only_claim, request, snapshot
 
 REQUEST = "req-1"
 SCHEDULERS = (*get_args(ev.Event), *get_args(ef.Effect))
@@ -26,16 +26,16 @@ def test_each_event_and_effect_has_a_cause(kind: type) -> None:
 
 def test_all_that_a_request_brings_about_has_its_id() -> None:
     # given a node whose agent speaks
-    desk = Desk().with_agents("node-1")
+    driver = SchedulerDriver().with_agents("node-1")
 
     # when one request is decided, claimed, accepted and written
-    arrival = ev.RequestArrived(request(), desk.now + 60.0)
-    effects = desk.give(arrival)
+    arrival = ev.RequestArrived(request(), driver.now + 60.0)
+    effects = driver.give(arrival)
     claim = only_claim(effects)
     accepted = Verdict(claim.claim_id, "node-1", 1, True, None, 2)
-    write = only(ef.WriteAllocation, writes := desk.hear(accepted))
+    write = only(ef.WriteAllocation, writes := driver.hear(accepted))
     written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", write.allocations, cause=write.cause)
-    answer = only(ef.Answer, answers := desk.give(written))
+    answer = only(ef.Answer, answers := driver.give(written))
 
     # then events and effects are joined by the request's id
     assert {each.cause for each in (arrival, written, *effects, *writes, *answers)} == {REQUEST}
@@ -47,13 +47,13 @@ def test_all_that_a_request_brings_about_has_its_id() -> None:
 
 def test_what_a_request_takes_back_has_its_id_too() -> None:
     # given a request whose write Placement did not answer
-    desk = Desk(attempts_max=1).with_agents("node-1")
-    claim = only_claim(desk.ask())
-    write = only(ef.WriteAllocation, desk.accept(claim))
+    driver = SchedulerDriver(attempts_max=1).with_agents("node-1")
+    claim = only_claim(driver.ask())
+    write = only(ef.WriteAllocation, driver.accept(claim))
 
     # when it is taken back
-    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
-    effects = desk.deleted(delete)
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+    effects = driver.deleted(delete)
 
     # then the delete, the release and the end of the request have the cause of the request
     assert any(isinstance(send.message, Release) for send in of_kind(ef.Send, effects))
@@ -61,10 +61,10 @@ def test_what_a_request_takes_back_has_its_id_too() -> None:
 
 
 def test_an_agent_that_gives_no_verdict_is_asked_because_of_the_request() -> None:
-    desk = Desk(attempts_max=1).with_agents("node-1")
-    desk.ask()
+    driver = SchedulerDriver(attempts_max=1).with_agents("node-1")
+    driver.ask()
 
-    sends = of_kind(ef.Send, desk.wait(5.0))
+    sends = of_kind(ef.Send, driver.wait(5.0))
 
     assert {type(send.message) for send in sends} == {Claim, Release, Resync}
     assert {send.cause for send in sends} == {REQUEST}
@@ -72,13 +72,13 @@ def test_an_agent_that_gives_no_verdict_is_asked_because_of_the_request() -> Non
 
 def test_a_resync_is_asked_for_because_of_the_message_that_shows_the_gap() -> None:
     # given a node of which sequence 2 is lost
-    desk = Desk().with_agents("node-1")
+    driver = SchedulerDriver().with_agents("node-1")
 
     # when a heartbeat names a later sequence
-    effects = desk.hear(heartbeat := _heartbeat("node-1", 3))
+    effects = driver.hear(heartbeat := _heartbeat("node-1", 3))
 
     # then the window's wish, now or by its timer, names what it came from
-    wished = [each for each in [*effects, *desk.wait(2.0)] if isinstance(each, ef.Send)]
+    wished = [each for each in [*effects, *driver.wait(2.0)] if isinstance(each, ef.Send)]
     assert wished and {each.cause for each in wished} <= {cause_of(heartbeat), "timer window node-1"}
 
 

@@ -5,85 +5,85 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.protocol.messages import Claim
-from tests.unit.core.desk import Desk, claims_in, nodes_of, of_kind, only, only_claim, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, nodes_of, of_kind, only, only_claim, request
 
 MANY = [f"server-{number}" for number in range(7)]
 ROOMY = {"vcpus": 8}
 
 
-def accepted(desk: Desk, claim: Claim) -> list[ef.Effect]:
+def accepted(driver: SchedulerDriver, claim: Claim) -> list[ef.Effect]:
     """The agent accepts, and Placement writes; what else came of it."""
-    effects = desk.accept(claim)
+    effects = driver.accept(claim)
     [write] = of_kind(ef.WriteAllocation, effects)
-    return [*(one for one in effects if one is not write), *desk.written(write)]
+    return [*(one for one in effects if one is not write), *driver.written(write)]
 
 
 def test_more_instances_than_one_host_takes_at_once_all_go_there_in_turn() -> None:
     # given one host with room for all, that takes two claims at once
-    desk = Desk(claims_per_node_max=2).with_agents("node-1", **ROOMY)
-    under_way = claims_in(desk.ask(request(*MANY)))
+    driver = SchedulerDriver(claims_per_node_max=2).with_agents("node-1", **ROOMY)
+    under_way = claims_in(driver.ask(request(*MANY)))
     assert len(under_way) == 2
     # when one claim lands after the other
     effects: list[ef.Effect] = []
     for place in range(len(MANY)):
-        effects = accepted(desk, under_way[place])
+        effects = accepted(driver, under_way[place])
         under_way += claims_in(effects)
     # then each made room for the next, and all of them have a host
     assert [claim.consumer for claim in under_way] == MANY
     assert nodes_of(only(ef.Answer, effects)) == ["node-1"] * len(MANY)
-    desk.idle()
+    driver.idle()
 
 
 def test_requests_wait_for_one_another_in_the_order_in_which_they_came() -> None:
-    desk = Desk(claims_per_node_max=1).with_agents("node-1", **ROOMY)
-    claim = only_claim(desk.ask(request("first")))
+    driver = SchedulerDriver(claims_per_node_max=1).with_agents("node-1", **ROOMY)
+    claim = only_claim(driver.ask(request("first")))
     for name in ("second", "third"):
-        assert desk.ask(request(name)) == []
+        assert driver.ask(request(name)) == []
     for name in ("second", "third"):
-        [claim] = claims_in(accepted(desk, claim))
+        [claim] = claims_in(accepted(driver, claim))
         assert claim.consumer == name
-    only(ef.Answer, accepted(desk, claim))
-    desk.idle()
+    only(ef.Answer, accepted(driver, claim))
+    driver.idle()
 
 
 def test_a_claim_that_is_refused_makes_room_as_well() -> None:
-    desk = Desk(claims_per_node_max=1).with_agents("node-1", **ROOMY)
-    first = only_claim(desk.ask(request("first")))
-    assert desk.ask(request("second")) == []
-    assert [claim.consumer for claim in claims_in(desk.refuse(first))] == ["second"]
+    driver = SchedulerDriver(claims_per_node_max=1).with_agents("node-1", **ROOMY)
+    first = only_claim(driver.ask(request("first")))
+    assert driver.ask(request("second")) == []
+    assert [claim.consumer for claim in claims_in(driver.refuse(first))] == ["second"]
 
 
 def test_a_host_that_comes_free_elsewhere_is_found_without_a_claim_that_lands() -> None:
-    desk = Desk(claims_per_node_max=1, verdict_timeout_s=30.0, claim_repeat_s=0.0)
-    desk.with_agents("node-1", **ROOMY)
-    only_claim(desk.ask(request("first")))
-    assert desk.ask(request("second")) == []
-    desk.with_agents("node-2", **ROOMY)
-    assert [claim.node for claim in claims_in(desk.wait(1.1))] == ["node-2"]
+    driver = SchedulerDriver(claims_per_node_max=1, verdict_timeout_s=30.0, claim_repeat_s=0.0)
+    driver.with_agents("node-1", **ROOMY)
+    only_claim(driver.ask(request("first")))
+    assert driver.ask(request("second")) == []
+    driver.with_agents("node-2", **ROOMY)
+    assert [claim.node for claim in claims_in(driver.wait(1.1))] == ["node-2"]
 
 
 def test_who_waits_too_long_is_told_so_and_leaves_nothing() -> None:
-    desk = Desk(claims_per_node_max=1, verdict_timeout_s=30.0, claim_repeat_s=0.0)
-    desk.with_agents("node-1", **ROOMY)
-    first = only_claim(desk.ask(request("first")))
-    assert desk.ask(request("second"), within_s=5.0) == []
-    fail = only(ef.Fail, desk.wait(5.0))
+    driver = SchedulerDriver(claims_per_node_max=1, verdict_timeout_s=30.0, claim_repeat_s=0.0)
+    driver.with_agents("node-1", **ROOMY)
+    first = only_claim(driver.ask(request("first")))
+    assert driver.ask(request("second"), within_s=5.0) == []
+    fail = only(ef.Fail, driver.wait(5.0))
     assert fail.code == ef.FailureCode.TIMED_OUT
-    only(ef.Answer, accepted(desk, first))
-    desk.idle()
+    only(ef.Answer, accepted(driver, first))
+    driver.idle()
 
 
 def test_several_of_which_the_last_waits_are_given_back_together() -> None:
-    desk = Desk(claims_per_node_max=2, verdict_timeout_s=30.0, claim_repeat_s=0.0)
-    desk.with_agents("node-1", **ROOMY)
-    assert len(claims_in(desk.ask(request(*MANY[:3]), within_s=5.0))) == 2
-    fails = of_kind(ef.Fail, desk.wait(5.0))
+    driver = SchedulerDriver(claims_per_node_max=2, verdict_timeout_s=30.0, claim_repeat_s=0.0)
+    driver.with_agents("node-1", **ROOMY)
+    assert len(claims_in(driver.ask(request(*MANY[:3]), within_s=5.0))) == 2
+    fails = of_kind(ef.Fail, driver.wait(5.0))
     assert [fail.code for fail in fails] == [ef.FailureCode.TIMED_OUT]
-    desk.idle()
+    driver.idle()
 
 
 def test_a_rebuild_claims_nothing_and_need_not_wait() -> None:
-    desk = Desk(claims_per_node_max=1).with_agents("node-1", **ROOMY)
-    only_claim(desk.ask(request("first")))
-    answer = only(ef.Answer, desk.ask(request("second", forms=(), is_rebuild=True, claim=False)))
+    driver = SchedulerDriver(claims_per_node_max=1).with_agents("node-1", **ROOMY)
+    only_claim(driver.ask(request("first")))
+    answer = only(ef.Answer, driver.ask(request("second", forms=(), is_rebuild=True, claim=False)))
     assert nodes_of(answer) == ["node-1"]

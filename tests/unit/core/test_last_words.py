@@ -8,7 +8,7 @@ import json
 from shared_scheduler.core import effects as ef
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Group, Request
-from tests.unit.core.desk import Desk, Picky, host_of, only, only_claim, request
+from tests.unit.core.scheduler_driver import Picky, SchedulerDriver, host_of, only, only_claim, request
 
 #: one device of a kind that no node has
 ASKED = json.dumps(
@@ -21,18 +21,18 @@ def with_a_device(**changes: object) -> Request:
     return request(topology=ASKED, has_pci=True, **changes)
 
 
-def desk_of(judge: Picky, last_words_max: int) -> Desk:
+def driver_of(judge: Picky, last_words_max: int) -> SchedulerDriver:
     decision = DecisionSettings(enabled_filters=("PciPassthroughFilter",))
-    return Desk(judge, decision, last_words_max=last_words_max).with_agents(*NODES)
+    return SchedulerDriver(judge, decision, last_words_max=last_words_max).with_agents(*NODES)
 
 
 def test_the_judge_tells_of_the_best_few_why_not() -> None:
     # given four hosts without the device, and Nova's filter that sees it the same way
     judge = Picky(*NODES)
-    desk = desk_of(judge, last_words_max=2)
+    driver = driver_of(judge, last_words_max=2)
 
     # when no host is left
-    fail = only(ef.Fail, desk.ask(with_a_device()))
+    fail = only(ef.Fail, driver.ask(with_a_device()))
 
     # then two of them were shown to it, and the record has its words beside what the others fell to
     assert len(set(judge.asked)) == len(judge.asked) == 2
@@ -41,14 +41,14 @@ def test_the_judge_tells_of_the_best_few_why_not() -> None:
 
 
 def test_a_host_that_the_judge_approves_is_taken_whatever_the_columns_say() -> None:
-    desk = desk_of(Picky("node-1", "node-2"), last_words_max=3)
-    assert only_claim(desk.ask(with_a_device())).node in ("node-3", "node-4")
+    driver = driver_of(Picky("node-1", "node-2"), last_words_max=3)
+    assert only_claim(driver.ask(with_a_device())).node in ("node-3", "node-4")
 
 
 def test_hosts_that_fell_to_anything_else_are_not_shown() -> None:
     judge = Picky()
-    desk = desk_of(judge, last_words_max=3)
-    only(ef.Fail, desk.ask(with_a_device(force_hosts=("nowhere",), check_type=True)))
+    driver = driver_of(judge, last_words_max=3)
+    only(ef.Fail, driver.ask(with_a_device(force_hosts=("nowhere",), check_type=True)))
     assert judge.asked == []
 
 
@@ -56,14 +56,14 @@ def test_a_group_is_left_to_the_judge_as_well() -> None:
     # given a group whose policy our counterpart sees violated by every host
     group = Group("group", "anti-affinity", hosts=frozenset(map(host_of, NODES)))
     decision = DecisionSettings(enabled_filters=("ServerGroupAntiAffinityFilter",))
-    desk = Desk(Picky("node-1", "node-2", "node-3"), decision, last_words_max=4).with_agents(*NODES)
+    driver = SchedulerDriver(Picky("node-1", "node-2", "node-3"), decision, last_words_max=4).with_agents(*NODES)
     # when Nova's own filter has nothing against one of them
-    claim = only_claim(desk.ask(request(group=group)))
+    claim = only_claim(driver.ask(request(group=group)))
     # then it is tried
     assert claim.node == "node-4"
 
 
 def test_where_the_judge_knows_no_more_than_the_columns_it_is_not_asked() -> None:
     judge = Picky()
-    only(ef.Fail, desk_of(judge, last_words_max=0).ask(with_a_device()))
+    only(ef.Fail, driver_of(judge, last_words_max=0).ask(with_a_device()))
     assert judge.asked == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from tests.unit.core.desk import (
-    Desk,
+from tests.unit.core.scheduler_driver import (
     Picky,
+    SchedulerDriver,
     claims_in,
     nodes_of,
     of_kind,
@@ -20,66 +20,66 @@ from tests.unit.core.desk import (
 NODES = tuple(f"node-{number}" for number in range(10))
 
 
-def desk_of(*refused: str) -> tuple[Desk, Picky]:
+def driver_of(*refused: str) -> tuple[SchedulerDriver, Picky]:
     judge = Picky(*refused)
-    return Desk(judge, judged_per_step_max=4).with_agents(*NODES), judge
+    return SchedulerDriver(judge, judged_per_step_max=4).with_agents(*NODES), judge
 
 
 def test_others_have_their_turn_between_hosts_that_are_refused() -> None:
     # given a request for which the judge takes the last of ten hosts only
-    desk, judge = desk_of(*NODES[:-1])
-    assert desk.ask() == [] and judge.asked == list(NODES[:4])
+    driver, judge = driver_of(*NODES[:-1])
+    assert driver.ask() == [] and judge.asked == list(NODES[:4])
     # when another one comes meanwhile, it does not wait for that
-    other = only_claim(desk.ask(request("server-2", force_hosts=("host-9",))))
+    other = only_claim(driver.ask(request("server-2", force_hosts=("host-9",))))
     assert other.consumer == "server-2"
     # then the first one goes on where it was
     judge.asked.clear()
-    claim = only_claim(desk.wait(0.001))
+    claim = only_claim(driver.wait(0.001))
     assert (claim.consumer, claim.node) == ("server-1", "node-9")
     assert judge.asked == list(NODES[4:])
 
 
 def test_a_no_of_all_hosts_is_a_no() -> None:
-    desk, judge = desk_of(*NODES)
-    assert desk.ask() == []
-    fail = only(ef.Fail, desk.wait(0.001))
+    driver, judge = driver_of(*NODES)
+    assert driver.ask() == []
+    fail = only(ef.Fail, driver.wait(0.001))
     assert fail.code == ef.FailureCode.NO_VALID_HOST
     assert judge.asked == list(NODES) and len(fail.record.attempts) == len(NODES)
-    desk.idle()
+    driver.idle()
 
 
 def test_the_instances_of_one_request_wait_for_one_another() -> None:
-    desk, _ = desk_of(*NODES[:-1])
-    assert desk.ask(request("a", "b")) == []
-    assert [claim.consumer for claim in claims_in(desk.wait(0.001))] == ["a", "b"]
+    driver, _ = driver_of(*NODES[:-1])
+    assert driver.ask(request("a", "b")) == []
+    assert [claim.consumer for claim in claims_in(driver.wait(0.001))] == ["a", "b"]
 
 
 def test_a_request_that_ends_meanwhile_leaves_nothing_behind() -> None:
-    desk, _ = desk_of(*NODES)
-    desk.ask()
-    assert len(of_kind(ef.Fail, desk.give(ev.Stopping(desk.now)) + desk.wait(0.0))) == 1
-    assert [each for each in desk.wait(60.0) if not isinstance(each, ef.RefreshNode)] == []
-    desk.idle()
+    driver, _ = driver_of(*NODES)
+    driver.ask()
+    assert len(of_kind(ef.Fail, driver.give(ev.Stopping(driver.now)) + driver.wait(0.0))) == 1
+    assert [each for each in driver.wait(60.0) if not isinstance(each, ef.RefreshNode)] == []
+    driver.idle()
 
 
 def test_an_instance_that_finds_no_other_host_gives_back_what_the_others_hold() -> None:
     # given two instances on the one host that the judge takes, for the second after looks at all others
-    desk, _ = desk_of(*NODES[1:])
-    first = only_claim(desk.ask(request("a", "b")))
-    second = only_claim(desk.wait(0.001))
+    driver, _ = driver_of(*NODES[1:])
+    first = only_claim(driver.ask(request("a", "b")))
+    second = only_claim(driver.wait(0.001))
     assert (first.node, second.node) == ("node-0", "node-0")
     # when that host refuses the second one, and Placement knows of no other
-    (ask,) = of_kind(ef.AskFitting, desk.refuse(second))
+    (ask,) = of_kind(ef.AskFitting, driver.refuse(second))
     # then the first one is released
-    effects = desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
+    effects = driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
     assert releases_in(effects) == [first.claim_id]
     assert len(of_kind(ef.Fail, effects)) == 1
-    desk.idle()
+    driver.idle()
 
 
 def test_alternates_are_not_looked_for_without_end() -> None:
-    desk, judge = desk_of(*NODES[1:9])
-    claim = only_claim(desk.ask(request(num_alternates=1)))
-    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    driver, judge = driver_of(*NODES[1:9])
+    claim = only_claim(driver.ask(request(num_alternates=1)))
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     assert nodes_of(answer) == ["node-0"] and len(answer.choices[0]) == 1
     assert len(judge.asked) == 5

@@ -9,9 +9,9 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.protocol.messages import Increment, Resync
-from tests.unit.core.desk import (
-    Desk,
+from tests.unit.core.scheduler_driver import (
     Picky,
+    SchedulerDriver,
     claims_in,
     node_read,
     of_kind,
@@ -27,120 +27,120 @@ from tests.unit.core.desk import (
 
 
 def test_no_host_and_placement_agrees() -> None:
-    desk = Desk().with_agents("node-1", vcpus=1)
+    driver = SchedulerDriver().with_agents("node-1", vcpus=1)
     big = request(forms=(PlacementForm({"VCPU": 2}),))
-    ask = only(ef.AskFitting, desk.ask(big))
-    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
+    ask = only(ef.AskFitting, driver.ask(big))
+    fail = only(ef.Fail, driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
     assert fail.code == ef.FailureCode.NO_CANDIDATES and fail.text
     # the same question is not put twice within some seconds
-    again = only(ef.Fail, desk.ask(big))
+    again = only(ef.Fail, driver.ask(big))
     assert again.code == ef.FailureCode.NO_CANDIDATES
-    desk.wait(6)
-    only(ef.AskFitting, desk.ask(big))
+    driver.wait(6)
+    only(ef.AskFitting, driver.ask(big))
 
 
 def test_no_host_but_placement_knows_better() -> None:
     # given a row without an agent that shows a full node
-    desk = Desk().without_agents("node-1", vcpus=0)
-    ask = only(ef.AskFitting, desk.ask())
+    driver = SchedulerDriver().without_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
     # when Placement says that it fits, the row is read again
-    refresh = only(ef.RefreshNode, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
+    refresh = only(ef.RefreshNode, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
     assert refresh.node == "node-1"
     # then the request is decided again on what was read
-    write = only(ef.WriteAllocation, desk.give(node_read("node-1")))
+    write = only(ef.WriteAllocation, driver.give(node_read("node-1")))
     assert write.allocations == taken("node-1")
 
 
 def test_no_host_but_placement_knows_better_than_the_agent() -> None:
     # given an agent whose mirror of Placement is behind
-    desk = Desk().with_agents("node-1", vcpus=0)
-    ask = only(ef.AskFitting, desk.ask())
+    driver = SchedulerDriver().with_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
 
     # when Placement says that it fits, the agent is asked to look there
-    sent = only(ef.Send, desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
+    sent = only(ef.Send, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
     assert isinstance(sent.message, Resync) and sent.message.doubted
 
     # then what only changes a part of the row is no answer, and the whole row is
-    assert desk.hear(Increment("node-1", 1, 2, {"stats.io_workload": 1})) == []
-    claim = only_claim(desk.hear(snapshot("node-1", sequence=3)))
+    assert driver.hear(Increment("node-1", 1, 2, {"stats.io_workload": 1})) == []
+    claim = only_claim(driver.hear(snapshot("node-1", sequence=3)))
     assert claim.node == "node-1"
 
 
 def test_a_place_in_a_cell_or_a_device_may_come_free_like_any_other() -> None:
     # given a node whose last device another scheduler had claimed, and then gave back
-    desk = Desk().with_agents("node-1")
-    ask = only(ef.AskFitting, desk.refuse(only_claim(desk.ask()), "topology"))
+    driver = SchedulerDriver().with_agents("node-1")
+    ask = only(ef.AskFitting, driver.refuse(only_claim(driver.ask()), "topology"))
 
     # when Placement, which knows nothing of devices, says that the node fits
-    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
 
     # then it is tried once more
-    again = only_claim(desk.hear(snapshot("node-1", sequence=3)))
-    write = only(ef.WriteAllocation, desk.accept(again, sequence=4))
+    again = only_claim(driver.hear(snapshot("node-1", sequence=3)))
+    write = only(ef.WriteAllocation, driver.accept(again, sequence=4))
     assert write.allocations == taken("node-1")
 
 
 def test_no_host_for_reasons_that_placement_knows_nothing_of_fails_at_once() -> None:
-    desk = Desk(Picky("node-1")).with_agents("node-1")
-    assert only(ef.Fail, desk.ask()).code == ef.FailureCode.NO_VALID_HOST
+    driver = SchedulerDriver(Picky("node-1")).with_agents("node-1")
+    assert only(ef.Fail, driver.ask()).code == ef.FailureCode.NO_VALID_HOST
 
 
 def test_a_host_whose_agent_is_late_for_another_request_is_waited_for() -> None:
     # given a busy agent that let the claim of another request without a verdict: nobody chooses its node
-    desk = Desk(verdict_timeout_s=3.0).with_agents("node-1")
-    desk.ask(request("other"))
-    [first] = of_kind(ef.AskFitting, desk.wait(3.1))
-    desk.give(ev.FittingAnswered(first.ask_id, frozenset(), cause=first.cause))
+    driver = SchedulerDriver(verdict_timeout_s=3.0).with_agents("node-1")
+    driver.ask(request("other"))
+    [first] = of_kind(ef.AskFitting, driver.wait(3.1))
+    driver.give(ev.FittingAnswered(first.ask_id, frozenset(), cause=first.cause))
 
     # when a request finds nothing else, its "no" is checked
-    ask = only(ef.AskFitting, desk.ask(request("server-2", queries=("resources=VCPU:1",))))
-    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
+    ask = only(ef.AskFitting, driver.ask(request("server-2", queries=("resources=VCPU:1",))))
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause))
 
     # then it is placed when the agent speaks again
-    [claim] = claims_in(desk.hear(snapshot("node-1", sequence=3)))
+    [claim] = claims_in(driver.hear(snapshot("node-1", sequence=3)))
     assert claim.consumer == "server-2"
 
 
 def test_requests_of_one_shape_share_one_question() -> None:
-    desk = Desk().with_agents("node-1", vcpus=0)
-    ask = only(ef.AskFitting, desk.ask())
-    assert desk.ask(request("server-2")) == []
-    fails = desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
+    driver = SchedulerDriver().with_agents("node-1", vcpus=0)
+    ask = only(ef.AskFitting, driver.ask())
+    assert driver.ask(request("server-2")) == []
+    fails = driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
     assert len(of_kind(ef.Fail, fails)) == 2
 
 
 def test_another_shape_waits_until_the_question_in_flight_is_answered() -> None:
-    desk = Desk().with_agents("node-1", vcpus=0)
-    first = only(ef.AskFitting, desk.ask())
-    assert desk.ask(request("server-2", queries=("resources=VCPU:2",))) == []
-    effects = desk.give(ev.FittingAnswered(first.ask_id, frozenset(), cause=first.cause))
+    driver = SchedulerDriver().with_agents("node-1", vcpus=0)
+    first = only(ef.AskFitting, driver.ask())
+    assert driver.ask(request("server-2", queries=("resources=VCPU:2",))) == []
+    effects = driver.give(ev.FittingAnswered(first.ask_id, frozenset(), cause=first.cause))
     assert [ask.queries for ask in of_kind(ef.AskFitting, effects)] == [("resources=VCPU:2",)]
 
 
 def test_a_question_that_nobody_waits_for_any_more_is_not_asked() -> None:
     # given a Placement that does not answer, and two requests in doubt, of which one has little time
-    desk = Desk(doubt_timeout_s=5.0, cleanup_s=1.0).with_agents("node-1", vcpus=0)
-    only(ef.AskFitting, desk.ask())
-    assert desk.ask(request("server-2", queries=("resources=VCPU:2",)), within_s=3.0) == []
+    driver = SchedulerDriver(doubt_timeout_s=5.0, cleanup_s=1.0).with_agents("node-1", vcpus=0)
+    only(ef.AskFitting, driver.ask())
+    assert driver.ask(request("server-2", queries=("resources=VCPU:2",)), within_s=3.0) == []
     # when both have ended
-    effects = desk.wait(6.0)
+    effects = driver.wait(6.0)
     # then nobody is asked about the second one, and who comes next is
     assert len(of_kind(ef.Fail, effects)) == 2
-    assert of_kind(ef.AskFitting, effects) == [] and len(desk.core.recheck) == 0
-    only(ef.AskFitting, desk.ask(request("server-3", queries=("resources=VCPU:3",))))
+    assert of_kind(ef.AskFitting, effects) == [] and len(driver.core.recheck) == 0
+    only(ef.AskFitting, driver.ask(request("server-3", queries=("resources=VCPU:3",))))
 
 
 def test_placement_does_not_answer_the_doubt_then_the_request_fails_all_the_same() -> None:
-    desk = Desk().with_agents("node-1", vcpus=0)
-    desk.ask()
-    (fail,) = of_kind(ef.Fail, desk.wait(5.1))
+    driver = SchedulerDriver().with_agents("node-1", vcpus=0)
+    driver.ask()
+    (fail,) = of_kind(ef.Fail, driver.wait(5.1))
     assert fail.code == ef.FailureCode.NO_CANDIDATES
 
 
 def test_attempts_are_bounded() -> None:
-    desk = Desk(attempts_max=2, refusals_max=100).with_agents("node-1", "node-2", "node-3")
-    second = only_claim(desk.refuse(only_claim(desk.ask())))
-    fail = only(ef.Fail, desk.refuse(second))
+    driver = SchedulerDriver(attempts_max=2, refusals_max=100).with_agents("node-1", "node-2", "node-3")
+    second = only_claim(driver.refuse(only_claim(driver.ask())))
+    fail = only(ef.Fail, driver.refuse(second))
     assert fail.code == ef.FailureCode.NO_VALID_HOST and "2 hosts were tried" in fail.text
 
 
@@ -148,75 +148,75 @@ def test_attempts_are_bounded() -> None:
 
 
 def test_the_deadline_comes_while_the_claim_travels() -> None:
-    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1")
-    claim = only_claim(desk.ask(within_s=10.0))
-    effects = desk.wait(8.1)  # two seconds are kept for cleaning up
+    driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1")
+    claim = only_claim(driver.ask(within_s=10.0))
+    effects = driver.wait(8.1)  # two seconds are kept for cleaning up
     assert releases_in(effects) == [claim.claim_id]
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.TIMED_OUT]
-    desk.idle()
+    driver.idle()
 
 
 def test_a_request_with_little_time_does_not_begin_by_cleaning_up() -> None:
     # given an operator who gives requests a second (``request_timeout_s``)
-    desk = Desk(verdict_timeout_s=60.0).with_agents("node-1")
-    desk.ask(within_s=1.0)
+    driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1")
+    driver.ask(within_s=1.0)
     # when nobody answers, half of it is kept for cleaning up
-    assert desk.wait(0.4) == []
-    assert [fail.code for fail in of_kind(ef.Fail, desk.wait(0.2))] == [ef.FailureCode.TIMED_OUT]
-    desk.idle()
+    assert driver.wait(0.4) == []
+    assert [fail.code for fail in of_kind(ef.Fail, driver.wait(0.2))] == [ef.FailureCode.TIMED_OUT]
+    driver.idle()
 
 
 def test_the_deadline_comes_while_the_write_is_in_flight() -> None:
     # given a write that Placement does not answer in time
-    desk = Desk().with_agents("node-1")
-    claim = only_claim(desk.ask(within_s=10.0))
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    assert desk.wait(8.1) == [], "a write in flight cannot be called back: it is awaited"
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask(within_s=10.0))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    assert driver.wait(8.1) == [], "a write in flight cannot be called back: it is awaited"
     # when it succeeds after all, it is taken back, and only then the caller hears
-    delete = only(ef.DeleteAllocation, desk.written(write))
-    effects = desk.deleted(delete)
+    delete = only(ef.DeleteAllocation, driver.written(write))
+    effects = driver.deleted(delete)
     assert releases_in(effects) == [claim.claim_id]
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.TIMED_OUT]
-    desk.idle()
+    driver.idle()
 
 
 def test_a_write_that_never_ends_holds_nobody_beyond_the_deadline() -> None:
-    desk = Desk().with_agents("node-1")
-    claim = only_claim(desk.ask(within_s=10.0))
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    assert [fail.code for fail in of_kind(ef.Fail, desk.wait(10.1))] == [ef.FailureCode.TIMED_OUT]
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask(within_s=10.0))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    assert [fail.code for fail in of_kind(ef.Fail, driver.wait(10.1))] == [ef.FailureCode.TIMED_OUT]
     # what it wrote is still taken back when its answer comes
-    delete = only(ef.DeleteAllocation, desk.written(write))
-    assert releases_in(desk.deleted(delete)) == [claim.claim_id]
-    desk.idle()
+    delete = only(ef.DeleteAllocation, driver.written(write))
+    assert releases_in(driver.deleted(delete)) == [claim.claim_id]
+    driver.idle()
 
 
-def tried_in_vain(desk: Desk, asked: Request) -> list[ef.Effect]:
+def tried_in_vain(driver: SchedulerDriver, asked: Request) -> list[ef.Effect]:
     """Placement names no candidates on any of the hosts that are tried."""
-    effects = desk.ask(asked)
+    effects = driver.ask(asked)
     while effects and isinstance(effects[0], ef.AskCandidates) and effects[0].node != "node-9":
-        effects = desk.give(ev.CandidatesAnswered(effects[0].ask_id, (), cause="req-1"))
+        effects = driver.give(ev.CandidatesAnswered(effects[0].ask_id, (), cause="req-1"))
     return effects
 
 
 def test_the_one_host_with_candidates_is_found_among_more_than_are_tried() -> None:
     # given ten hosts of which a request may try three, and only the worst one has what it asks for
-    desk = Desk(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
-    desk.with_agents("node-9", free_mb=2048)
+    driver = SchedulerDriver(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
+    driver.with_agents("node-9", free_mb=2048)
     asked = request(root_only=False)
     # when three have been tried, Placement is asked which hosts they are
-    ask = only(ef.AskFitting, tried_in_vain(desk, asked))
-    desk.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-9"}), cause=ask.cause))
+    ask = only(ef.AskFitting, tried_in_vain(driver, asked))
+    driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-9"}), cause=ask.cause))
     # then that one is tried next, once its agent has looked
-    candidates = only(ef.AskCandidates, desk.hear(snapshot("node-9", sequence=2, free_mb=2048)))
+    candidates = only(ef.AskCandidates, driver.hear(snapshot("node-9", sequence=2, free_mb=2048)))
     assert candidates.node == "node-9"
     # and for some seconds other requests for the same know it
-    soon = only(ef.AskCandidates, tried_in_vain(desk, replace(asked, instance_uuids=("server-2",))))
+    soon = only(ef.AskCandidates, tried_in_vain(driver, replace(asked, instance_uuids=("server-2",))))
     assert soon.node == "node-9"
 
 
 def test_where_placement_names_no_host_either_the_request_fails() -> None:
-    desk = Desk(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
-    ask = only(ef.AskFitting, tried_in_vain(desk, request(root_only=False)))
-    fail = only(ef.Fail, desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
+    driver = SchedulerDriver(attempts_max=3).with_agents(*(f"node-{number}" for number in range(9)))
+    ask = only(ef.AskFitting, tried_in_vain(driver, request(root_only=False)))
+    fail = only(ef.Fail, driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
     assert (fail.code, "3 hosts were tried" in fail.text) == (ef.FailureCode.NO_VALID_HOST, True)

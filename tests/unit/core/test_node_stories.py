@@ -23,10 +23,10 @@ from shared_scheduler.protocol.messages import (
     Want,
 )
 from shared_scheduler.table.row import Freshness, Version
-from tests.unit.core.desk import (
+from tests.unit.core.scheduler_driver import (
     CELL,
     ME,
-    Desk,
+    SchedulerDriver,
     claims_in,
     node_read,
     of_kind,
@@ -39,9 +39,9 @@ from tests.unit.core.desk import (
 )
 
 
-def heartbeat(desk: Desk, node: str = "node-1", sequence: int = 1, epoch: int = 1) -> Heartbeat:
+def heartbeat(driver: SchedulerDriver, node: str = "node-1", sequence: int = 1, epoch: int = 1) -> Heartbeat:
     """A heartbeat whose digest is that of our own copy."""
-    digest = desk.table.digest(node) if node in desk.table else 0
+    digest = driver.table.digest(node) if node in driver.table else 0
     return Heartbeat(node, epoch, sequence, node.replace("node", "host"), digest)
 
 
@@ -49,99 +49,99 @@ def heartbeat(desk: Desk, node: str = "node-1", sequence: int = 1, epoch: int = 
 
 
 def test_a_row_without_an_agent_is_provisional_and_fresh_after_a_snapshot() -> None:
-    desk = Desk().without_agents("node-1")
-    assert desk.table.freshness("node-1") is Freshness.PROVISIONAL
-    desk.hear(snapshot("node-1"))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
-    assert desk.table.version("node-1") == Version(1, 1)
+    driver = SchedulerDriver().without_agents("node-1")
+    assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
+    driver.hear(snapshot("node-1"))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
+    assert driver.table.version("node-1") == Version(1, 1)
 
 
 def test_a_gap_makes_the_row_suspect_and_asks_for_a_replay() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.hear(Increment("node-1", 1, 3, {"cn.vcpus_used": 3}))
-    assert desk.table.freshness("node-1") is Freshness.SUSPECT
-    (send,) = of_kind(ef.Send, desk.wait(0.5))
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(Increment("node-1", 1, 3, {"cn.vcpus_used": 3}))
+    assert driver.table.freshness("node-1") is Freshness.SUSPECT
+    (send,) = of_kind(ef.Send, driver.wait(0.5))
     assert send.address == "ssched.agent.host-1"
     assert (send.message.epoch, send.message.after_sequence) == (1, 1)  # type: ignore[union-attr]
     # a suspect node may be chosen, and is judged by its agent
-    assert only_claim(desk.ask()).node == "node-1"
+    assert only_claim(driver.ask()).node == "node-1"
     # what was missing comes: both are applied, in order
-    desk.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 2}))
-    assert desk.table.version("node-1") == Version(1, 3)
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    driver.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 2}))
+    assert driver.table.version("node-1") == Version(1, 3)
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def test_a_new_life_of_an_agent_makes_the_row_stale_until_its_snapshot() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.hear(Hello(Role.AGENT, "ssched.agent.host-1", 2, "node-1", "host-1"))
-    assert desk.table.freshness("node-1") is Freshness.STALE
-    assert claims_in(desk.ask()) == []
-    desk.hear(snapshot("node-1", epoch=2))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(Hello(Role.AGENT, "ssched.agent.host-1", 2, "node-1", "host-1"))
+    assert driver.table.freshness("node-1") is Freshness.STALE
+    assert claims_in(driver.ask()) == []
+    driver.hear(snapshot("node-1", epoch=2))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
     # the old life changes nothing any more
-    desk.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 4}))
-    assert desk.table.version("node-1") == Version(2, 1)
+    driver.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 4}))
+    assert driver.table.version("node-1") == Version(2, 1)
 
 
 def test_a_lost_last_message_is_found_by_the_heartbeat() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.hear(Heartbeat("node-1", 1, 2, "host-1", 0))
-    assert desk.table.freshness("node-1") is Freshness.SUSPECT
-    assert resyncs_in(desk.wait(0.5)) == ["node-1"]
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(Heartbeat("node-1", 1, 2, "host-1", 0))
+    assert driver.table.freshness("node-1") is Freshness.SUSPECT
+    assert resyncs_in(driver.wait(0.5)) == ["node-1"]
 
 
 def test_an_agent_that_falls_silent_leaves_a_provisional_row_that_is_read_again() -> None:
-    desk = Desk(silent_after_s=10.0).with_agents("node-1")
-    effects = desk.wait(10.1)
+    driver = SchedulerDriver(silent_after_s=10.0).with_agents("node-1")
+    effects = driver.wait(10.1)
     assert [refresh.node for refresh in of_kind(ef.RefreshNode, effects)] == ["node-1"]
-    assert desk.table.freshness("node-1") is Freshness.PROVISIONAL
-    desk.give(node_read("node-1", vcpus=2))
-    assert desk.table.version("node-1") == Version(0, 0)
+    assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
+    driver.give(node_read("node-1", vcpus=2))
+    assert driver.table.version("node-1") == Version(0, 0)
     # claims go to Placement directly now
-    assert only(ef.WriteAllocation, desk.ask()).serialise
+    assert only(ef.WriteAllocation, driver.ask()).serialise
     # it speaks again: what it says is only believed after a snapshot
-    desk.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 4}))
-    assert desk.table.freshness("node-1") is Freshness.STALE
-    desk.hear(snapshot("node-1", sequence=2))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    driver.hear(Increment("node-1", 1, 2, {"cn.vcpus_used": 4}))
+    assert driver.table.freshness("node-1") is Freshness.STALE
+    driver.hear(snapshot("node-1", sequence=2))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def test_heartbeats_keep_an_agent_alive() -> None:
-    desk = Desk(silent_after_s=10.0).with_agents("node-1")
+    driver = SchedulerDriver(silent_after_s=10.0).with_agents("node-1")
     for _ in range(5):
-        desk.wait(5.0)
-        desk.hear(heartbeat(desk))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+        driver.wait(5.0)
+        driver.hear(heartbeat(driver))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def test_leave_is_silence_at_once() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.hear(Leave("node-1", 1, 1))
-    assert desk.table.freshness("node-1") is Freshness.PROVISIONAL
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(Leave("node-1", 1, 1))
+    assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
 def test_what_databases_say_is_ignored_while_the_agent_speaks() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.give(node_read("node-1", vcpus=0))
-    assert desk.table.version("node-1") == Version(1, 1)
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.give(node_read("node-1", vcpus=0))
+    assert driver.table.version("node-1") == Version(1, 1)
 
 
 def test_an_agent_that_gives_no_verdict_is_unresponsive_then_silent() -> None:
-    desk = Desk(silent_after_timeout_s=5.0).with_agents("node-1")
-    only_claim(desk.ask())
-    desk.wait(3.1)
-    assert desk.table.freshness("node-1") is Freshness.STALE
-    effects = desk.wait(5.0)
+    driver = SchedulerDriver(silent_after_timeout_s=5.0).with_agents("node-1")
+    only_claim(driver.ask())
+    driver.wait(3.1)
+    assert driver.table.freshness("node-1") is Freshness.STALE
+    effects = driver.wait(5.0)
     assert [refresh.node for refresh in of_kind(ef.RefreshNode, effects)] == ["node-1"]
-    assert desk.table.freshness("node-1") is Freshness.PROVISIONAL
+    assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
 def test_any_word_of_an_unresponsive_agent_makes_it_speak_for_its_node_again() -> None:
-    desk = Desk().with_agents("node-1")
-    only_claim(desk.ask())
-    desk.wait(3.1)
-    desk.hear(heartbeat(desk))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    driver = SchedulerDriver().with_agents("node-1")
+    only_claim(driver.ask())
+    driver.wait(3.1)
+    driver.hear(heartbeat(driver))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def in_the_past(claim: Claim) -> Verdict:
@@ -151,91 +151,91 @@ def in_the_past(claim: Claim) -> Verdict:
 
 def test_an_agent_that_judges_in_an_epoch_of_the_past_is_asked_to_go_on_and_left_alone_until_then() -> None:
     # given an agent that was followed in epoch 5, and has come back in epoch 3
-    desk = Desk().with_agents("node-1")
-    desk.hear(snapshot("node-1", epoch=5))
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(snapshot("node-1", epoch=5))
     # when a claim shows that
-    effects = desk.hear(in_the_past(only_claim(desk.ask(request("a")))))
+    effects = driver.hear(in_the_past(only_claim(driver.ask(request("a")))))
     # then it is told which epoch to surpass, and gets no further claims
     asks = [send.message for send in of_kind(ef.Send, effects) if isinstance(send.message, Resync)]
     assert [(asked.node, asked.epoch) for asked in asks] == [("node-1", 5)]
-    assert desk.table.freshness("node-1") is Freshness.STALE
-    assert claims_in(desk.ask(request("b"))) == []
+    assert driver.table.freshness("node-1") is Freshness.STALE
+    assert claims_in(driver.ask(request("b"))) == []
     # until it has
-    desk.wait(0.1)
-    desk.hear(snapshot("node-1", epoch=6))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
-    assert only_claim(desk.ask(request("c"))).seen_epoch == 6
+    driver.wait(0.1)
+    driver.hear(snapshot("node-1", epoch=6))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
+    assert only_claim(driver.ask(request("c"))).seen_epoch == 6
 
 
 def test_a_late_word_of_the_past_is_no_news_of_an_agent_that_has_gone_on() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.hear(snapshot("node-1", epoch=5))
-    claim = only_claim(desk.ask())
-    desk.hear(snapshot("node-1", epoch=6))
-    effects = desk.hear(in_the_past(claim))
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(snapshot("node-1", epoch=5))
+    claim = only_claim(driver.ask())
+    driver.hear(snapshot("node-1", epoch=6))
+    effects = driver.hear(in_the_past(claim))
     assert resyncs_in(effects) == []
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def test_a_node_whose_nova_compute_is_away_is_not_chosen() -> None:
-    desk = Desk().with_agents("node-1", agent__ready=False)
-    assert claims_in(desk.ask()) == []
+    driver = SchedulerDriver().with_agents("node-1", agent__ready=False)
+    assert claims_in(driver.ask()) == []
 
 
 def test_a_node_that_refuses_again_and_again_is_tried_last() -> None:
     # given a node that is better than the other, and has refused two claims
-    desk = Desk(refusals_max=2, quarantine_s=30.0).with_agents("node-1")
-    desk.with_agents("node-2", free_mb=3072)
+    driver = SchedulerDriver(refusals_max=2, quarantine_s=30.0).with_agents("node-1")
+    driver.with_agents("node-2", free_mb=3072)
     for name in ("a", "b"):
-        claim = only_claim(desk.ask(request(name, force_hosts=("host-1",))))
-        desk.refuse(claim, "topology")
+        claim = only_claim(driver.ask(request(name, force_hosts=("host-1",))))
+        driver.refuse(claim, "topology")
     # when a request may have both, the other is tried first, and that one in the end
-    second = only_claim(desk.ask(request("c")))
-    first = only_claim(desk.refuse(second, "topology"))
+    second = only_claim(driver.ask(request("c")))
+    first = only_claim(driver.refuse(second, "topology"))
     assert (second.node, first.node) == ("node-2", "node-1")
     # when its time is over
-    desk.refuse(first, "topology")
-    desk.wait(30.1)
-    assert only_claim(desk.ask(request("d"))).node == "node-1"
+    driver.refuse(first, "topology")
+    driver.wait(30.1)
+    assert only_claim(driver.ask(request("d"))).node == "node-1"
 
 
 def test_a_node_that_refused_again_and_again_has_room_for_who_can_only_go_there() -> None:
-    desk = Desk(refusals_max=2).with_agents("node-1")
+    driver = SchedulerDriver(refusals_max=2).with_agents("node-1")
     for name in ("a", "b"):
-        desk.refuse(only_claim(desk.ask(request(name))), "topology")
-    assert desk.core.quarantine.nodes == {"node-1"}
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request("c")))))
-    desk.written(write)
-    assert desk.core.quarantine.nodes == frozenset()
+        driver.refuse(only_claim(driver.ask(request(name))), "topology")
+    assert driver.core.quarantine.nodes == {"node-1"}
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request("c")))))
+    driver.written(write)
+    assert driver.core.quarantine.nodes == frozenset()
 
 
 def test_a_success_between_refusals_clears_the_count() -> None:
-    desk = Desk(refusals_max=2).with_agents("node-1")
-    desk.refuse(only_claim(desk.ask(request("a"))), "topology")
-    desk.written(only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request("b"))))))
-    desk.refuse(only_claim(desk.ask(request("c"))), "topology")
-    assert only_claim(desk.ask(request("d"))).node == "node-1"
+    driver = SchedulerDriver(refusals_max=2).with_agents("node-1")
+    driver.refuse(only_claim(driver.ask(request("a"))), "topology")
+    driver.written(only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request("b"))))))
+    driver.refuse(only_claim(driver.ask(request("c"))), "topology")
+    assert only_claim(driver.ask(request("d"))).node == "node-1"
 
 
 def test_nodes_that_are_gone_are_chosen_no_more_and_their_timers_with_them() -> None:
-    desk = Desk().with_agents("node-1")
-    desk.give(ev.NodesGone(CELL, frozenset({"node-1", "never-known"})))
-    assert len(desk.table) == 0 and len(desk.core.nodes) == 0
-    desk.wait(1000.0)
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.give(ev.NodesGone(CELL, frozenset({"node-1", "never-known"})))
+    assert len(driver.table) == 0 and len(driver.core.nodes) == 0
+    driver.wait(1000.0)
 
 
 def test_windows_are_bounded() -> None:
-    desk = Desk(nodes_max=1).with_agents("node-1")
-    desk.hear(snapshot("node-2"))
-    assert len(desk.core.nodes) == 1 and "node-2" not in desk.table
-    assert desk.core.nodes.counters["messages_of_too_many_nodes"] == 1
+    driver = SchedulerDriver(nodes_max=1).with_agents("node-1")
+    driver.hear(snapshot("node-2"))
+    assert len(driver.core.nodes) == 1 and "node-2" not in driver.table
+    assert driver.core.nodes.counters["messages_of_too_many_nodes"] == 1
 
 
 def test_a_message_for_agents_is_counted_and_changes_nothing() -> None:
-    desk = Desk().with_agents("node-1")
+    driver = SchedulerDriver().with_agents("node-1")
     stray = Claim("c-1", "node-1", "other", "server-9", taken("node-1"), Usage())
-    assert desk.hear(stray) == []
-    assert desk.core.nodes.counters["messages_not_for_schedulers"] == 1
+    assert driver.hear(stray) == []
+    assert driver.core.nodes.counters["messages_not_for_schedulers"] == 1
 
 
 # -- own claims and what nodes show of them
@@ -243,65 +243,65 @@ def test_a_message_for_agents_is_counted_and_changes_nothing() -> None:
 
 def test_an_own_claim_survives_a_snapshot_that_does_not_show_it_yet() -> None:
     # seed 000: given an accepted claim
-    desk = Desk().with_agents("node-1")
-    claim = only_claim(desk.ask())
-    desk.accept(claim, sequence=3)
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask())
+    driver.accept(claim, sequence=3)
     # when a snapshot from before arrives, what was taken stays taken
-    desk.hear(snapshot("node-1", sequence=2))
-    assert desk.table.view("node-1").used == taken("node-1")
+    driver.hear(snapshot("node-1", sequence=2))
+    assert driver.table.view("node-1").used == taken("node-1")
     # when one shows it, it is not counted twice
     held = {"server-1": Consumer(taken("node-1"), True)}
-    desk.hear(
+    driver.hear(
         snapshot("node-1", sequence=3, consumers=held, claims={claim.claim_id: "server-1"})
     )
-    assert desk.table.view("node-1").used == taken("node-1")
+    assert driver.table.view("node-1").used == taken("node-1")
 
 
-def confirmed(desk: Desk) -> Claim:
+def confirmed(driver: SchedulerDriver) -> Claim:
     """A claim whose request is answered."""
-    claim = only_claim(desk.ask())
-    (write,) = of_kind(ef.WriteAllocation, desk.accept(claim, sequence=7))
-    desk.written(write)
+    claim = only_claim(driver.ask())
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(claim, sequence=7))
+    driver.written(write)
     return claim
 
 
 def test_a_confirmed_claim_that_its_node_never_shows_is_looked_up_and_not_timed_out() -> None:
-    desk = Desk(look_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
-    claim = confirmed(desk)
-    assert only(ef.LookUpConsumer, desk.wait(15.1)).consumer == "server-1"
+    driver = SchedulerDriver(look_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
+    claim = confirmed(driver)
+    assert only(ef.LookUpConsumer, driver.wait(15.1)).consumer == "server-1"
     # Placement holds it: it stays, and is looked up again
-    desk.give(ev.ConsumerAnswered("server-1", taken("node-1"), cause="req-1"))
-    assert desk.table.is_outstanding(claim.claim_id)
-    only(ef.LookUpConsumer, desk.wait(15.0))
+    driver.give(ev.ConsumerAnswered("server-1", taken("node-1"), cause="req-1"))
+    assert driver.table.is_outstanding(claim.claim_id)
+    only(ef.LookUpConsumer, driver.wait(15.0))
     # nothing could be learned: it stays
-    desk.give(ev.ConsumerAnswered("server-1", {}, "503", cause="req-1"))
-    assert desk.table.is_outstanding(claim.claim_id)
+    driver.give(ev.ConsumerAnswered("server-1", {}, "503", cause="req-1"))
+    assert driver.table.is_outstanding(claim.claim_id)
     # Placement knows nothing of it: that is evidence
-    desk.give(ev.ConsumerAnswered("server-1", {}, cause="req-1"))
-    assert not desk.table.is_outstanding(claim.claim_id)
-    assert len(desk.core.confirmed_claims) == 0
+    driver.give(ev.ConsumerAnswered("server-1", {}, cause="req-1"))
+    assert not driver.table.is_outstanding(claim.claim_id)
+    assert len(driver.core.confirmed_claims) == 0
 
 
 def test_a_confirmed_claim_that_its_node_shows_needs_no_look() -> None:
-    desk = Desk(look_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
-    claim = confirmed(desk)
+    driver = SchedulerDriver(look_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
+    claim = confirmed(driver)
     held = {"server-1": Consumer(taken("node-1"), True)}
-    desk.hear(snapshot("node-1", sequence=7, consumers=held))
-    assert not desk.table.is_outstanding(claim.claim_id)
-    assert desk.wait(15.1) == []
+    driver.hear(snapshot("node-1", sequence=7, consumers=held))
+    assert not driver.table.is_outstanding(claim.claim_id)
+    assert driver.wait(15.1) == []
 
 
 # -- the channel, and other schedulers
 
 
 def test_after_a_reconnect_agents_are_asked_for_heartbeats_and_rows_are_in_doubt_until_then() -> None:
-    desk = Desk().with_agents("node-1")
-    (broadcast,) = desk.give(ev.ChannelChanged(CELL, True))
+    driver = SchedulerDriver().with_agents("node-1")
+    (broadcast,) = driver.give(ev.ChannelChanged(CELL, True))
     assert isinstance(broadcast, ef.Broadcast) and isinstance(broadcast.message, Hello)
     assert broadcast.message.want == Want.HEARTBEAT
-    assert desk.table.freshness("node-1") is Freshness.SUSPECT
-    desk.hear(heartbeat(desk))
-    assert desk.table.freshness("node-1") is Freshness.FRESH
+    assert driver.table.freshness("node-1") is Freshness.SUSPECT
+    driver.hear(heartbeat(driver))
+    assert driver.table.freshness("node-1") is Freshness.FRESH
 
 
 def hello(name: str, want: Want = Want.NOTHING) -> Hello:
@@ -310,60 +310,60 @@ def hello(name: str, want: Want = Want.NOTHING) -> Hello:
 
 
 def test_schedulers_know_one_another_and_forget_who_is_gone() -> None:
-    desk = Desk(hello_interval_s=5.0)
-    desk.give(ev.ChannelChanged(CELL, True))
-    desk.hear(hello("scheduler-b"))
-    assert desk.core.peers.live(CELL) == (ME, "scheduler-b")
-    desk.wait(21.0)
-    assert desk.core.peers.live(CELL) == (ME,)
+    driver = SchedulerDriver(hello_interval_s=5.0)
+    driver.give(ev.ChannelChanged(CELL, True))
+    driver.hear(hello("scheduler-b"))
+    assert driver.core.peers.live(CELL) == (ME, "scheduler-b")
+    driver.wait(21.0)
+    assert driver.core.peers.live(CELL) == (ME,)
 
 
 def test_a_newcomer_is_greeted_at_once_but_not_again_and_again() -> None:
-    desk = Desk()
-    desk.give(ev.ChannelChanged(CELL, True))
-    desk.wait(2.0)
-    only(ef.Broadcast, desk.hear(hello("scheduler-b", Want.SNAPSHOT)))
-    assert desk.hear(hello("scheduler-c", Want.SNAPSHOT)) == []
+    driver = SchedulerDriver()
+    driver.give(ev.ChannelChanged(CELL, True))
+    driver.wait(2.0)
+    only(ef.Broadcast, driver.hear(hello("scheduler-b", Want.SNAPSHOT)))
+    assert driver.hear(hello("scheduler-c", Want.SNAPSHOT)) == []
 
 
 def test_nothing_is_said_on_a_channel_that_is_lost() -> None:
-    desk = Desk(hello_interval_s=5.0)
-    desk.give(ev.ChannelChanged(CELL, True))
-    desk.give(ev.ChannelChanged(CELL, False))
-    assert desk.wait(60.0) == []
+    driver = SchedulerDriver(hello_interval_s=5.0)
+    driver.give(ev.ChannelChanged(CELL, True))
+    driver.give(ev.ChannelChanged(CELL, False))
+    assert driver.wait(60.0) == []
 
 
 # -- services
 
 
 def test_a_disabled_or_forgotten_service_is_not_chosen() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
     up = ServiceFacts("host-1")
-    desk.give(ev.ServicesRead(CELL, (up, ServiceFacts("host-2", disabled=True)), True))
-    assert only_claim(desk.ask()).node == "node-1"
-    desk.give(ev.ServicesRead(CELL, (up,), True))
-    assert desk.table.service("host-2") is None
+    driver.give(ev.ServicesRead(CELL, (up, ServiceFacts("host-2", disabled=True)), True))
+    assert only_claim(driver.ask()).node == "node-1"
+    driver.give(ev.ServicesRead(CELL, (up,), True))
+    assert driver.table.service("host-2") is None
 
 
 def test_a_verdict_that_nobody_waits_for_is_harmless() -> None:
-    desk = Desk().with_agents("node-1")
-    assert desk.hear(Verdict("unknown", "node-1", 1, True, None, 2)) == []
-    assert desk.hear(Verdict("unknown", "node-1", 1, False, Reason("no_capacity"))) == []
+    driver = SchedulerDriver().with_agents("node-1")
+    assert driver.hear(Verdict("unknown", "node-1", 1, True, None, 2)) == []
+    assert driver.hear(Verdict("unknown", "node-1", 1, False, Reason("no_capacity"))) == []
 
 
 def test_a_read_that_a_newer_one_overtook_is_no_news() -> None:
     # given two reads of a node without an agent, by two threads
-    desk = Desk().without_agents("node-1")
+    driver = SchedulerDriver().without_agents("node-1")
     older = replace(node_read("node-1"), read_at_s=1.0)
     newer = replace(node_read("node-1", vcpus=0), read_at_s=2.0)
     # when the one that began first comes last
-    desk.give(newer)
-    desk.give(older)
+    driver.give(newer)
+    driver.give(older)
     # then what the newer one saw stands
-    only(ef.AskFitting, desk.ask())
+    only(ef.AskFitting, driver.ask())
 
 
 def test_an_agent_that_placement_contradicts_is_asked_to_look() -> None:
-    desk = Desk().with_agents("node-1")
-    [send] = of_kind(ef.Send, desk.give(ev.NodeDoubted("node-1", "Placement shows other providers")))
+    driver = SchedulerDriver().with_agents("node-1")
+    [send] = of_kind(ef.Send, driver.give(ev.NodeDoubted("node-1", "Placement shows other providers")))
     assert isinstance(send.message, Resync) and send.message.doubted

@@ -9,10 +9,10 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Hello, Increment, Role, Snapshot
-from tests.unit.core.desk import (
+from tests.unit.core.scheduler_driver import (
     CELL,
-    Desk,
     Picky,
+    SchedulerDriver,
     claims_in,
     host_of,
     nodes_of,
@@ -38,64 +38,64 @@ WORST_WRITES = [
 
 def test_claim_then_write_then_answer() -> None:
     # given a node whose agent speaks
-    desk = Desk().with_agents("node-1")
+    driver = SchedulerDriver().with_agents("node-1")
     # when a request arrives, the only thing that leaves is a claim to that agent
-    claim = only_claim(desk.ask())
+    claim = only_claim(driver.ask())
     assert (claim.node, claim.consumer) == ("node-1", "server-1")
     assert claim.allocations == taken("node-1")
     assert (claim.seen_epoch, claim.seen_sequence) == (1, 1)
     assert claim.deadline_ms == 3000
     # then the verdict brings the write, and only the write's success the answer
-    write = only(ef.WriteAllocation, desk.accept(claim))
+    write = only(ef.WriteAllocation, driver.accept(claim))
     assert write.allocations == taken("node-1") and not write.serialise
     assert write.policy == ef.ConsumerPolicy.NEW and write.request_id == "req-1"
-    answer = only(ef.Answer, desk.written(write))
+    answer = only(ef.Answer, driver.written(write))
     choice = answer.choices[0][0]
     assert (choice.node, choice.host, choice.cell) == ("node-1", "host-1", CELL)
     assert choice.candidate == ev.Candidate(taken("node-1"), {"": ("node-1",)})
-    desk.idle()
+    driver.idle()
 
 
 def test_a_node_without_an_agent_goes_to_placement_directly_and_one_after_the_other() -> None:
-    desk = Desk().without_agents("node-1")
-    write = only(ef.WriteAllocation, desk.ask())
+    driver = SchedulerDriver().without_agents("node-1")
+    write = only(ef.WriteAllocation, driver.ask())
     assert write.serialise
-    assert nodes_of(only(ef.Answer, desk.written(write))) == ["node-1"]
-    desk.idle()
+    assert nodes_of(only(ef.Answer, driver.written(write))) == ["node-1"]
+    driver.idle()
 
 
 def test_a_write_is_given_up_before_the_agent_could_think_that_it_never_came() -> None:
     # the agent looks in Placement for an accepted claim after 15 s, and ends it if it is not there
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(within_s=600))))
-    assert write.deadline_s == desk.now + 10.0
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=600))))
+    assert write.deadline_s == driver.now + 10.0
     # nor does a caller's shorter deadline get longer
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request("server-2"), within_s=5))))
-    assert write.deadline_s <= desk.now + 5.0
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request("server-2"), within_s=5))))
+    assert write.deadline_s <= driver.now + 5.0
 
 
 def test_what_is_assumed_is_seen_by_the_next_decision() -> None:
     # given one node with room for two
-    desk = Desk().with_agents("node-1", vcpus=2)
-    first, second = only_claim(desk.ask()), only_claim(desk.ask(request("server-2")))
+    driver = SchedulerDriver().with_agents("node-1", vcpus=2)
+    first, second = only_claim(driver.ask()), only_claim(driver.ask(request("server-2")))
     assert {first.consumer, second.consumer} == {"server-1", "server-2"}
     # then a third finds it full although no verdict has come, and Placement is asked whether
     # that is so
-    third = desk.ask(request("server-3"))
+    third = driver.ask(request("server-3"))
     assert only(ef.AskFitting, third).queries == request().queries
 
 
 def test_an_evacuation_merges_with_what_stands_there() -> None:
-    desk = Desk().with_agents("node-1")
+    driver = SchedulerDriver().with_agents("node-1")
     write = only(
-        ef.WriteAllocation, desk.accept(only_claim(desk.ask(request(merge_with_existing=True))))
+        ef.WriteAllocation, driver.accept(only_claim(driver.ask(request(merge_with_existing=True))))
     )
     assert write.policy == ef.ConsumerPolicy.MERGE
 
 
 def test_the_topology_of_the_request_travels_with_the_claim() -> None:
-    desk = Desk().with_agents("node-1")
-    assert only_claim(desk.ask(request(topology='{"numa": 1}'))).topology == '{"numa": 1}'
+    driver = SchedulerDriver().with_agents("node-1")
+    assert only_claim(driver.ask(request(topology='{"numa": 1}'))).topology == '{"numa": 1}'
 
 
 # -- a host refuses
@@ -103,24 +103,24 @@ def test_the_topology_of_the_request_travels_with_the_claim() -> None:
 
 def test_refused_with_news_then_the_next_host() -> None:
     # given two nodes, and a verdict that brings what happened since
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
     news = (Increment(claim.node, 1, 2, {"cn.vcpus_used": 4}),)
     # when it refuses, the other node is claimed in the same step, and the row knows the news
-    second = only_claim(desk.refuse(claim, news=news))
+    second = only_claim(driver.refuse(claim, news=news))
     assert second.node != claim.node
-    assert desk.table.version(claim.node).sequence == 2
-    assert desk.table.outstanding(claim.node) == ()
+    assert driver.table.version(claim.node).sequence == 2
+    assert driver.table.outstanding(claim.node) == ()
     # then all ends as usual
-    write = only(ef.WriteAllocation, desk.accept(second))
-    assert nodes_of(only(ef.Answer, desk.written(write))) == [second.node]
-    desk.idle()
+    write = only(ef.WriteAllocation, driver.accept(second))
+    assert nodes_of(only(ef.Answer, driver.written(write))) == [second.node]
+    driver.idle()
 
 
 def test_no_verdict_in_time_then_release_and_the_next_host() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
-    effects = desk.wait(3.1)
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    effects = driver.wait(3.1)
     # the release, a wish to hear from that agent, and a claim for the other node
     assert releases_in(effects) == [claim.claim_id]
     assert resyncs_in(effects) == [claim.node]
@@ -128,29 +128,29 @@ def test_no_verdict_in_time_then_release_and_the_next_host() -> None:
     assert repeated == [claim, claim] and second.node != claim.node
     # a node that does not answer is not chosen again before it is heard
     others = frozenset({host_of(second.node)})
-    assert claims_in(desk.ask(request("server-2", ignore_hosts=others))) == []
+    assert claims_in(driver.ask(request("server-2", ignore_hosts=others))) == []
 
 
 def test_a_late_verdict_for_a_released_claim_is_released_again() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
-    desk.wait(3.1)
-    assert releases_in(desk.accept(claim)) == [claim.claim_id]
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    driver.wait(3.1)
+    assert releases_in(driver.accept(claim)) == [claim.claim_id]
 
 
 def test_a_verdict_that_comes_twice_writes_once() -> None:
-    desk = Desk().with_agents("node-1")
-    claim = only_claim(desk.ask())
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    assert desk.accept(claim) == []
-    only(ef.Answer, desk.written(write))
-    assert desk.accept(claim) == [] and desk.written(write) == []
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask())
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    assert driver.accept(claim) == []
+    only(ef.Answer, driver.written(write))
+    assert driver.accept(claim) == [] and driver.written(write) == []
 
 
 def test_a_host_that_the_judge_refuses_is_never_claimed() -> None:
     judge = Picky("node-1")
-    desk = Desk(judge).with_agents("node-1", "node-2")
-    assert only_claim(desk.ask()).node == "node-2"
+    driver = SchedulerDriver(judge).with_agents("node-1", "node-2")
+    assert only_claim(driver.ask()).node == "node-2"
 
 
 # -- Placement refuses
@@ -158,10 +158,10 @@ def test_a_host_that_the_judge_refuses_is_never_claimed() -> None:
 
 @pytest.mark.parametrize("code", WORST_WRITES)
 def test_not_written_then_release_forget_and_the_next_host(code: ev.WriteCode) -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    effects = desk.written(write, code)
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    effects = driver.written(write, code)
     assert releases_in(effects) == [claim.claim_id]
     (second,) = claims_in(effects)
     assert second.node != claim.node
@@ -169,71 +169,71 @@ def test_not_written_then_release_forget_and_the_next_host(code: ev.WriteCode) -
 
 
 def test_a_row_that_placement_contradicts_is_read_again() -> None:
-    desk = Desk().without_agents("node-1", "node-2")
-    write = only(ef.WriteAllocation, desk.ask())
-    effects = desk.written(write, ev.WriteCode.NO_CAPACITY)
+    driver = SchedulerDriver().without_agents("node-1", "node-2")
+    write = only(ef.WriteAllocation, driver.ask())
+    effects = driver.written(write, ev.WriteCode.NO_CAPACITY)
     (node,) = write.allocations
     assert [refresh.node for refresh in of_kind(ef.RefreshNode, effects)] == [node]
     assert releases_in(effects) == [], "no agent has heard of it"
 
 
 def test_a_consumer_conflict_is_a_hard_error_of_its_own() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
-    effects = desk.written(
-        only(ef.WriteAllocation, desk.accept(claim)), ev.WriteCode.CONSUMER_CONFLICT
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    effects = driver.written(
+        only(ef.WriteAllocation, driver.accept(claim)), ev.WriteCode.CONSUMER_CONFLICT
     )
     assert releases_in(effects) == [claim.claim_id]
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.CONSUMER_CONFLICT]
     assert claims_in(effects) == []
-    desk.idle()
+    driver.idle()
 
 
 def test_an_unknown_outcome_is_taken_back_before_the_next_try() -> None:
     # given a write whose answer nobody can tell
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
     assert delete.written == taken(claim.node)
     # when that is certainly gone, the claim is released and another host is tried
-    effects = desk.deleted(delete)
+    effects = driver.deleted(delete)
     assert releases_in(effects) == [claim.claim_id]
     assert len(claims_in(effects)) == 1
 
 
 def test_placement_stays_away_then_a_clear_failure_and_the_cleanup_goes_on() -> None:
-    desk = Desk(delete_attempts_max=2).with_agents("node-1")
-    claim = only_claim(desk.ask())
-    write = only(ef.WriteAllocation, desk.accept(claim))
-    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
-    assert desk.deleted(delete, gone=False) == []
-    again = only(ef.DeleteAllocation, desk.wait(0.3))
-    fail = only(ef.Fail, desk.deleted(again, gone=False))
+    driver = SchedulerDriver(delete_attempts_max=2).with_agents("node-1")
+    claim = only_claim(driver.ask())
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+    assert driver.deleted(delete, gone=False) == []
+    again = only(ef.DeleteAllocation, driver.wait(0.3))
+    fail = only(ef.Fail, driver.deleted(again, gone=False))
     assert fail.code == ef.FailureCode.PLACEMENT_UNREACHABLE
     # nobody waits any more, but what may stand there is not forgotten
-    third = only(ef.DeleteAllocation, desk.wait(0.5))
-    assert releases_in(desk.deleted(third)) == [claim.claim_id]
-    desk.idle()
+    third = only(ef.DeleteAllocation, driver.wait(0.5))
+    assert releases_in(driver.deleted(third)) == [claim.claim_id]
+    driver.idle()
 
 
 @pytest.mark.parametrize("known", [[], [snapshot("node-1", epoch=3)]], ids=["databases", "an earlier life"])
 def test_a_claim_names_the_life_that_its_agent_began_while_placement_was_asked(known: list[Snapshot]) -> None:
     """Without it, a copy of the claim could begin again in the next one."""
-    desk = Desk().without_agents("node-1")
-    desk.hear(*known)
-    ask = only(ef.AskCandidates, desk.ask(request(root_only=False)))
-    desk.hear(Hello(Role.AGENT, "ssched.agent.host-1", 5, "node-1", "host-1"))
+    driver = SchedulerDriver().without_agents("node-1")
+    driver.hear(*known)
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False)))
+    driver.hear(Hello(Role.AGENT, "ssched.agent.host-1", 5, "node-1", "host-1"))
     found = ev.Candidate(taken("node-1"), {"": ("node-1",)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (found,), cause=ask.cause)))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (found,), cause=ask.cause)))
     assert (claim.seen_epoch, claim.seen_sequence) == (5, 0)
 
 
 def test_a_topology_that_no_claim_can_hold_fails_its_request_and_blames_no_host() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    effects = desk.ask(request(topology="x" * (limits.TOPOLOGY_MAX_CHARS + 1)))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request(topology="x" * (limits.TOPOLOGY_MAX_CHARS + 1)))
     fail = only(ef.Fail, effects)
     assert fail.code is ef.FailureCode.BAD_REQUEST
     assert "49153 characters" in fail.text
     assert claims_in(effects) == []
-    desk.idle()
+    driver.idle()

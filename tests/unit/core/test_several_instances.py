@@ -14,8 +14,8 @@ from shared_scheduler.core.planner import AcceptAll, Approval
 from shared_scheduler.core.scheduler import StepFailedError
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Reason
-from tests.unit.core.desk import (
-    Desk,
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
     claims_in,
     nodes_of,
     of_kind,
@@ -42,77 +42,77 @@ class Broken(AcceptAll):
 
 
 def test_multi_create_claims_all_then_writes_all_then_answers_once() -> None:
-    desk = Desk().with_agents("node-1", "node-2", vcpus=2)
-    claims = claims_in(desk.ask(request("a", "b", "c")))
+    driver = SchedulerDriver().with_agents("node-1", "node-2", vcpus=2)
+    claims = claims_in(driver.ask(request("a", "b", "c")))
     assert [claim.consumer for claim in claims] == ["a", "b", "c"]
     assert {claim.node for claim in claims} == {"node-1", "node-2"}
-    writes = [only(ef.WriteAllocation, desk.accept(claim, sequence=5)) for claim in claims]
-    assert desk.written(writes[2]) == [] and desk.written(writes[0]) == []
-    answer = only(ef.Answer, desk.written(writes[1]))
+    writes = [only(ef.WriteAllocation, driver.accept(claim, sequence=5)) for claim in claims]
+    assert driver.written(writes[2]) == [] and driver.written(writes[0]) == []
+    answer = only(ef.Answer, driver.written(writes[1]))
     assert nodes_of(answer) == [claim.node for claim in claims]
-    desk.idle()
+    driver.idle()
 
 
 def test_multi_create_is_all_or_nothing() -> None:
     # given room for two, and three are asked for; by then one is written and one is being written
-    desk = Desk().with_agents("node-1", vcpus=3)
-    claims = claims_in(desk.ask(request("a", "b", "c")))
-    writes = [only(ef.WriteAllocation, desk.accept(claim, sequence=5)) for claim in claims[:2]]
-    assert desk.written(writes[0]) == []
+    driver = SchedulerDriver().with_agents("node-1", vcpus=3)
+    claims = claims_in(driver.ask(request("a", "b", "c")))
+    writes = [only(ef.WriteAllocation, driver.accept(claim, sequence=5)) for claim in claims[:2]]
+    assert driver.written(writes[0]) == []
     # when the third is refused and Placement agrees that there is no room
-    ask = only(ef.AskFitting, desk.refuse(claims[2]))
-    effects = desk.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
+    ask = only(ef.AskFitting, driver.refuse(claims[2]))
+    effects = driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause))
     # then what is written is deleted, what is in flight is awaited, and nobody is answered yet
     delete = only(ef.DeleteAllocation, effects)
     assert delete.consumer == "a"
-    second = only(ef.DeleteAllocation, desk.written(writes[1]))
-    assert releases_in(desk.deleted(delete)) == [claims[0].claim_id]
-    effects = desk.deleted(second)
+    second = only(ef.DeleteAllocation, driver.written(writes[1]))
+    assert releases_in(driver.deleted(delete)) == [claims[0].claim_id]
+    effects = driver.deleted(second)
     assert releases_in(effects) == [claims[1].claim_id]
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.NO_VALID_HOST]
-    desk.idle()
+    driver.idle()
 
 
 def test_one_of_several_is_refused_and_decided_again_alone() -> None:
-    desk = Desk().with_agents("node-1", "node-2", vcpus=2)
-    claims = claims_in(desk.ask(request("a", "b")))
-    again = only_claim(desk.refuse(claims[0]))
+    driver = SchedulerDriver().with_agents("node-1", "node-2", vcpus=2)
+    claims = claims_in(driver.ask(request("a", "b")))
+    again = only_claim(driver.refuse(claims[0]))
     assert (again.consumer, again.node != claims[0].node) == ("a", True)
-    writes = [only(ef.WriteAllocation, desk.accept(c, sequence=5)) for c in (claims[1], again)]
-    desk.written(writes[0])
-    assert nodes_of(only(ef.Answer, desk.written(writes[1]))) == [again.node, claims[1].node]
+    writes = [only(ef.WriteAllocation, driver.accept(c, sequence=5)) for c in (claims[1], again)]
+    driver.written(writes[0])
+    assert nodes_of(only(ef.Answer, driver.written(writes[1]))) == [again.node, claims[1].node]
 
 
 # -- no claim
 
 
 def test_a_rebuild_chooses_and_claims_nothing() -> None:
-    desk = Desk().with_agents("node-1")
-    answer = only(ef.Answer, desk.ask(request(forms=(), is_rebuild=True, claim=False)))
+    driver = SchedulerDriver().with_agents("node-1")
+    answer = only(ef.Answer, driver.ask(request(forms=(), is_rebuild=True, claim=False)))
     assert nodes_of(answer) == ["node-1"] and answer.choices[0][0].candidate is None
-    desk.idle()
+    driver.idle()
 
 
 def test_a_legacy_caller_consumes_between_instances_and_leaves_nothing_behind() -> None:
     # given two equal nodes
-    desk = Desk().with_agents("node-1", "node-2")
-    answer = only(ef.Answer, desk.ask(request("a", "b", claim=False)))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    answer = only(ef.Answer, driver.ask(request("a", "b", claim=False)))
     # then the second instance sees the first one, and nothing stays consumed
     assert set(nodes_of(answer)) == {"node-1", "node-2"}
-    assert desk.table.outstanding("node-1") == desk.table.outstanding("node-2") == ()
+    assert driver.table.outstanding("node-1") == driver.table.outstanding("node-2") == ()
 
 
 def test_a_legacy_caller_leaves_nothing_behind_even_where_we_fail_on_it() -> None:
     # given a judge with a bug that shows at the second instance
-    desk = Desk(Broken()).with_agents("node-1", "node-2")
+    driver = SchedulerDriver(Broken()).with_agents("node-1", "node-2")
     with pytest.raises(StepFailedError):
-        desk.ask(request("a", "b", claim=False))
-    desk.idle()
+        driver.ask(request("a", "b", claim=False))
+    driver.idle()
 
 
 def test_a_legacy_caller_asks_placement_nothing_even_if_its_request_is_not_root_only() -> None:
-    desk = Desk().with_agents("node-1")
-    answer = only(ef.Answer, desk.ask(request(claim=False, root_only=False)))
+    driver = SchedulerDriver().with_agents("node-1")
+    answer = only(ef.Answer, driver.ask(request(claim=False, root_only=False)))
     assert nodes_of(answer) == ["node-1"]
 
 
@@ -120,32 +120,32 @@ def test_a_legacy_caller_asks_placement_nothing_even_if_its_request_is_not_root_
 
 
 def test_candidates_are_asked_of_the_best_host_then_of_the_next() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    ask = only(ef.AskCandidates, desk.ask(request(root_only=False)))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False)))
     assert ask.queries == request().queries
     # when Placement names none there
-    second = only(ef.AskCandidates, desk.give(ev.CandidatesAnswered(ask.ask_id, (), cause=ask.cause)))
+    second = only(ef.AskCandidates, driver.give(ev.CandidatesAnswered(ask.ask_id, (), cause=ask.cause)))
     assert {ask.node, second.node} == {"node-1", "node-2"}
     # then the claim is for what it names on the next host
     nested = {second.node: {"VCPU": 1}, "nic-1": {"CUSTOM_BANDWIDTH": 100}}
     candidate = ev.Candidate(nested, {"": (second.node,), "_port": ("nic-1",)})
-    claim = only_claim(desk.give(ev.CandidatesAnswered(second.ask_id, (candidate,), cause=second.cause)))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(second.ask_id, (candidate,), cause=second.cause)))
     assert claim.allocations == nested
-    write = only(ef.WriteAllocation, desk.accept(claim))
+    write = only(ef.WriteAllocation, driver.accept(claim))
     assert write.mappings == candidate.mappings
 
 
 def test_placement_cannot_name_candidates() -> None:
-    desk = Desk().with_agents("node-1")
-    ask = only(ef.AskCandidates, desk.ask(request(root_only=False)))
-    fail = only(ef.Fail, desk.give(ev.CandidatesAnswered(ask.ask_id, (), "503", cause=ask.cause)))
+    driver = SchedulerDriver().with_agents("node-1")
+    ask = only(ef.AskCandidates, driver.ask(request(root_only=False)))
+    fail = only(ef.Fail, driver.give(ev.CandidatesAnswered(ask.ask_id, (), "503", cause=ask.cause)))
     assert fail.code == ef.FailureCode.PLACEMENT_UNREACHABLE and "503" in fail.text
 
 
 def test_instances_that_are_not_root_only_are_asked_for_one_after_the_other() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    first = only(ef.AskCandidates, desk.ask(request("a", "b", root_only=False)))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    first = only(ef.AskCandidates, driver.ask(request("a", "b", root_only=False)))
     candidate = ev.Candidate(taken(first.node), {"": (first.node,)})
-    effects = desk.give(ev.CandidatesAnswered(first.ask_id, (candidate,), cause=first.cause))
+    effects = driver.give(ev.CandidatesAnswered(first.ask_id, (candidate,), cause=first.cause))
     assert [claim.consumer for claim in claims_in(effects)] == ["a"]
     assert len(of_kind(ef.AskCandidates, effects)) == 1

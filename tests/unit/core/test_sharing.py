@@ -7,7 +7,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
-from tests.unit.core.desk import QUERY, Desk, of_kind, only, only_claim, request
+from tests.unit.core.scheduler_driver import QUERY, SchedulerDriver, of_kind, only, only_claim, request
 
 POOL = Provider(
     "pool", inventories={"DISK_GB": Inventory(1000)}, traits=frozenset({SHARING_TRAIT}),
@@ -17,68 +17,68 @@ TAKEN = {"node-1": {"VCPU": 1, "MEMORY_MB": 1024}, "pool": {"DISK_GB": 10}}
 CANDIDATE = ev.Candidate(TAKEN, {"": ("node-1", "pool")})
 
 
-def desk_with_pool(*nodes: str) -> Desk:
+def driver_with_pool(*nodes: str) -> SchedulerDriver:
     """Hosts whose disk is a pool's."""
-    desk = Desk()
+    driver = SchedulerDriver()
     for node in nodes or ("node-1",):
         root = {
             "name": node, "parent": None, "generation": 1, "traits": [], "aggregates": ["storage"],
             "inventories": {"VCPU": [4, 0, 1, 4, 1, 1.0], "MEMORY_MB": [8192, 0, 1, 8192, 1, 1.0]},
         }  # fmt: skip
-        desk.with_agents(node, **{f"rp.{node}": root})
-    desk.give(ev.SharingRead({"pool": POOL}))
-    return desk
+        driver.with_agents(node, **{f"rp.{node}": root})
+    driver.give(ev.SharingRead({"pool": POOL}))
+    return driver
 
 
 def test_placement_is_asked_what_a_host_with_shared_storage_may_take() -> None:
-    ask = only(ef.AskCandidates, desk_with_pool().ask())
+    ask = only(ef.AskCandidates, driver_with_pool().ask())
     assert (ask.node, ask.queries, ask.sharing) == ("node-1", (QUERY,), (POOL,))
 
 
 def test_what_the_agent_cannot_judge_is_written_under_placements_judgement() -> None:
-    desk = desk_with_pool()
-    ask = only(ef.AskCandidates, desk.ask())
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
-    write = only(ef.WriteAllocation, desk.accept(claim))
+    driver = driver_with_pool()
+    ask = only(ef.AskCandidates, driver.ask())
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
+    write = only(ef.WriteAllocation, driver.accept(claim))
     assert write.allocations == TAKEN
     assert write.serialise
-    answer = only(ef.Answer, desk.written(write))
+    answer = only(ef.Answer, driver.written(write))
     assert answer.choices[0][0].candidate == CANDIDATE
 
 
 def test_what_the_agent_has_judged_whole_is_not() -> None:
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(request()))))
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request()))))
     assert not write.serialise
 
 
 def test_hosts_with_shared_storage_have_alternates() -> None:
-    desk = desk_with_pool("node-1", "node-2")
-    ask = only(ef.AskCandidates, desk.ask(request(num_alternates=1)))
-    effects = desk.give(ev.CandidatesAnswered(ask.ask_id, (candidate(ask.node),), cause=ask.cause))
-    effects = desk.accept(only_claim(effects))
+    driver = driver_with_pool("node-1", "node-2")
+    ask = only(ef.AskCandidates, driver.ask(request(num_alternates=1)))
+    effects = driver.give(ev.CandidatesAnswered(ask.ask_id, (candidate(ask.node),), cause=ask.cause))
+    effects = driver.accept(only_claim(effects))
     (write,) = of_kind(ef.WriteAllocation, effects)
     (for_other,) = of_kind(ef.AskCandidates, effects)
-    assert desk.written(write) == [], "the answer waits for its alternates"
+    assert driver.written(write) == [], "the answer waits for its alternates"
     assert (for_other.sharing, for_other.node != ask.node) == ((POOL,), True)
     found = candidate(for_other.node)
-    answer = only(ef.Answer, desk.give(ev.CandidatesAnswered(for_other.ask_id, (found,), cause=for_other.cause)))
+    answer = only(ef.Answer, driver.give(ev.CandidatesAnswered(for_other.ask_id, (found,), cause=for_other.cause)))
     assert [choice.node for choice in answer.choices[0]] == [ask.node, for_other.node]
     assert answer.choices[0][1].candidate == found
 
 
 def test_an_evacuation_that_nobody_hears_of_leaves_the_server_its_disk_in_the_pool() -> None:
     # given a server that holds its source and some of the pool, evacuated to a host of the same pool
-    desk = desk_with_pool()
+    driver = driver_with_pool()
     found = {"source": {"VCPU": 1}, "pool": TAKEN["pool"]}
-    ask = only(ef.AskCandidates, desk.ask(request(merge_with_existing=True)))
-    claim = only_claim(desk.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
-    write = only(ef.WriteAllocation, desk.accept(claim))
+    ask = only(ef.AskCandidates, driver.ask(request(merge_with_existing=True)))
+    claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
+    write = only(ef.WriteAllocation, driver.accept(claim))
     both = {**TAKEN, **found}
     written = ev.AllocationWritten(write.claim_id, ev.WriteCode.WRITTEN, "", both, found, cause=write.cause)
-    answer = only(ef.Answer, desk.give(written))
+    answer = only(ef.Answer, driver.give(written))
 
-    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
+    delete = only(ef.DeleteAllocation, driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
 
     assert delete.before == found
 

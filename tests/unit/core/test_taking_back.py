@@ -5,56 +5,56 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from tests.unit.core.desk import Desk, of_kind, only, only_claim, releases_in, taken
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim, releases_in, taken
 
 
 def test_an_answer_that_nobody_hears_is_taken_back() -> None:
-    desk = Desk().with_agents("node-1")
-    claim = only_claim(desk.ask())
-    answer = only(ef.Answer, desk.written(only(ef.WriteAllocation, desk.accept(claim))))
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask())
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     assert answer.claim_ids == (claim.claim_id,)
 
-    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
+    delete = only(ef.DeleteAllocation, driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
 
     assert delete.written == taken("node-1")
-    assert releases_in(desk.deleted(delete)) == [claim.claim_id]
-    assert desk.table.outstanding("node-1") == ()
-    assert desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
+    assert releases_in(driver.deleted(delete)) == [claim.claim_id]
+    assert driver.table.outstanding("node-1") == ()
+    assert driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
 
 
 def test_an_agent_that_speaks_by_now_is_told_of_what_was_written_without_it() -> None:
     # given a write on a node without an agent, and an agent that has come meanwhile
-    desk = Desk().without_agents("node-1")
-    write = only(ef.WriteAllocation, desk.ask())
-    desk.with_agents("node-1")
+    driver = SchedulerDriver().without_agents("node-1")
+    write = only(ef.WriteAllocation, driver.ask())
+    driver.with_agents("node-1")
 
     # when nobody knows whether it was written, and it is taken back
-    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
-    effects = desk.deleted(delete)
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
+    effects = driver.deleted(delete)
 
     # then the agent, which may have seen it in Placement, is told
     assert releases_in(effects) == [write.claim_id]
 
 
 def test_nobody_is_told_where_no_agent_speaks() -> None:
-    desk = Desk().without_agents("node-1")
-    write = only(ef.WriteAllocation, desk.ask())
-    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
+    driver = SchedulerDriver().without_agents("node-1")
+    write = only(ef.WriteAllocation, driver.ask())
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
 
-    assert releases_in(desk.deleted(delete)) == []
+    assert releases_in(driver.deleted(delete)) == []
 
 
 def test_only_while_its_request_waits_is_a_delete_the_only_operation_of_its_server() -> None:
     # given a write with an unknown outcome, and some time left
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask(within_s=100.0))))
-    deletes = [only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))]
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=100.0))))
+    deletes = [only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))]
     told: list[ef.Fail] = []
     # when its deletes fail until the request is told
     while not told:
         away = ev.AllocationDeleted(write.claim_id, False, "Placement is away", cause=write.cause)
-        told = of_kind(ef.Fail, desk.give(away))
-        deletes += of_kind(ef.DeleteAllocation, desk.wait(5.0))
+        told = of_kind(ef.Fail, driver.give(away))
+        deletes += of_kind(ef.DeleteAllocation, driver.wait(5.0))
     # then somebody else may write before the last one
     *early, late = deletes
     assert {delete.sole_until_s for delete in early} == {200.0}
@@ -62,76 +62,76 @@ def test_only_while_its_request_waits_is_a_delete_the_only_operation_of_its_serv
 
 
 def test_an_answer_that_nobody_hears_is_not_the_only_operation_of_its_server() -> None:
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
-    answer = only(ef.Answer, desk.written(write))
-    delete = only(ef.DeleteAllocation, desk.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    answer = only(ef.Answer, driver.written(write))
+    delete = only(ef.DeleteAllocation, driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")))
     assert delete.sole_until_s == float("-inf")
 
 
 def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() -> None:
-    desk = Desk().with_agents("node-1")
-    (write,) = of_kind(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
-    delete = only(ef.DeleteAllocation, desk.written(write, ev.WriteCode.UNREACHABLE))
+    driver = SchedulerDriver().with_agents("node-1")
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
 
-    effects = desk.give(
+    effects = driver.give(
         ev.AllocationDeleted(delete.claim_id, False, "somebody has added to it", left_alone=True, cause=delete.cause)
     )
 
     fail = only(ef.Fail, effects)
     assert fail.code is ef.FailureCode.CONSUMER_CONFLICT
     assert "somebody has added" in fail.text
-    assert desk.core.claims.endings["left_alone"] == 1
-    assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
-    desk.idle()
+    assert driver.core.claims.endings["left_alone"] == 1
+    assert of_kind(ef.DeleteAllocation, driver.wait(120.0)) == []
+    driver.idle()
 
 
 def test_what_a_lost_write_wrote_after_all_is_taken_back_when_its_answer_comes() -> None:
     # given a claim whose write was not answered, and that ended because Placement held nothing of it
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
-    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
-    desk.deleted(delete)
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(120.0))
+    driver.deleted(delete)
     # when the answer comes after all: it was written, after we had looked
-    late = only(ef.DeleteAllocation, desk.written(write))
+    late = only(ef.DeleteAllocation, driver.written(write))
     # then it is deleted (the simulator's seed 34, where a clock ran ahead)
     assert late.written == taken("node-1")
-    assert desk.table.outstanding("node-1") != ()
-    desk.deleted(late)
-    assert desk.core.claims.endings["deleted"] == 1
-    assert desk.written(write) == []
-    desk.idle()
+    assert driver.table.outstanding("node-1") != ()
+    driver.deleted(late)
+    assert driver.core.claims.endings["deleted"] == 1
+    assert driver.written(write) == []
+    driver.idle()
 
 
 def test_a_delete_that_a_lost_write_has_outrun_is_done_once_more() -> None:
     # given a write that was not answered, and a delete under way
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
-    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(120.0))
     # when the write was done after all, who knows whether before that delete or after it
-    assert desk.written(write) == []
+    assert driver.written(write) == []
     # then "gone" is no news of what it wrote, and it is deleted until that is gone
-    again = only(ef.DeleteAllocation, desk.deleted(delete))
+    again = only(ef.DeleteAllocation, driver.deleted(delete))
     assert again.written == taken("node-1")
-    assert desk.table.outstanding("node-1") != ()
-    desk.give(ev.AllocationDeleted(again.claim_id, False, "Placement is away", cause=again.cause))
-    (last,) = of_kind(ef.DeleteAllocation, desk.wait(5.0))
-    desk.deleted(last)
-    assert desk.core.claims.endings["deleted"] == 1
-    assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
-    desk.idle()
+    assert driver.table.outstanding("node-1") != ()
+    driver.give(ev.AllocationDeleted(again.claim_id, False, "Placement is away", cause=again.cause))
+    (last,) = of_kind(ef.DeleteAllocation, driver.wait(5.0))
+    driver.deleted(last)
+    assert driver.core.claims.endings["deleted"] == 1
+    assert of_kind(ef.DeleteAllocation, driver.wait(120.0)) == []
+    driver.idle()
 
 
 def test_a_delete_that_is_tried_again_at_once_is_not_tried_later_as_well() -> None:
     # given a write that was not answered, and a delete that failed and waits for its next attempt
-    desk = Desk().with_agents("node-1")
-    write = only(ef.WriteAllocation, desk.accept(only_claim(desk.ask())))
-    (delete,) = of_kind(ef.DeleteAllocation, desk.wait(120.0))
-    desk.give(ev.AllocationDeleted(delete.claim_id, False, "Placement is away", cause=delete.cause))
+    driver = SchedulerDriver().with_agents("node-1")
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(120.0))
+    driver.give(ev.AllocationDeleted(delete.claim_id, False, "Placement is away", cause=delete.cause))
     # when the answer comes after all, and the delete that follows it does its work
-    again = only(ef.DeleteAllocation, desk.written(write))
-    desk.deleted(again)
+    again = only(ef.DeleteAllocation, driver.written(write))
+    driver.deleted(again)
     # then the claim has ended, and nothing rings for it any more
-    assert desk.core.claims.endings["deleted"] == 1
-    assert of_kind(ef.DeleteAllocation, desk.wait(120.0)) == []
-    desk.idle()
+    assert driver.core.claims.endings["deleted"] == 1
+    assert of_kind(ef.DeleteAllocation, driver.wait(120.0)) == []
+    driver.idle()

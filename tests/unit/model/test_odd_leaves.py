@@ -17,7 +17,7 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Increment
-from tests.unit.core.desk import SMALL, Desk, node_leaves, node_read, of_kind, request
+from tests.unit.core.scheduler_driver import SMALL, SchedulerDriver, node_leaves, node_read, of_kind, request
 
 CPUS = list(range(8))
 CELL = {
@@ -76,8 +76,8 @@ def requests() -> list[Request]:
     ]
 
 
-def desk() -> Desk:
-    return Desk(decision=ALL).with_agents("node-1", "node-2", **{
+def driver() -> SchedulerDriver:
+    return SchedulerDriver(decision=ALL).with_agents("node-1", "node-2", **{
         name.replace(".", "__"): value for name, value in LEAVES.items() if not name.startswith("rp.")
     })  # fmt: skip
 
@@ -115,7 +115,7 @@ def odd_leaves(draw: Any) -> dict[str, Any]:
     return {name: draw(odd(LEAVES[name]))}
 
 
-def decide_all(at: Desk) -> None:
+def decide_all(at: SchedulerDriver) -> None:
     """No step fails, and each request has its end."""
     for asked in requests():
         effects = at.ask(asked)
@@ -126,7 +126,7 @@ def decide_all(at: Desk) -> None:
 @settings(max_examples=100)
 @given(odd_leaves())
 def test_an_agent_may_say_anything(leaves: dict[str, Any]) -> None:
-    at = desk()
+    at = driver()
     at.hear(Increment("node-1", 1, 2, leaves))
     decide_all(at)
 
@@ -134,7 +134,7 @@ def test_an_agent_may_say_anything(leaves: dict[str, Any]) -> None:
 @settings(max_examples=50)
 @given(odd_leaves())
 def test_a_database_may_hold_anything(leaves: dict[str, Any]) -> None:
-    at = desk().without_agents("node-3")
+    at = driver().without_agents("node-3")
     read = node_read("node-3")
     at.give(replace(read, leaves={**read.leaves, **leaves}))
     decide_all(at)
@@ -154,7 +154,7 @@ def test_a_database_may_hold_anything(leaves: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_odd_costs_no_request(leaves: dict[str, Any]) -> None:
-    at = desk()
+    at = driver()
     at.hear(Increment("node-1", 1, 2, leaves))
     decide_all(at)
     assert of_kind(ef.Answer, at.ask(request(claim=False))) != []

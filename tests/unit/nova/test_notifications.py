@@ -27,7 +27,7 @@ class Spec:
         return {"num_instances": 1}
 
 
-class Ear:
+class NotificationListener:
     """What a listener of the legacy format hears."""
 
     def __init__(self) -> None:
@@ -38,30 +38,33 @@ class Ear:
 
 
 @pytest.fixture
-def ear(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ear]:
+def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[NotificationListener]:
     """The notifiers that ``rpc.init`` makes by default: without a driver, and one for nobody."""
     transport = oslo_messaging.get_notification_transport(CONF, "fake:///")
     monkeypatch.setattr(rpc, "LEGACY_NOTIFIER", oslo_messaging.Notifier(transport))
     monkeypatch.setattr(rpc, "NOTIFIER", oslo_messaging.Notifier(transport, driver="noop"))
-    yield Ear()
+    yield NotificationListener()
     CONF.clear_override("driver", GROUP)
 
 
-def tell(ear: Ear) -> Spec:
+def tell(listener: NotificationListener) -> Spec:
     spec = Spec()
-    notifications = Notifications(ear)
+    notifications = Notifications(listener)
     notifications.start(context.get_admin_context(), spec)
     notifications.end(context.get_admin_context(), spec)
     return spec
 
 
-def test_without_a_driver_nothing_is_made(ear: Ear) -> None:
+def test_without_a_driver_nothing_is_made(listener: NotificationListener) -> None:
     assert rpc.LEGACY_NOTIFIER.is_enabled()  # what makes the case special
-    assert (tell(ear).payloads, ear.heard) == (0, [])
+    assert (tell(listener).payloads, listener.heard) == (0, [])
 
 
-def test_with_a_driver_both_phases_are_told(ear: Ear) -> None:
+def test_with_a_driver_both_phases_are_told(listener: NotificationListener) -> None:
     CONF.set_override("driver", ["messagingv2"], GROUP)
-    assert tell(ear).payloads == 2
+    assert tell(listener).payloads == 2
     start, end = (f"scheduler.select_destinations.{phase}" for phase in ("start", "end"))
-    assert ear.heard == [(start, {"request_spec": {"num_instances": 1}}), (end, {"request_spec": {"num_instances": 1}})]
+    assert listener.heard == [
+        (start, {"request_spec": {"num_instances": 1}}),
+        (end, {"request_spec": {"num_instances": 1}}),
+    ]

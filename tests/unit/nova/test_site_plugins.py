@@ -18,7 +18,7 @@ from shared_scheduler.decision.weighers.base import NativeWeigher
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.plugins import SiteFilter, SiteWeigher, site_weighers, weigher_names
-from tests.unit.core.desk import Desk, of_kind, only, only_claim, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim, request
 
 
 class States:
@@ -60,14 +60,14 @@ def asked() -> Any:
     return request(spec=SimpleNamespace(instance_uuid="", obj_reset_changes=lambda names: None))
 
 
-def desk_with(*plugins: Any) -> Desk:
-    desk = Desk().with_agents("node-1", "node-2")
-    decider: Decider = desk.core.planner._decider
+def driver_with(*plugins: Any) -> SchedulerDriver:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    decider: Decider = driver.core.planner._decider
     filters = {each.name: each for each in plugins if isinstance(each, SiteFilter)}
     weighers = {each.name: each for each in plugins if isinstance(each, SiteWeigher)}
     settings = DecisionSettings(enabled_filters=tuple(filters), weighers=tuple(weighers))
     decider.configure(settings, filters, weighers)
-    return desk
+    return driver
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def desk_with(*plugins: Any) -> Desk:
     ],
 )
 def test_a_broken_plugin_fails_the_request_and_is_named(plugin: Any, name: str) -> None:
-    fail = only(ef.Fail, desk_with(plugin).ask(asked()))
+    fail = only(ef.Fail, driver_with(plugin).ask(asked()))
     assert name in fail.text
 
 
@@ -94,18 +94,18 @@ def test_a_plugin_that_breaks_only_for_alternates_costs_only_them() -> None:
         return states
 
     plugin.filter_all = once  # type: ignore[method-assign]
-    desk = desk_with(SiteFilter(plugin, STATES))
-    claim = only_claim(desk.ask(replace(asked(), num_alternates=1)))
-    (write,) = of_kind(ef.WriteAllocation, desk.accept(claim) + desk.wait(0.1))
-    answer = only(ef.Answer, desk.written(write))
+    driver = driver_with(SiteFilter(plugin, STATES))
+    claim = only_claim(driver.ask(replace(asked(), num_alternates=1)))
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(claim) + driver.wait(0.1))
+    answer = only(ef.Answer, driver.written(write))
     assert len(answer.choices[0]) == 1
     assert len(calls) == 2
 
 
 def test_the_error_is_one_that_the_core_knows() -> None:
-    desk = desk_with(SiteFilter(RackFilter(), STATES))
+    driver = driver_with(SiteFilter(RackFilter(), STATES))
     with pytest.raises(DecisionError, match=r"RackFilter.*rack"):
-        desk.core.planner._decider.decide(asked())
+        driver.core.planner._decider.decide(asked())
 
 
 class RAMWeigher(RackWeigher):

@@ -16,7 +16,7 @@ from shared_scheduler.nova import weight_lines
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.plugins import SiteWeigher
 from shared_scheduler.nova.weight_lines import LoggingDecider
-from tests.unit.core.desk import Desk, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, request
 
 NODES = ("node-1", "node-2")
 HOSTS = (("host-1", "host-1"), ("host-2", "host-2"))
@@ -42,8 +42,8 @@ class States:
 
 def decide(level: int, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What is said while two hosts are weighed, which are alike but for their racks."""
-    desk = Desk().with_agents(*NODES)
-    decider = LoggingDecider(desk.core.table)
+    driver = SchedulerDriver().with_agents(*NODES)
+    decider = LoggingDecider(driver.core.table)
     rack = SiteWeigher(RackWeigher(), cast(HostStates, States()))
     settings = DecisionSettings(enabled_filters=(), weighers=WEIGHERS, ram_weight_multiplier=3.0)
     decider.configure(settings, {}, {rack.name: rack})

@@ -32,5 +32,5 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def settler(world: World, clock: Clock) -> AllocationWriter:
+def allocation_writer(world: World, clock: Clock) -> AllocationWriter:
     return AllocationWriter(world.client, clock, clock.pause, random.Random(1), without_nova)

@@ -41,102 +41,102 @@ def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None
 # -- new -----------------------------------------------------------------------------------------
 
 
-def test_a_new_consumer_takes_one_call_and_no_read(world: World, settler: AllocationWriter) -> None:
+def test_a_new_consumer_takes_one_call_and_no_read(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
-    answer = settler.write(effect)
+    answer = allocation_writer.write(effect)
     assert (answer.code, answer.written) == (WriteCode.WRITTEN, effect.allocations)
     assert world.http.calls == [("PUT", f"/allocations/{effect.consumer}")]
     assert world.http.headers[-1]["X-OpenStack-Request-ID"] == effect.request_id
 
 
-def test_a_full_provider_says_no_capacity(world: World, settler: AllocationWriter) -> None:
+def test_a_full_provider_says_no_capacity(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider(vcpus=1), vcpus=2)
-    assert settler.write(effect).code is WriteCode.NO_CAPACITY
+    assert allocation_writer.write(effect).code is WriteCode.NO_CAPACITY
     assert not world.client.consumer(effect.consumer).allocations
 
 
 def test_a_class_that_the_provider_has_not_says_no_capacity(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     node = world.provider()
     effect = intent(node, allocations={node: {"PCPU": 1}})
-    assert settler.write(effect).code is WriteCode.NO_CAPACITY
+    assert allocation_writer.write(effect).code is WriteCode.NO_CAPACITY
 
 
-def test_a_provider_that_is_gone_is_unknown(world: World, settler: AllocationWriter) -> None:
-    assert settler.write(intent(str(uuid.uuid4()))).code is WriteCode.UNKNOWN_PROVIDER
+def test_a_provider_that_is_gone_is_unknown(world: World, allocation_writer: AllocationWriter) -> None:
+    assert allocation_writer.write(intent(str(uuid.uuid4()))).code is WriteCode.UNKNOWN_PROVIDER
 
 
-def test_nonsense_is_rejected(world: World, settler: AllocationWriter) -> None:
+def test_nonsense_is_rejected(world: World, allocation_writer: AllocationWriter) -> None:
     node = world.provider()
     effect = intent(node, allocations={node: {"NO_SUCH_CLASS": 1}})
-    assert settler.write(effect).code is WriteCode.REJECTED
+    assert allocation_writer.write(effect).code is WriteCode.REJECTED
 
 
 @pytest.mark.parametrize("fault", [lost_reply, in_trouble, never_sent])
-def test_an_unanswered_write_is_written_once(world: World, settler: AllocationWriter, fault: Fault) -> None:
+def test_an_unanswered_write_is_written_once(world: World, allocation_writer: AllocationWriter, fault: Fault) -> None:
     node = world.provider()
     effect = intent(node)
     world.http.faults = [fault]
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert world.used(node) == 1
 
 
-def test_a_lost_reply_is_recognised_by_what_stands_there(world: World, settler: AllocationWriter) -> None:
+def test_a_lost_reply_is_recognised_by_what_stands_there(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
     world.http.faults = [lost_reply]
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert [method for method, _ in world.http.calls] == ["PUT", "GET"]
 
 
-def test_the_same_intent_sent_twice_is_written_once(world: World, settler: AllocationWriter) -> None:
+def test_the_same_intent_sent_twice_is_written_once(world: World, allocation_writer: AllocationWriter) -> None:
     node = world.provider()
     effect = intent(node)
-    settler.write(effect)
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    allocation_writer.write(effect)
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert world.used(node) == 1
 
 
-def test_a_consumer_with_other_allocations_is_a_hard_error(world: World, settler: AllocationWriter) -> None:
+def test_a_consumer_with_other_allocations_is_a_hard_error(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
     world.take(effect.consumer, {theirs: {"VCPU": 1}})
-    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert allocation_writer.write(effect).code is WriteCode.CONSUMER_CONFLICT
     assert world.client.consumer(effect.consumer).allocations == {theirs: {"VCPU": 1}}
 
 
-def test_a_lost_race_for_a_provider_is_run_again(world: World, settler: AllocationWriter) -> None:
+def test_a_lost_race_for_a_provider_is_run_again(world: World, allocation_writer: AllocationWriter) -> None:
     node = world.provider()
     world.http.faults = [raced, carried_out, raced, carried_out]
-    assert settler.write(intent(node)).code is WriteCode.WRITTEN
+    assert allocation_writer.write(intent(node)).code is WriteCode.WRITTEN
     assert world.used(node) == 1
 
 
 def test_an_evacuation_that_loses_a_race_for_a_provider_runs_again(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     source, target, effect = evacuated(world)
     world.http.faults = [carried_out, raced, carried_out]
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert (world.used(source), world.used(target)) == (1, 1)
 
 
 def test_placement_away_until_the_deadline_is_unreachable(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
     effect = intent(node)
     world.http.faults = [never_sent] * 1000
-    answer = settler.write(effect)
+    answer = allocation_writer.write(effect)
     world.http.faults = []
     assert answer.code is WriteCode.UNREACHABLE
     assert clock.now <= effect.deadline_s
     assert world.used(node) == 0
 
 
-def test_refused_credentials_are_not_retried(world: World, settler: AllocationWriter) -> None:
+def test_refused_credentials_are_not_retried(world: World, allocation_writer: AllocationWriter) -> None:
     from shared_scheduler.placement.connection import KeystoneTransport
 
     effect = intent(world.provider())
@@ -171,48 +171,48 @@ class _Anonymous:
 # -- given up, and then it came ------------------------------------------------------------------
 
 
-def give_up(world: World, settler: AllocationWriter, effect: WriteAllocation) -> None:
+def give_up(world: World, allocation_writer: AllocationWriter, effect: WriteAllocation) -> None:
     """The write arrives, but we never hear of it and report it as not written."""
     world.http.faults = [lost_reply] + [never_sent] * 1000
-    assert settler.write(effect).code is WriteCode.UNREACHABLE
+    assert allocation_writer.write(effect).code is WriteCode.UNREACHABLE
     world.http.faults = []
-    assert settler.in_doubt() == 1
+    assert allocation_writer.in_doubt() == 1
 
 
 def test_what_was_given_up_and_came_after_all_is_taken_back(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
     effect = intent(node)
-    give_up(world, settler, effect)
+    give_up(world, allocation_writer, effect)
     assert world.used(node) == 1
     clock.now += CHECKS_AFTER_S[0]
-    settler.sweep(busy=lambda _: False)
+    allocation_writer.sweep(busy=lambda _: False)
     assert world.used(node) == 0
 
 
-def test_the_next_host_replaces_what_came_after_all(world: World, settler: AllocationWriter) -> None:
+def test_the_next_host_replaces_what_came_after_all(world: World, allocation_writer: AllocationWriter) -> None:
     first, second = world.provider(), world.provider()
     effect = intent(first)
-    give_up(world, settler, effect)
+    give_up(world, allocation_writer, effect)
     again = intent(second, consumer=effect.consumer)
-    assert settler.write(again).code is WriteCode.WRITTEN
+    assert allocation_writer.write(again).code is WriteCode.WRITTEN
     assert (world.used(first), world.used(second)) == (0, 1)
-    assert settler.in_doubt() == 0
+    assert allocation_writer.in_doubt() == 0
 
 
 def test_somebody_elses_later_allocations_are_not_swept(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node, other = world.provider(), world.provider()
     effect = intent(node)
-    give_up(world, settler, effect)
+    give_up(world, allocation_writer, effect)
     world.take(effect.consumer, {other: {"VCPU": 1}}, generation=1)
     for wait_s in CHECKS_AFTER_S:
         clock.now += wait_s
-        settler.sweep(busy=lambda _: False)
+        allocation_writer.sweep(busy=lambda _: False)
     assert world.used(other) == 1
-    assert settler.in_doubt() == 0
+    assert allocation_writer.in_doubt() == 0
 
 
 # -- merge ---------------------------------------------------------------------------------------
@@ -225,31 +225,31 @@ def evacuated(world: World) -> tuple[str, str, WriteAllocation]:
     return source, target, effect
 
 
-def test_an_evacuation_writes_the_union(world: World, settler: AllocationWriter) -> None:
+def test_an_evacuation_writes_the_union(world: World, allocation_writer: AllocationWriter) -> None:
     source, target, effect = evacuated(world)
-    answer = settler.write(effect)
+    answer = allocation_writer.write(effect)
     assert answer.code is WriteCode.WRITTEN
     assert answer.written == {source: {"VCPU": 1}, target: {"VCPU": 1}}
     assert world.client.consumer(effect.consumer).allocations == answer.written
 
 
 def test_an_evacuation_of_an_instance_that_holds_nothing_is_new(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     effect = intent(world.provider(), policy=ConsumerPolicy.MERGE)
-    answer = settler.write(effect)
+    answer = allocation_writer.write(effect)
     assert (answer.code, answer.written) == (WriteCode.WRITTEN, effect.allocations)
 
 
-def test_an_evacuation_whose_answer_is_lost(world: World, settler: AllocationWriter) -> None:
+def test_an_evacuation_whose_answer_is_lost(world: World, allocation_writer: AllocationWriter) -> None:
     source, target, effect = evacuated(world)
     world.http.faults = [carried_out, lost_reply]
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert (world.used(source), world.used(target)) == (1, 1)
 
 
 def test_an_evacuation_that_somebody_interferes_with_fails_and_changes_nothing(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     source, target, effect = evacuated(world)
     third = world.provider()
@@ -259,14 +259,14 @@ def test_an_evacuation_that_somebody_interferes_with_fails_and_changes_nothing(
         return go()  # type: ignore[operator]
 
     world.http.faults = [carried_out, interfere]  # type: ignore[list-item]
-    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert allocation_writer.write(effect).code is WriteCode.CONSUMER_CONFLICT
     assert (world.used(source), world.used(target), world.used(third)) == (0, 0, 1)
 
 
-def test_taking_an_evacuation_back_leaves_the_source(world: World, settler: AllocationWriter) -> None:
+def test_taking_an_evacuation_back_leaves_the_source(world: World, allocation_writer: AllocationWriter) -> None:
     source, target, effect = evacuated(world)
-    answer = settler.write(effect)
-    gone = settler.delete(undo(effect, {source: {"VCPU": 1}}, answer.written))
+    answer = allocation_writer.write(effect)
+    gone = allocation_writer.delete(undo(effect, {source: {"VCPU": 1}}, answer.written))
     assert gone.gone
     assert (world.used(source), world.used(target)) == (1, 0)
 
@@ -274,72 +274,72 @@ def test_taking_an_evacuation_back_leaves_the_source(world: World, settler: Allo
 # -- delete --------------------------------------------------------------------------------------
 
 
-def test_what_we_wrote_is_deleted(world: World, settler: AllocationWriter) -> None:
+def test_what_we_wrote_is_deleted(world: World, allocation_writer: AllocationWriter) -> None:
     node = world.provider()
     effect = intent(node)
-    settler.write(effect)
-    assert settler.delete(undo(effect)).gone
+    allocation_writer.write(effect)
+    assert allocation_writer.delete(undo(effect)).gone
     assert world.used(node) == 0
 
 
-def test_deleting_twice_is_deleting_once(world: World, settler: AllocationWriter) -> None:
+def test_deleting_twice_is_deleting_once(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
-    settler.write(effect)
-    assert settler.delete(undo(effect)).gone
-    assert settler.delete(undo(effect)).gone
+    allocation_writer.write(effect)
+    assert allocation_writer.delete(undo(effect)).gone
+    assert allocation_writer.delete(undo(effect)).gone
 
 
-def test_a_delete_whose_answer_is_lost(world: World, settler: AllocationWriter) -> None:
+def test_a_delete_whose_answer_is_lost(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
-    settler.write(effect)
+    allocation_writer.write(effect)
     world.http.faults = [carried_out, lost_reply]
-    assert settler.delete(undo(effect)).gone
+    assert allocation_writer.delete(undo(effect)).gone
 
 
-def test_what_somebody_else_wrote_since_is_left_alone(world: World, settler: AllocationWriter) -> None:
+def test_what_somebody_else_wrote_since_is_left_alone(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
-    settler.write(effect)
+    allocation_writer.write(effect)
     world.take(effect.consumer, {theirs: {"VCPU": 1}}, generation=1)
-    assert settler.delete(undo(effect)).gone  # ours is no part of it
+    assert allocation_writer.delete(undo(effect)).gone  # ours is no part of it
     assert world.used(theirs) == 1
 
 
-def test_what_somebody_added_to_is_left_alone_and_said(world: World, settler: AllocationWriter) -> None:
+def test_what_somebody_added_to_is_left_alone_and_said(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
-    settler.write(effect)
+    allocation_writer.write(effect)
     world.take(effect.consumer, {mine: {"VCPU": 1}, theirs: {"VCPU": 1}}, generation=1)
-    answer = settler.delete(undo(effect))
+    answer = allocation_writer.delete(undo(effect))
     assert not answer.gone and "left alone" in answer.detail
     assert world.used(mine) == 1
 
 
-def test_a_delete_that_loses_a_race_looks_again(world: World, settler: AllocationWriter) -> None:
+def test_a_delete_that_loses_a_race_looks_again(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
-    settler.write(effect)
+    allocation_writer.write(effect)
 
     def overtake(method: str, path: str, go: object) -> object:
         world.take(effect.consumer, {theirs: {"VCPU": 1}}, generation=1)
         return go()  # type: ignore[operator]
 
     world.http.faults = [carried_out, overtake]  # type: ignore[list-item]
-    assert settler.delete(undo(effect)).gone
+    assert allocation_writer.delete(undo(effect)).gone
     assert world.used(theirs) == 1
 
 
 def test_a_delete_that_nobody_answers_is_tried_again_later(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
     effect = intent(node)
-    settler.write(effect)
+    allocation_writer.write(effect)
     world.http.faults = [never_sent] * 1000
-    assert not settler.delete(undo(effect)).gone
+    assert not allocation_writer.delete(undo(effect)).gone
     world.http.faults = []
     clock.now += CHECKS_AFTER_S[0]
-    settler.sweep(busy=lambda _: False)
+    allocation_writer.sweep(busy=lambda _: False)
     assert world.used(node) == 0
 
 
@@ -354,7 +354,7 @@ def overcommit(world: World, provider: str) -> None:
 
 
 def test_a_write_that_nobody_judged_is_looked_at_and_taken_back_if_too_much(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     node = world.provider(vcpus=8)
     effect = intent(node, serialise=True)
@@ -366,13 +366,13 @@ def test_a_write_that_nobody_judged_is_looked_at_and_taken_back_if_too_much(
 
     world.http.faults = [race]  # type: ignore[list-item]
     world.http.calls.clear()
-    assert settler.write(effect).code is WriteCode.NO_CAPACITY
+    assert allocation_writer.write(effect).code is WriteCode.NO_CAPACITY
     puts = [path for method, path in world.http.calls if method == "PUT"]
     assert puts.count(f"/allocations/{effect.consumer}") == 3  # written, taken back, refused
     assert world.used(node) == 7
 
 
-def test_racers_that_all_take_back_try_again(world: World, settler: AllocationWriter) -> None:
+def test_racers_that_all_take_back_try_again(world: World, allocation_writer: AllocationWriter) -> None:
     node, rival = world.provider(vcpus=8), str(uuid.uuid4())
     effect = intent(node, serialise=True, vcpus=5)
 
@@ -388,54 +388,54 @@ def test_racers_that_all_take_back_try_again(world: World, settler: AllocationWr
     world.take(rival, {node: {"VCPU": 1}})
     # the write, then usages and inventories, the read and the taking back, and the second write
     world.http.faults = [race, *[carried_out] * 4, rival_gives_way]  # type: ignore[list-item]
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert world.used(node) == 6
 
 
 def test_where_there_is_plenty_one_look_serves_for_a_while(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider(vcpus=100)
-    settler.write(intent(node, serialise=True))
+    allocation_writer.write(intent(node, serialise=True))
     world.http.calls.clear()
-    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
     assert [method for method, _ in world.http.calls] == ["PUT"]
     clock.now += 60.0
-    settler.write(intent(node, serialise=True, deadline_s=clock.now + PATIENCE_S))
+    allocation_writer.write(intent(node, serialise=True, deadline_s=clock.now + PATIENCE_S))
     assert [method for method, _ in world.http.calls[1:]] == ["PUT", "GET", "GET"]
 
 
 def test_what_each_of_several_schedulers_writes_without_a_check_fits_together(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     # given a check that found 23 free; up to 16 schedulers may have found the same
     node = world.provider(vcpus=24)
-    settler.write(intent(node, serialise=True))
+    allocation_writer.write(intent(node, serialise=True))
     world.http.calls.clear()
 
     for _ in range(3):
-        settler.write(intent(node, serialise=True))
+        allocation_writer.write(intent(node, serialise=True))
 
     # then this one writes one of the 23 without a check, and no more
     assert [method for method, _ in world.http.calls] == ["PUT", "PUT", "GET", "PUT"]
 
 
 def test_of_a_provider_that_is_known_only_usages_are_read(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider(vcpus=8)
-    settler.write(intent(node, serialise=True))
+    allocation_writer.write(intent(node, serialise=True))
     world.http.calls.clear()
-    settler.write(intent(node, serialise=True))
+    allocation_writer.write(intent(node, serialise=True))
     assert [path.rsplit("/", 1)[-1] for method, path in world.http.calls if method == "GET"] == [
         "usages"
     ]
 
 
 def test_a_provider_that_has_grown_is_not_taken_for_overfull(
-    world: World, settler: AllocationWriter
+    world: World, allocation_writer: AllocationWriter
 ) -> None:
     node = world.provider(vcpus=1)
-    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
     world.set(node, "inventories", {"VCPU": {"total": 2}})
-    assert settler.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN

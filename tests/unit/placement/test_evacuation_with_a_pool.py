@@ -25,29 +25,29 @@ def evacuated(world: World) -> WriteAllocation:
 
 
 def test_it_is_taken_back_to_what_it_found(
-    world: World, settler: AllocationWriter, evacuated: WriteAllocation
+    world: World, allocation_writer: AllocationWriter, evacuated: WriteAllocation
 ) -> None:
     found = world.client.consumer(evacuated.consumer).allocations
 
-    answer = settler.write(evacuated)
+    answer = allocation_writer.write(evacuated)
     assert answer.code is WriteCode.WRITTEN
-    gone = settler.delete(undo(evacuated, answer.before, answer.written))
+    gone = allocation_writer.delete(undo(evacuated, answer.before, answer.written))
 
     assert gone.gone
     assert world.client.consumer(evacuated.consumer).allocations == found
 
 
 def test_one_that_was_never_written_is_not_taken_for_somebody_elses(
-    world: World, settler: AllocationWriter, evacuated: WriteAllocation
+    world: World, allocation_writer: AllocationWriter, evacuated: WriteAllocation
 ) -> None:
     # given a Placement that goes after it was read, and comes back
     found = world.client.consumer(evacuated.consumer).allocations
     world.http.faults = [carried_out, *[never_sent] * 1000]
-    answer = settler.write(evacuated)
+    answer = allocation_writer.write(evacuated)
     assert answer.code is WriteCode.UNREACHABLE
     world.http.faults = []
 
-    gone = settler.delete(undo(evacuated, answer.before, answer.written))
+    gone = allocation_writer.delete(undo(evacuated, answer.before, answer.written))
 
     assert gone.gone and not gone.left_alone
     assert world.client.consumer(evacuated.consumer).allocations == found

@@ -20,8 +20,8 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.effects import Answer
 from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.placement.mirror import PlacementMirror
-from tests.functional.placement_desk import PlacementDesk
-from tests.unit.core.desk import CELL, host_of, node_leaves
+from tests.functional.placement_driver import PlacementDriver
+from tests.unit.core.scheduler_driver import CELL, host_of, node_leaves
 from tests.unit.nova.conftest import NoNodes, flavor, nova_ready, request_spec, user_context
 from tests.unit.placement.world import World
 
@@ -156,8 +156,8 @@ def zoo(world: World) -> Zoo:
 
 
 @pytest.fixture
-def desk(zoo: Zoo) -> Iterator[PlacementDesk]:
-    one = PlacementDesk(zoo.world.transport)
+def driver(zoo: Zoo) -> Iterator[PlacementDriver]:
+    one = PlacementDriver(zoo.world.transport)
     one.give(ev.SharingRead(PlacementMirror(zoo.world.client).sharing()))
     one._services(tuple(zoo.hosts.values()), CELL)
     read_again(zoo, one)
@@ -165,7 +165,7 @@ def desk(zoo: Zoo) -> Iterator[PlacementDesk]:
     one.stop()
 
 
-def read_again(zoo: Zoo, desk: PlacementDesk, free_mb: int = 4096) -> None:
+def read_again(zoo: Zoo, driver: PlacementDriver, free_mb: int = 4096) -> None:
     """The table learns what Placement has; hosts without a name have all their memory free."""
     mirror = PlacementMirror(zoo.world.client)
     for name, node in zoo.hosts.items():
@@ -173,7 +173,7 @@ def read_again(zoo: Zoo, desk: PlacementDesk, free_mb: int = 4096) -> None:
         leaves = node_leaves(node, 16, 8192 if name == node else free_mb)
         own = {k: v for k, v in leaves.items() if not k.startswith("agent.")}
         del own[f"rp.{node}"]
-        desk.give(ev.NodeRead(CELL, node, host, host, own | tree.leaves, tree.consumers,
+        driver.give(ev.NodeRead(CELL, node, host, host, own | tree.leaves, tree.consumers,
                               frozenset(), time.monotonic()))  # fmt: skip
 
 
@@ -195,13 +195,13 @@ def plain(allocations: Any) -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_what_is_claimed_is_what_stock_nova_is_offered(
-    zoo: Zoo, desk: PlacementDesk, kind: str
+    zoo: Zoo, driver: PlacementDriver, kind: str
 ) -> None:
     make, host = SPECS[kind]
     spec, server = make(zoo), str(uuid.uuid4())
     request = make_request(user_context(), spec, [server], 1, NoNodes())
     stock = offered(zoo, spec)
-    outcome = desk.select(request)
+    outcome = driver.select(request)
     assert isinstance(outcome, Answer), outcome
     for choice in outcome.choices[0]:  # the claimed host and its alternate
         assert choice.candidate is not None
@@ -216,10 +216,10 @@ def test_what_is_claimed_is_what_stock_nova_is_offered(
     assert plain(zoo.world.client.consumer(server).allocations) == plain(claimed.candidate.allocations)
 
 
-def test_every_group_of_a_port_is_mapped_to_its_provider(zoo: Zoo, desk: PlacementDesk) -> None:
+def test_every_group_of_a_port_is_mapped_to_its_provider(zoo: Zoo, driver: PlacementDriver) -> None:
     """The conductor looks each requester up there (``fill_provider_mapping``)."""
     spec = bandwidth_and_packets(zoo)
-    outcome = desk.select(make_request(user_context(), spec, [str(uuid.uuid4())], 0, NoNodes()))
+    outcome = driver.select(make_request(user_context(), spec, [str(uuid.uuid4())], 0, NoNodes()))
     assert isinstance(outcome, Answer)
     candidate = outcome.choices[0][0].candidate
     assert candidate is not None
@@ -229,14 +229,14 @@ def test_every_group_of_a_port_is_mapped_to_its_provider(zoo: Zoo, desk: Placeme
 
 
 def test_pinned_servers_that_find_no_dedicated_cpus_fall_back(
-    zoo: Zoo, desk: PlacementDesk
+    zoo: Zoo, driver: PlacementDriver
 ) -> None:
     """Nova's second question: VCPU in place of PCPU, for hosts that are not told apart yet."""
     for node in zoo.hosts.values():
         zoo.world.take(str(uuid.uuid4()), {node: {"PCPU": 4}})
-    read_again(zoo, desk)
+    read_again(zoo, driver)
     request = make_request(user_context(), pinned(zoo), [str(uuid.uuid4())], 0, NoNodes())
-    outcome = desk.select(request)
+    outcome = driver.select(request)
     assert isinstance(outcome, Answer)
     candidate = outcome.choices[0][0].candidate
     assert candidate is not None
@@ -265,7 +265,7 @@ def test_the_one_host_with_a_trait_is_found_among_more_than_are_tried(zoo: Zoo, 
 
 def chosen_by(zoo: Zoo, spec: Any, **settings: Any) -> Any:
     """What comes of it at a scheduler with these settings, to which all hosts are known."""
-    one = PlacementDesk(zoo.world.transport, **settings)
+    one = PlacementDriver(zoo.world.transport, **settings)
     one._services(tuple(zoo.hosts.values()), CELL)
     read_again(zoo, one)
     try:

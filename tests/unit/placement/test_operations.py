@@ -10,7 +10,7 @@ import pytest
 from shared_scheduler.core.effects import ConsumerPolicy, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from tests.support.operations import OPERATIONS, Operation, Then, Writer
-from tests.unit.core.desk import Desk, of_kind, only, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
 
 DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "admin" / "placement.rst"
 OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
@@ -55,11 +55,11 @@ def test_only_an_evacuation_expects_allocations() -> None:
     "code", [WriteCode.NO_CAPACITY, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT]
 )
 def test_the_core_goes_by_the_table(one: Operation, code: WriteCode) -> None:
-    desk = Desk().without_agents("node-1", "node-2")
+    driver = SchedulerDriver().without_agents("node-1", "node-2")
     asked = request(merge_with_existing=one.policy is ConsumerPolicy.MERGE)
-    write = only(WriteAllocation, desk.ask(asked))
+    write = only(WriteAllocation, driver.ask(asked))
     assert write.policy is one.policy
-    effects = desk.written(write, code)
+    effects = driver.written(write, code)
     if code is WriteCode.CONSUMER_CONFLICT:
         assert one.consumer_conflict is Then.FAILS
         assert only(Fail, effects).code is FailureCode.CONSUMER_CONFLICT

@@ -37,52 +37,52 @@ def orphan(consumer: str, generation: int = 0) -> None:
 
 
 def test_an_orphan_record_does_not_lock_a_consumer_for_ever(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
     effect = intent(node)
     orphan(effect.consumer)
     began_s = clock.now
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert world.used(node) == 1
     # until then it may just as well have been somebody's write under way
     assert clock.now - began_s >= ORPHAN_AFTER_S
 
 
 def test_a_record_that_shows_nothing_and_refuses_null_and_zero_is_a_hard_error(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     # given a consumer of another generation without allocations; nobody touches the provider
     node, began_s = world.provider(), clock.now
     effect = intent(node)
     orphan(effect.consumer, generation=3)
     # then no other host would be any better
-    assert settler.write(effect).code is WriteCode.CONSUMER_CONFLICT
+    assert allocation_writer.write(effect).code is WriteCode.CONSUMER_CONFLICT
     assert world.used(node) == 0
     assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
 
 
 def test_whose_conflict_it_was_is_open_where_providers_cannot_be_read(
-    world: World, settler: AllocationWriter, monkeypatch: pytest.MonkeyPatch
+    world: World, allocation_writer: AllocationWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(_: str) -> int:
         raise UnreachableError("no answer")
 
     world.http.every_write = raced
     monkeypatch.setattr(world.client, "generation", away)
-    assert settler.write(intent(world.provider())).code is WriteCode.PROVIDER_CONFLICT
+    assert allocation_writer.write(intent(world.provider())).code is WriteCode.PROVIDER_CONFLICT
 
 
-def test_providers_are_read_only_when_patience_is_over(world: World, settler: AllocationWriter) -> None:
+def test_providers_are_read_only_when_patience_is_over(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
     world.http.faults = [raced, carried_out, raced, carried_out]
-    assert settler.write(effect).code is WriteCode.WRITTEN
+    assert allocation_writer.write(effect).code is WriteCode.WRITTEN
     assert not [path for _, path in world.http.calls if "providers" in path]
 
 
 def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node, began_s = world.provider(), clock.now
 
@@ -92,12 +92,12 @@ def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
         return raced(method, path, carry_out)
 
     world.http.every_write = lost
-    assert settler.write(intent(node)).code is WriteCode.PROVIDER_CONFLICT
+    assert allocation_writer.write(intent(node)).code is WriteCode.PROVIDER_CONFLICT
     assert ORPHAN_AFTER_S <= clock.now - began_s < 2 * ORPHAN_AFTER_S
 
 
 def test_a_race_that_ends_when_patience_does_is_won(
-    world: World, settler: AllocationWriter, clock: Clock
+    world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     # given others who change the provider, up to the first write after patience is over
     node, began_s = world.provider(), clock.now
@@ -114,6 +114,6 @@ def test_a_race_that_ends_when_patience_does_is_won(
     world.http.every_write = lost_at_first
 
     # then nobody takes that for the consumer's own conflict
-    assert settler.write(intent(node)).code is WriteCode.WRITTEN
+    assert allocation_writer.write(intent(node)).code is WriteCode.WRITTEN
     assert world.used(node) == 1
     assert len(late_writes) == 3

@@ -12,13 +12,13 @@ from compute_agent.accounts import Accounts
 from compute_agent.claim_ledger import ClaimLedger, PendingClaim
 from shared_scheduler.protocol.messages import Claim
 from tests.unit.compute_agent.cells import CELL, POOL
-from tests.unit.compute_agent.ledger_machine import OneNode
+from tests.unit.compute_agent.claim_ledger_machine import ClaimLedgerMachine
 from tests.unit.planted.planting import bug
 
 # -- judging
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def judge_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
     """Claims that are accepted and not built yet are not counted when the next one is judged."""
 
@@ -33,13 +33,13 @@ def judge_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_shortage", shortage)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def pin_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
     """The pinned CPUs of a claim are not taken until nova-compute takes them."""
     keep_leaf_at_judging(patch, CELL)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def give_devices_without_pending_claims(patch: pytest.MonkeyPatch) -> None:
     """The devices of a claim stay free until nova-compute takes them."""
     keep_leaf_at_judging(patch, POOL)
@@ -56,7 +56,7 @@ def keep_leaf_at_judging(patch: pytest.MonkeyPatch, name: str) -> None:
     patch.setattr(ClaimLedger, "_topology_of", topology_of)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def accept_what_was_released(patch: pytest.MonkeyPatch) -> None:
     """A claim whose release came first is judged as if nothing had been."""
 
@@ -68,7 +68,7 @@ def accept_what_was_released(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_prejudice", prejudice)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def let_a_refusal_change_something(patch: pytest.MonkeyPatch) -> None:
     """A claim that does not fit is pending all the same."""
 
@@ -85,7 +85,7 @@ def let_a_refusal_change_something(patch: pytest.MonkeyPatch) -> None:
 # -- the life of claims
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def let_a_claim_end_by_a_timer(patch: pytest.MonkeyPatch) -> None:
     """A claim that is old is let go, whatever Placement holds (un-consume on a timer)."""
 
@@ -95,7 +95,7 @@ def let_a_claim_end_by_a_timer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_is_disproved", is_disproved)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def let_a_young_claim_vanish(patch: pytest.MonkeyPatch) -> None:
     """A claim that Placement does not hold yet ends at the first look."""
 
@@ -105,13 +105,13 @@ def let_a_young_claim_vanish(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_is_disproved", is_disproved)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def never_take_over(patch: pytest.MonkeyPatch) -> None:
     """A claim stays pending after nova-compute has taken it over."""
     patch.setattr(ClaimLedger, "_is_taken_over", lambda self, held: False)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def lose_claims_at_a_report(patch: pytest.MonkeyPatch) -> None:
     """What nova-compute says replaces the claims that it does not know yet."""
 
@@ -121,13 +121,13 @@ def lose_claims_at_a_report(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_count_again", count)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def forget_claims_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     """What an earlier life accepted is not held."""
     patch.setattr(ClaimLedger, "restore", lambda self, kept, now: None)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def forget_a_release(patch: pytest.MonkeyPatch) -> None:
     """A claim that its scheduler takes back stays pending."""
 
@@ -141,7 +141,7 @@ def forget_a_release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "_end", end)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def end_the_claims_of_others(patch: pytest.MonkeyPatch) -> None:
     """One refused build ends every pending claim."""
 
@@ -154,7 +154,7 @@ def end_the_claims_of_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClaimLedger, "refused_by_compute", refused)
 
 
-@bug(OneNode)
+@bug(ClaimLedgerMachine)
 def count_a_written_claim_twice(patch: pytest.MonkeyPatch) -> None:
     """A pending claim counts beside the allocation that was seen of it."""
     patch.setattr(Accounts, "holds", lambda self, consumer, allocations, since_s: False)

@@ -11,7 +11,7 @@ import pytest
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
-from tests.unit.core.desk import Desk
+from tests.unit.core.scheduler_driver import SchedulerDriver
 
 NODES = [f"node-{number}" for number in range(120)]
 
@@ -36,7 +36,7 @@ class Looking:
 
 @pytest.mark.parametrize("question", ["nodes", "tables"])
 def test_all_nodes_are_told_a_few_at_a_time(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    core = Desk().without_agents(*NODES).core
+    core = SchedulerDriver().without_agents(*NODES).core
     engine = Looking(core, monkeypatch)
 
     answer = inspection.questions(cast(Engine, engine), "sched1", dict, list)[question]({})

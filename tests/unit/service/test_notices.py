@@ -11,7 +11,7 @@ import pytest
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.notices import AGAIN_S, Notices
-from tests.unit.core.desk import Desk, only_claim, request, snapshot
+from tests.unit.core.scheduler_driver import SchedulerDriver, only_claim, request, snapshot
 
 
 class Clock:
@@ -34,21 +34,21 @@ class Looking:
         return question(self._core)
 
 
-def notices_of(desk: Desk, clock: Clock, nodes_max: int = 1) -> Notices:
-    return Notices(cast(Engine, Looking(desk.core)), nodes_max, clock)
+def notices_of(driver: SchedulerDriver, clock: Clock, nodes_max: int = 1) -> Notices:
+    return Notices(cast(Engine, Looking(driver.core)), nodes_max, clock)
 
 
 def test_nodes_that_are_turned_away_are_said_once_a_while_with_the_option(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # given a scheduler that keeps one node, and has it
-    clock, desk = Clock(), Desk(nodes_max=1).with_agents("node-1")
-    notices = notices_of(desk, clock)
+    clock, driver = Clock(), SchedulerDriver(nodes_max=1).with_agents("node-1")
+    notices = notices_of(driver, clock)
     notices.log_new()
     assert caplog.messages == []
     # when a second one speaks, and goes on speaking
     for _ in range(3):
-        desk.hear(snapshot("node-2"))
+        driver.hear(snapshot("node-2"))
         notices.log_new()
     # then that is one line, which says what to do
     (line,) = caplog.messages
@@ -61,17 +61,17 @@ def test_nodes_that_are_turned_away_are_said_once_a_while_with_the_option(
 
 
 def test_rows_of_the_databases_that_are_turned_away_are_said_too(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(nodes_max=1).without_agents("node-1", "node-2")
-    notices_of(desk, Clock()).log_new()
+    driver = SchedulerDriver(nodes_max=1).without_agents("node-1", "node-2")
+    notices_of(driver, Clock()).log_new()
     assert "1 messages and rows of further nodes were dropped" in caplog.messages[0]
 
 
 def test_a_node_that_refuses_again_and_again_is_named(caplog: pytest.LogCaptureFixture) -> None:
     # given a node that refuses every claim
-    desk = Desk(refusals_max=2).with_agents("node-1")
-    notices = notices_of(desk, Clock())
+    driver = SchedulerDriver(refusals_max=2).with_agents("node-1")
+    notices = notices_of(driver, Clock())
     for server in ("server-1", "server-2"):
-        desk.refuse(only_claim(desk.ask(request(server))))
+        driver.refuse(only_claim(driver.ask(request(server))))
     # when it is left alone, it is named, and once
     notices.log_new()
     notices.log_new()

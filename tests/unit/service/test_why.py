@@ -18,7 +18,7 @@ from shared_scheduler.decision.request import Flavor, PlacementForm
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.why import Why
-from tests.unit.core.desk import Desk, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, request
 
 HUGE = {"flavor": Flavor("huge", vcpus=1, memory_mb=1 << 20, root_gb=10),
         "forms": (PlacementForm({"VCPU": 1, "MEMORY_MB": 1 << 20, "DISK_GB": 10}),)}  # fmt: skip
@@ -35,13 +35,13 @@ class Still:
 
 
 class Office:
-    """A desk whose outcomes are remembered, and somebody who can be asked about them."""
+    """A driver whose outcomes are remembered, and somebody who can be asked about them."""
 
     def __init__(self, *nodes: str) -> None:
-        self.desk = Desk().with_agents(*nodes)
+        self.driver = SchedulerDriver().with_agents(*nodes)
         self.recent = Recent()
-        self._decider = Decider(self.desk.table)
-        self._why = Why(cast(Engine, Still(self.desk.core)), self._decider, self.recent, "sched1")
+        self._decider = Decider(self.driver.table)
+        self._why = Why(cast(Engine, Still(self.driver.core)), self._decider, self.recent, "sched1")
 
     def fail(self, *servers: str, at_s: float = 1.0, **changes: Any) -> None:
         asked = request(*servers, **{**HUGE, **changes})
@@ -86,7 +86,7 @@ def test_what_hosts_say_is_of_now_and_the_record_of_then() -> None:
     office = Office("node-1")
     eight = PlacementForm({"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 10})
     office.fail("server-1", flavor=Flavor("wide", vcpus=8, memory_mb=1024, root_gb=10), forms=(eight,))
-    office.desk.with_agents("node-1", vcpus=16, epoch=2)
+    office.driver.with_agents("node-1", vcpus=16, epoch=2)
     told = office.why("server-1")
     assert told["decisions"][-1]["survivors"] == 0
     assert [one["code"] for one in told["now"]] == [""]

@@ -32,7 +32,7 @@ WAIT_S = 60.0
 CLOUD = (AGGREGATES, ())
 
 
-class Desk:
+class SchedulerDriver:
     """A revalidator without threads, on a clock that the test moves."""
 
     def __init__(self, **more: Any) -> None:
@@ -68,105 +68,105 @@ def found(number: int = 0) -> AggregatesRead:
 
 
 def test_a_source_is_polled_at_its_interval() -> None:
-    desk = Desk()
-    desk.provide(AGGREGATES)
-    assert 8 <= desk.work_off(600.0) <= 13  # every 60 s, and a fifth to both sides
+    driver = SchedulerDriver()
+    driver.provide(AGGREGATES)
+    assert 8 <= driver.work_off(600.0) <= 13  # every 60 s, and a fifth to both sides
 
 
 def test_a_read_for_somebody_who_waits_puts_off_the_poll() -> None:
     # given a source that is read on request every 20 s
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
     for _ in range(30):
         sut.wait_for([CLOUD], 0.0)
         # then its poll of 60 s is never due
-        assert desk.work_off(20.0) == 0 or desk.now_s < 160.0
+        assert driver.work_off(20.0) == 0 or driver.now_s < 160.0
 
 
 def test_the_age_is_that_of_the_beginning_of_a_read() -> None:
     # given a read that takes 5 s
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
 
     def slowly(_: Key) -> list[Event]:
-        desk.now_s += 5.0
+        driver.now_s += 5.0
         return [found()]
 
-    desk.answer = slowly
+    driver.answer = slowly
     sut.wait_for([CLOUD], 0.0)
     # then it is not good for somebody who wants one of the last 5 s, but for one who is content with 6
     sut.wait_for([CLOUD], 6.0)
-    assert len(desk.read_at) == 1
+    assert len(driver.read_at) == 1
     sut.wait_for([CLOUD], 5.0)
-    assert [began_s for _, began_s in desk.read_at] == [100.0, 105.0]
+    assert [began_s for _, began_s in driver.read_at] == [100.0, 105.0]
     assert row(sut, AGGREGATES)["oldest_s"] == 5.0
 
 
 def test_a_cell_that_leaves_is_polled_no_more() -> None:
-    desk = Desk()
-    sut = desk.provide(SERVICES)
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES)
     sut.add_cell("cell-1")
     sut.add_cell("cell-2")
     sut.remove_cell("cell-1")
-    desk.work_off(10.0)
-    assert {key for key, _ in desk.read_at} == {("cell-2",)}
+    driver.work_off(10.0)
+    assert {key for key, _ in driver.read_at} == {("cell-2",)}
 
 
 # -- requests --------------------------------------------------------------------------------------
 
 
 def test_a_key_waits_once_and_for_the_soonest() -> None:
-    desk = Desk()
-    sut = desk.provide(NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
     for in_s in (20.0, 10.0, 30.0):
         sut.request(ReadRequest(NODE, ("cell", "node"), in_s))
-    assert desk.work_off(9.0) == 0
-    assert desk.work_off(1.0) == 1
-    assert desk.work_off(60.0) == 0
+    assert driver.work_off(9.0) == 0
+    assert driver.work_off(1.0) == 1
+    assert driver.work_off(60.0) == 0
 
 
 def test_a_key_that_is_wanted_again_while_it_is_read_is_read_again() -> None:
-    desk = Desk()
-    sut = desk.provide(NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
     wanted = ReadRequest(NODE, ("cell", "node"))
-    desk.answer = lambda key: [wanted] if len(desk.read_at) == 1 else []
+    driver.answer = lambda key: [wanted] if len(driver.read_at) == 1 else []
     sut.request(wanted)
-    assert desk.work_off(1.0) == 2
+    assert driver.work_off(1.0) == 2
 
 
 def test_a_node_that_was_read_is_forgotten() -> None:
-    desk = Desk()
-    sut = desk.provide(NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
     for number in range(100):
         sut.request(ReadRequest(NODE, ("cell", f"node-{number}")))
     assert row(sut, NODE)["keys"] == row(sut, NODE)["due"] == 100
-    assert desk.work_off(1.0) == 100
+    assert driver.work_off(1.0) == 100
     assert row(sut, NODE)["keys"] == 0
 
 
 def test_too_many_nodes_are_not_taken_in(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(max_waiting=2)
-    sut = desk.provide(NODE)
+    driver = SchedulerDriver(max_waiting=2)
+    sut = driver.provide(NODE)
     for number in range(5):
         sut.request(ReadRequest(NODE, ("cell", f"node-{number}")))
-    assert desk.work_off(1.0) == 2
+    assert driver.work_off(1.0) == 2
     assert caplog.text.count("more than 2 keys wait") == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.integers(0, 3)), max_size=40))
 def test_every_request_is_served_at_or_after_its_time(requests: list[tuple[str, int, int]]) -> None:
-    desk = Desk()
-    sut = desk.provide(NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
     due_s: dict[str, float] = {}
     for node, in_s, then_s in requests:
         sut.request(ReadRequest(NODE, ("cell", node), float(in_s)))
-        due_s[node] = min(desk.now_s + in_s, due_s.get(node, float("inf")))
-        desk.work_off(float(then_s))
-        served = {key[1] for key, _ in desk.read_at}
-        assert served == {each for each, when in due_s.items() if when <= desk.now_s and (then_s or each in served)}
+        due_s[node] = min(driver.now_s + in_s, due_s.get(node, float("inf")))
+        driver.work_off(float(then_s))
+        served = {key[1] for key, _ in driver.read_at}
+        assert served == {each for each, when in due_s.items() if when <= driver.now_s and (then_s or each in served)}
         due_s = {each: when for each, when in due_s.items() if each not in served}
-    desk.work_off(20.0)
-    assert {key[1] for key, _ in desk.read_at} == set(due_s)
+    driver.work_off(20.0)
+    assert {key[1] for key, _ in driver.read_at} == set(due_s)
 
 
 # -- failures --------------------------------------------------------------------------------------
@@ -175,60 +175,60 @@ def test_every_request_is_served_at_or_after_its_time(requests: list[tuple[str, 
 def test_an_outage_is_asked_rarely_logged_once_a_minute_and_holds_up_one_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
 
     def away(_: Key) -> list[Event]:
         raise DatabaseError("the database is away")
 
-    desk.answer = away
+    driver.answer = away
     for _ in range(10):
         sut.wait_for([CLOUD], 0.0)
-    assert len(desk.read_at) == 1
-    reads = desk.work_off(150.0)
+    assert len(driver.read_at) == 1
+    reads = driver.work_off(150.0)
     assert 150.0 / RETRY_MOST_S <= reads <= 75
     assert caplog.text.count("the database is away") == 3  # at 0 s and a minute after each
     assert row(sut, AGGREGATES)["failing"] == 1
 
-    desk.answer = lambda key: [found()]
+    driver.answer = lambda key: [found()]
     with caplog.at_level("INFO"):
-        desk.work_off(RETRY_MOST_S)
+        driver.work_off(RETRY_MOST_S)
     assert "works again" in caplog.text
     sut.wait_for([CLOUD], 0.0)
     assert row(sut, AGGREGATES)["oldest_s"] == 0.0
 
 
 def test_what_a_read_found_before_it_failed_stands() -> None:
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
 
     def half(_: Key) -> Iterator[Event]:
         yield found()
         raise DatabaseError("the second query is refused")
 
-    desk.answer = half
+    driver.answer = half
     sut.wait_for([CLOUD], 0.0)
-    assert desk.heard == [found()]
+    assert driver.heard == [found()]
     assert row(sut, AGGREGATES)["failures"] == 1
 
 
 def test_a_mistake_is_logged_and_the_source_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
 
     def broken(_: Key) -> list[Event]:
         raise RuntimeError("a bug")
 
-    desk.answer = broken
+    driver.answer = broken
     sut.wait_for([CLOUD], 0.0)
     assert "a bug" in caplog.text
-    assert desk.work_off(2 * RETRY_MOST_S) >= 1
+    assert driver.work_off(2 * RETRY_MOST_S) >= 1
 
 
 def test_an_error_reaches_who_reads_at_once() -> None:
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
-    desk.answer = lambda key: iter_error()
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
+    driver.answer = lambda key: iter_error()
     with pytest.raises(DatabaseError):
         sut.read(AGGREGATES)
 
@@ -242,15 +242,15 @@ def iter_error() -> Iterator[Event]:
 
 
 def test_who_waits_gets_what_the_read_wants_read() -> None:
-    desk = Desk()
-    sut = desk.provide(SERVICES, NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES, NODE)
     sut.add_cell("cell-1")
     nodes = {(NODE, ("cell-1", name)) for name in "ab"}
-    desk.answer = lambda key: [ReadRequest(*place) for place in nodes] if len(key) == 1 else [found()]
+    driver.answer = lambda key: [ReadRequest(*place) for place in nodes] if len(key) == 1 else [found()]
     requested = sut.wait_for([(SERVICES, ("cell-1",))], 0.0)
     assert requested == nodes
     sut.wait_for_requested(requested)
-    assert sorted(key for key, _ in desk.read_at) == [("cell-1",), ("cell-1", "a"), ("cell-1", "b")]
+    assert sorted(key for key, _ in driver.read_at) == [("cell-1",), ("cell-1", "a"), ("cell-1", "b")]
     assert sut.news == 2
 
 
@@ -361,19 +361,19 @@ def test_a_lane_that_hangs_does_not_hold_up_the_others() -> None:
 
 
 def test_the_report_tells_ages_and_costs() -> None:
-    desk = Desk()
-    sut = desk.provide(AGGREGATES)
+    driver = SchedulerDriver()
+    sut = driver.provide(AGGREGATES)
 
     def three_queries(_: Key) -> list[Event]:
         for rows in (1, 10, 100):
             cost.count(rows)
-        desk.now_s += 0.5
+        driver.now_s += 0.5
         return [found()]
 
-    desk.answer = three_queries
+    driver.answer = three_queries
     for _ in range(2):
         sut.wait_for([CLOUD], 0.0)
-    desk.now_s += 2.0
+    driver.now_s += 2.0
     told = row(sut, AGGREGATES)
     assert {name: told[name] for name in ("reads", "failures", "seconds", "queries", "rows", "oldest_s")} == {
         "reads": 2, "failures": 0, "seconds": 1.0, "queries": 6, "rows": 222, "oldest_s": 2.5,

@@ -27,7 +27,7 @@ WAIT_S = 30.0
 TIMEOUT_S = 10.0
 
 
-class Desk:
+class SchedulerDriver:
     """A revalidator without threads, on a clock that reads move."""
 
     def __init__(self) -> None:
@@ -61,19 +61,19 @@ def row(sut: Revalidator, source: str) -> dict[str, Any]:
 
 
 def test_a_database_that_times_out_costs_a_decision_one_time_out_whatever_it_is_asked() -> None:
-    desk = Desk()
-    sut = desk.provide(SERVICES, NODE_LIST, RECORDS)
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES, NODE_LIST, RECORDS)
     sut.add_cell("cell-1")
-    desk.answer = lambda key: desk.time_out(DatabaseError("no answer"))
-    began_s = desk.now_s
+    driver.answer = lambda key: driver.time_out(DatabaseError("no answer"))
+    began_s = driver.now_s
     for source in (SERVICES, NODE_LIST, RECORDS):
         sut.wait_for([(source, ("cell-1",))], 0.0)
-    assert desk.now_s - began_s == TIMEOUT_S
+    assert driver.now_s - began_s == TIMEOUT_S
 
 
 def test_another_cell_is_waited_for_while_one_refuses() -> None:
-    desk = Desk()
-    sut = desk.provide(SERVICES, NODE_LIST)
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES, NODE_LIST)
     for cell in ("cell-1", "cell-2"):
         sut.add_cell(cell)
 
@@ -82,71 +82,71 @@ def test_another_cell_is_waited_for_while_one_refuses() -> None:
             raise DatabaseError("access denied")
         return []
 
-    desk.answer = refuse
+    driver.answer = refuse
     for source in (SERVICES, NODE_LIST):
         sut.wait_for([(source, ("cell-1",)), (source, ("cell-2",))], 0.0)
-    assert desk.read_at == [("cell-1",), ("cell-2",), ("cell-2",)]
+    assert driver.read_at == [("cell-1",), ("cell-2",), ("cell-2",)]
 
 
 def test_a_placement_that_times_out_costs_a_decision_one_time_out_however_many_nodes_changed() -> None:
-    desk = Desk()
-    sut = desk.provide(NODE)
-    desk.answer = lambda key: desk.time_out(PlacementError("no answer"))
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
+    driver.answer = lambda key: driver.time_out(PlacementError("no answer"))
     nodes = [ReadRequest(NODE, ("cell-1", f"node-{number}")) for number in range(10)]
     for wanted in nodes:
         sut.request(wanted)
-    began_s = desk.now_s
+    began_s = driver.now_s
     sut.wait_for_requested([wanted.place for wanted in nodes])
-    assert desk.now_s - began_s == TIMEOUT_S
+    assert driver.now_s - began_s == TIMEOUT_S
 
 
 def test_a_placement_that_times_out_does_not_keep_decisions_from_the_databases() -> None:
-    desk = Desk()
-    sut = desk.provide(SERVICES, NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES, NODE)
     sut.add_cell("cell-1")
-    desk.answer = lambda key: desk.time_out(PlacementError("no answer")) if len(key) == 2 else ()
+    driver.answer = lambda key: driver.time_out(PlacementError("no answer")) if len(key) == 2 else ()
     sut.request(ReadRequest(NODE, ("cell-1", "node")))
     sut.wait_for_requested([(NODE, ("cell-1", "node"))])
     sut.wait_for([(SERVICES, ("cell-1",))], 0.0)
-    assert desk.read_at == [("cell-1", "node"), ("cell-1",)]
+    assert driver.read_at == [("cell-1", "node"), ("cell-1",)]
 
 
 def test_an_authority_that_answers_again_is_waited_for_again() -> None:
-    desk = Desk()
-    sut = desk.provide(SERVICES, NODE_LIST)
+    driver = SchedulerDriver()
+    sut = driver.provide(SERVICES, NODE_LIST)
     sut.add_cell("cell-1")
-    desk.answer = lambda key: desk.time_out(DatabaseError("no answer"))
+    driver.answer = lambda key: driver.time_out(DatabaseError("no answer"))
     sut.wait_for([(SERVICES, ("cell-1",))], 0.0)
     # when the database answers a read that was tried again
-    desk.answer = lambda key: ()
-    desk.now_s += 2 * TIMEOUT_S
+    driver.answer = lambda key: ()
+    driver.now_s += 2 * TIMEOUT_S
     sut.work_off()
     # then decisions wait for each of its sources
-    desk.read_at.clear()
+    driver.read_at.clear()
     for source in (SERVICES, NODE_LIST):
         sut.wait_for([(source, ("cell-1",))], 0.0)
-    assert len(desk.read_at) == 2
+    assert len(driver.read_at) == 2
 
 
 def test_many_nodes_that_changed_are_not_all_waited_for() -> None:
     # given 500 new nodes, each read in half a second
-    desk = Desk()
-    sut = desk.provide(NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(NODE)
 
     def slowly(_: Key) -> list[Event]:
-        desk.now_s += 0.5
+        driver.now_s += 0.5
         return [found()]
 
-    desk.answer = slowly
+    driver.answer = slowly
     nodes = [ReadRequest(NODE, ("cell-1", f"node-{number}")) for number in range(500)]
     for wanted in nodes:
         sut.request(wanted)
-    began_s = desk.now_s
+    began_s = driver.now_s
     # when a refusal waits for them
     sut.wait_for_requested([wanted.place for wanted in nodes])
     # then not much longer than for one that hangs
-    assert desk.now_s - began_s <= MAX_WAIT_S + 0.5
-    assert row(sut, NODE)["due"] == 500 - len(desk.read_at)
+    assert driver.now_s - began_s <= MAX_WAIT_S + 0.5
+    assert row(sut, NODE)["due"] == 500 - len(driver.read_at)
 
 
 def test_a_cell_that_hangs_holds_up_one_decision_and_not_one_for_each_of_its_sources() -> None:
@@ -184,19 +184,19 @@ def test_a_cell_that_hangs_holds_up_one_decision_and_not_one_for_each_of_its_sou
 
 
 def test_a_node_that_an_earlier_read_wants_read_is_waited_for_until_it_has_been() -> None:
-    desk = Desk()
-    sut = desk.provide(PROVIDERS, NODE)
+    driver = SchedulerDriver()
+    sut = driver.provide(PROVIDERS, NODE)
     node = (NODE, ("cell-1", "node"))
     # given a read that finds a change of a node, which only it can see
-    desk.answer = lambda key: [ReadRequest(*node)] if not key else [found()]
+    driver.answer = lambda key: [ReadRequest(*node)] if not key else [found()]
     sut.wait_for([(PROVIDERS, ())], 0.0)
     # when the next read begins before that node has been read
-    desk.answer = lambda key: [found()] if key else []
+    driver.answer = lambda key: [found()] if key else []
     requested = sut.wait_for([(PROVIDERS, ())], 0.0)
     # then a decision waits for the node as well
     assert requested == {node}
     sut.wait_for_requested(requested)
-    assert desk.read_at[-1] == node[1]
+    assert driver.read_at[-1] == node[1]
     # and the next one no longer
     assert sut.wait_for([(PROVIDERS, ())], 0.0) == frozenset()
 

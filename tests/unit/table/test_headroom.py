@@ -8,7 +8,7 @@ import pytest
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.table.assumed_claims import SCHEDULERS
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.core.desk import node_leaves
+from tests.unit.core.scheduler_driver import node_leaves
 
 CAPACITY = 200
 NODE = "node-1"

@@ -7,7 +7,7 @@ from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.core.desk import node_leaves
+from tests.unit.core.scheduler_driver import node_leaves
 
 POOL = Provider(
     "pool", inventories={"DISK_GB": Inventory(1000)}, traits=frozenset({SHARING_TRAIT}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler that only listens: what agents say on the real bus, applied in order, and single claims."""
+"""A scheduler that only listens: it applies messages of agents on the real bus in order, and casts single claims."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Kind = TypeVar("Kind", bound=Message)
 
 @dataclass
 class Row:
-    """One node as its agent tells it."""
+    """One node as its agent publishes it."""
 
     host: str
     epoch: int
@@ -55,17 +55,17 @@ class Row:
         return sum(row.get(resource_class, 0) for row in rows)
 
 
-class Ear:
-    """Connect with ``start``; ``wait`` for whatever a test wants to hear."""
+class ListeningScheduler:
+    """Connect with ``start``; ``wait`` until a condition holds."""
 
     def __init__(self, transport_url: str) -> None:
         self.heard: list[tuple[float, Message]] = []
         self.rows: dict[str, Row] = {}
         self._changed = threading.Condition()
         bus = KombuBus(parse_transport_url(transport_url), CHANNEL_NAME)
-        self._endpoint = bus.scheduler_endpoint("ear")
+        self._endpoint = bus.scheduler_endpoint("listener")
 
-    def start(self) -> Ear:
+    def start(self) -> ListeningScheduler:
         self._endpoint.start(self._receive, self._connected)
         return self
 
@@ -100,14 +100,14 @@ class Ear:
                 _merge(row.claims, message.claims)
 
     def wait(self, true: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-        """Wait until ``true()`` is, and return it."""
+        """Wait until ``true()`` is true, and return its value."""
         with self._changed:
             if not self._changed.wait_for(true, timeout_s):
                 raise AssertionError(f"not heard within {timeout_s} s: {what}\n{self._summary()}")
             return true()
 
     def _summary(self) -> str:
-        """The rows without what never changes."""
+        """The rows without static leaves."""
         lines = []
         for node, row in self.rows.items():
             numbers = {key: one for key, one in row.leaves.items() if isinstance(one, int)}
@@ -160,7 +160,7 @@ class Ear:
         self._endpoint.cast(agent_address(host), encode(release))
 
     def wait_verified(self, host: str, timeout_s: float = 60.0) -> None:
-        """Until a heartbeat of the sequence that we hold has the digest of what we hold."""
+        """Wait until a heartbeat with the sequence of our copy has the digest of our copy."""
 
         def verified() -> bool:
             node = self.node(host)

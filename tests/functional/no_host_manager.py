@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler that is broken: it finds no host, ever."""
+"""A broken scheduler: it never finds a host."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from nova import exception
 from shared_scheduler.nova.manager import SharedSchedulerManager
 
 
-class NeverManager(SharedSchedulerManager):
-    """Ours in everything else."""
+class NoHostManager(SharedSchedulerManager):
+    """The manager of shared-scheduler, except that it finds no host."""
 
     @messaging.expected_exceptions(exception.NoValidHost)
     def select_destinations(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole scheduler core that writes to a real Placement, and a second writer who gets in between."""
+"""A complete scheduler core that writes to a real Placement, and a second writer that interferes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.sync.question_reads import QuestionReads
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import SOURCES
-from tests.unit.core.desk import CELL, Desk, host_of, node_leaves
+from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, host_of, node_leaves
 
 WAIT_S = 120.0
 
-#: Gets (method, path) and a function that carries the call out.
+#: Called with (method, path) and a function that sends the request.
 Between = Callable[[str, str, Callable[[], Reply]], Reply]
 
 
 class Interfering:
-    """A transport in which something happens between our calls, once for each thing that is put in."""
+    """A transport that runs each planned action once, before or after one of our calls."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -36,7 +36,7 @@ class Interfering:
         self.codes: list[str] = []
 
     def at(self, method: str, path: str, between: Between) -> None:
-        """Let ``between`` carry out the next call that begins like this."""
+        """Let ``between`` send the next call of this method and path prefix."""
         self._plan.append((method, path, between))
 
     def call(
@@ -60,7 +60,7 @@ class Interfering:
 
 
 def before(action: Callable[[], None]) -> Between:
-    """Somebody is quicker than this call."""
+    """Run an action before this call."""
     def between(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
         action()
         return go()
@@ -69,7 +69,7 @@ def before(action: Callable[[], None]) -> Between:
 
 
 def after(action: Callable[[], None]) -> Between:
-    """Somebody comes right after this call."""
+    """Run an action right after this call."""
     def between(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
         reply = go()
         action()
@@ -79,13 +79,13 @@ def after(action: Callable[[], None]) -> Between:
 
 
 def lose_reply(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
-    """It is carried out, and nobody hears of it."""
+    """The call is carried out, and its reply is lost."""
     go()
     return no_reply("read timed out")
 
 
-class PlacementDesk(Desk):
-    """A core without agents.  ``select`` is what a conductor would call."""
+class PlacementDriver(SchedulerDriver):
+    """A core without agents.  ``select`` is the call of a conductor."""
 
     def __init__(self, transport: Transport, **settings: Any) -> None:
         super().__init__(**settings)
@@ -101,13 +101,13 @@ class PlacementDesk(Desk):
         self._revalidator.start()
 
     def stop(self) -> None:
-        """End its threads."""
+        """Stop its threads."""
         self._revalidator.stop()
         self._questions.stop()
         self._commit.stop()
 
     def knows(self, *nodes: str, vcpus: int = 8, free_mb: int = 8192) -> None:
-        """These hosts, the first one best."""
+        """Add these hosts; the first one is the best."""
         self._services(nodes, CELL)
         for place, node in enumerate(nodes):
             leaves = node_leaves(node, vcpus, free_mb - place * 1024)
@@ -119,14 +119,14 @@ class PlacementDesk(Desk):
             self.give(ev.NodeRead(CELL, node, host, host, leaves, {}, frozenset(), 0.0))
 
     def select(self, request: Request) -> ef.Answer | ef.Fail:
-        """Carry one request to its end, with everything that it asks of Placement."""
+        """Run one request until it ends, with all its calls to Placement."""
         found = self._step(ev.RequestArrived(request, time.monotonic() + WAIT_S))
         while found is None:
             found = self._next()
         return found
 
     def select_all(self, requests: Sequence[Request], at_once: int = 8) -> None:
-        """Carry all to their ends, so many at the same time; see ``outcomes``."""
+        """Run all requests until they end, this many at the same time; see ``outcomes``."""
         waiting = list(requests)
         while len(self.outcomes) < len(requests):
             under_way = len(requests) - len(waiting) - len(self.outcomes)
@@ -136,7 +136,7 @@ class PlacementDesk(Desk):
                 self._next()
 
     def settled(self) -> None:
-        """Carry on until no claim is under way."""
+        """Run until no claim is under way."""
         while len(self.core.claims):
             self._next()
 
@@ -165,7 +165,7 @@ class PlacementDesk(Desk):
 
 
 def vcpus_for(*servers: str, vcpus: int = 2, **changes: Any) -> Request:
-    """What the conductor asks for servers of two VCPUs (or of so many)."""
+    """The request of a conductor for servers of two VCPUs (or another number)."""
     return Request(
         request_id="req-1", project_id="project", user_id="user",
         flavor=Flavor("small", vcpus=vcpus), forms=(PlacementForm({"VCPU": vcpus}),),

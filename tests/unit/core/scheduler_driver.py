@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler core on a desk: real table, real decider, and a hand that gives it events one by one."""
+"""Drives a scheduler core in unit tests: real table and decider; events are passed one by one."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ Effect = TypeVar("Effect", bound=ef.Effect)
 
 
 def host_of(node: str) -> str:
-    """node-1 runs on host-1."""
+    """The host of node-1 is host-1."""
     return node.replace("node", "host")
 
 
 def node_leaves(node: str, vcpus: int, free_mb: int, **more: Leaf) -> dict[str, Leaf]:
-    """What an agent would publish of a node with ``free_mb`` of its 8 GiB left."""
+    """The leaves that an agent publishes for a node with ``free_mb`` of its 8 GiB left."""
     found: dict[str, Leaf] = {
         "cn.uuid": node,
         "cn.id": 1,
@@ -104,14 +104,14 @@ def snapshot(
     claims: dict[str, str] | None = None,
     **more: Leaf,
 ) -> Snapshot:
-    """All of a node."""
+    """A snapshot of a node."""
     leaves, held, pending = node_leaves(node, vcpus, free_mb, **more), consumers or {}, claims or {}
     digest = digest_of(leaves, held, pending)
     return Snapshot(node, epoch, sequence, host_of(node), leaves, held, pending, digest)
 
 
 def node_read(node: str, cell: str = CELL, vcpus: int = 4, free_mb: int = 8192) -> ev.NodeRead:
-    """What databases and Placement say of a node."""
+    """A node as it is read from the databases and Placement."""
     leaves = node_leaves(node, vcpus, free_mb)
     del leaves["agent.mode"], leaves["agent.ready"]
     host = host_of(node)
@@ -119,7 +119,7 @@ def node_read(node: str, cell: str = CELL, vcpus: int = 4, free_mb: int = 8192) 
 
 
 def request(*servers: str, **changes: Any) -> Request:
-    """a root-only request for the small flavor, one instance for each name."""
+    """A root-only request for the small flavor, one instance for each name."""
     made = Request(
         request_id="req-1",
         project_id="project",
@@ -134,7 +134,7 @@ def request(*servers: str, **changes: Any) -> Request:
 
 
 def taken(node: str) -> Allocations:
-    """What the small flavor takes of a node."""
+    """The allocations of the small flavor on a node."""
     return {node: {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 10}}
 
 
@@ -148,15 +148,15 @@ class Picky:
     def verify(
         self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
     ) -> Approval | Reason:
-        """Refuse those that were named."""
+        """Refuse the named hosts."""
         self.asked.append(view.node)
         if view.node in self.refused:
             return Reason("filter", {"filter": "PickyFilter"})
         return Approval(candidates[0] if candidates else None)
 
 
-class Desk:
-    """The core, and what it has asked for so far.  ``now`` is the time, moved by hand."""
+class SchedulerDriver:
+    """The core and its effects so far.  ``now`` is the time, which the test sets."""
 
     def __init__(
         self,
@@ -178,15 +178,15 @@ class Desk:
     # -- events
 
     def give(self, event: ev.Event) -> list[ef.Effect]:
-        """One event, now."""
+        """Pass one event, at the current time."""
         return self.core.step(event, self.now)
 
     def hear(self, *messages: Message, cell: str = CELL) -> list[ef.Effect]:
-        """Messages from a state channel."""
+        """Pass messages of a state channel."""
         return self.give(ev.MessagesArrived(cell, messages))
 
     def wait(self, for_s: float) -> list[ef.Effect]:
-        """Let time pass, with every tick that the core asks for on the way."""
+        """Advance the time, with every tick that the core requests in between."""
         until_s, found = self.now + for_s, list[ef.Effect]()
         while (at_s := self.core.next_deadline_s()) is not None and at_s <= until_s:
             self.now = max(self.now, at_s)
@@ -200,15 +200,15 @@ class Desk:
 
     # -- the world around it
 
-    def with_agents(self, *nodes: str, cell: str = CELL, **facts: Any) -> Desk:
-        """These nodes have agents that speak."""
+    def with_agents(self, *nodes: str, cell: str = CELL, **facts: Any) -> SchedulerDriver:
+        """Add nodes with an agent."""
         self._services(nodes, cell)
         for node in nodes:
             self.hear(snapshot(node, **facts), cell=cell)
         return self
 
-    def without_agents(self, *nodes: str, cell: str = CELL, **facts: Any) -> Desk:
-        """These nodes are known from the databases only."""
+    def without_agents(self, *nodes: str, cell: str = CELL, **facts: Any) -> SchedulerDriver:
+        """Add nodes without an agent, read from the databases."""
         self._services(nodes, cell)
         for node in nodes:
             self.give(node_read(node, cell, **facts))
@@ -245,7 +245,7 @@ class Desk:
     # -- what is left
 
     def idle(self) -> None:
-        """Nothing is under way, nothing is assumed that nobody confirmed."""
+        """Assert that nothing is under way and that all assumed claims are confirmed."""
         assert len(self.core.requests) == 0
         assert len(self.core.claims) == 0
         for node in self.table.nodes():
@@ -254,7 +254,7 @@ class Desk:
 
 
 def claims_in(effects: Sequence[ef.Effect]) -> list[Claim]:
-    """The claims that were cast, each to the right agent."""
+    """The claims that were cast; each went to the right agent."""
     found = []
     for effect in effects:
         if isinstance(effect, ef.Send) and isinstance(effect.message, Claim):
@@ -283,13 +283,13 @@ def releases_in(effects: Sequence[ef.Effect]) -> list[str]:
 
 
 def resyncs_in(effects: Sequence[ef.Effect]) -> list[str]:
-    """Nodes whose agents were asked for a resync."""
+    """Nodes whose agents got a Resync."""
     sends = (effect for effect in effects if isinstance(effect, ef.Send))
     return [send.message.node for send in sends if isinstance(send.message, Resync)]
 
 
 def of_kind(kind: type[Effect], effects: Sequence[ef.Effect]) -> list[Effect]:
-    """Those of one kind."""
+    """The effects of one kind."""
     return [effect for effect in effects if isinstance(effect, kind)]
 
 

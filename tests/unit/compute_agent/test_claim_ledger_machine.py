@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from tests.unit.compute_agent.ledger_machine import OneNode
+from tests.unit.compute_agent.claim_ledger_machine import ClaimLedgerMachine
 
-TestOneNode = OneNode.TestCase
+TestOneNode = ClaimLedgerMachine.TestCase
 TestOneNode.settings = settings(max_examples=100, stateful_step_count=40)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger as a machine that hypothesis drives, against a node as it truly is.
+"""A hypothesis state machine of the claim ledger, compared with a simulated node.
 
 The machine knows Placement, nova-compute's tracker and the claims that were accepted; the ledger only
 hears of them.  The world obeys what Nova obeys: an allocation is written before its instance is built,
@@ -28,7 +28,7 @@ CHECK_AFTER_S = 15.0
 
 
 def asked(one: Claim) -> dict[str, int]:
-    """How many CPUs of its own, and devices, a claim wants."""
+    """The numbers of dedicated CPUs and devices of a claim."""
     found: dict[str, int] = json.loads(one.topology) if one.topology else {}
     return found
 
@@ -41,7 +41,7 @@ def cpus(claims: Iterable[Claim]) -> int:
     return sum(one.usage.vcpus for one in claims)
 
 
-class OneNode(RuleBasedStateMachine):
+class ClaimLedgerMachine(RuleBasedStateMachine):
     """See the top of this module."""
 
     claims = Bundle("claims")
@@ -66,7 +66,7 @@ class OneNode(RuleBasedStateMachine):
     # --- what the ledger hears -------------------------------------------------------------------
 
     def tell(self) -> None:
-        """nova-compute says all that it holds."""
+        """nova-compute reports all its instances."""
         self.now += 0.5
         members: dict[str, Member | None] = {consumer: Member() for consumer in self.tracker}
         said = report(members, vcpus_used=cpus(self.tracker.values()))
@@ -89,13 +89,13 @@ class OneNode(RuleBasedStateMachine):
                 self.check_evidence(ending.claim)
 
     def check_evidence(self, one: Claim) -> None:
-        """Placement has deleted it, or nobody wrote it for so long that nobody will."""
+        """Placement has deleted the allocation, or it was not written in time."""
         assert one.consumer not in self.placement, "let go although it stands in Placement"
         age_s = self.now - self.accepted_at_s[one.claim_id]
         assert one.claim_id in self.written or age_s >= CHECK_AFTER_S, "let go too early"
 
     @rule()
-    def look(self) -> None:
+    def read_placement(self) -> None:
         """The agent reads Placement."""
         self.now += 0.5
         seen = {consumer: one.allocations for consumer, one in self.placement.items()}
@@ -150,7 +150,7 @@ class OneNode(RuleBasedStateMachine):
 
     @rule(one=claims)
     def write(self, one: Claim) -> None:
-        """The scheduler writes what was accepted, as long as it has not been taken back."""
+        """The scheduler writes an accepted claim, unless it has released it."""
         if self.is_open(one) and one.consumer not in self.placement:
             if cpus(self.placement.values()) + one.usage.vcpus <= CPUS:
                 self.placement[one.consumer] = one
@@ -182,14 +182,14 @@ class OneNode(RuleBasedStateMachine):
         if one.consumer in self.placement and one.consumer not in self.tracker:
             self.note(self.book.refused_by_compute(one.consumer, "no"))
             del self.placement[one.consumer]
-            self.look()
+            self.read_placement()
 
     @rule(vcpus=st.integers(1, 3))
-    def somebody_comes_uninvited(self, vcpus: int) -> None:
+    def build_without_a_claim(self, vcpus: int) -> None:
         one = self.make(vcpus, 0, 0)
         if cpus(self.placement.values()) + vcpus <= CPUS:
             self.placement[one.consumer] = self.tracker[one.consumer] = one
-            self.look()
+            self.read_placement()
             self.tell()
 
     @rule(one=claims)
@@ -197,7 +197,7 @@ class OneNode(RuleBasedStateMachine):
         if self.tracker.pop(one.consumer, None):
             self.tell()
             self.placement.pop(one.consumer)
-            self.look()
+            self.read_placement()
 
     @rule()
     def restart(self) -> None:
@@ -206,7 +206,7 @@ class OneNode(RuleBasedStateMachine):
         for one in kept:
             self.book.restore(one, self.now)
         self.tell()
-        self.look()
+        self.read_placement()
 
     # --- what must hold --------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class OneNode(RuleBasedStateMachine):
 
     @invariant()
     def what_was_accepted_fits(self) -> None:
-        """However many intruders Placement lets in beside it."""
+        """Also with instances that Placement permits without a claim."""
         standing = {key: one for key, one in self.placement.items() if one.claim_id in self.accepted}
         assert cpus({**standing, **self.unended()}.values()) <= CPUS
 

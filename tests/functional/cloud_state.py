@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test asks of running schedulers and agents: the operator's own commands, as programs."""
+"""The state of a test cloud: runs the commands for operators as programs, and prepares the cloud for a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.laboratory.cloud.cloud_settings import CloudSettings
 
 SETTLE_S = 20
 
-#: the cloud that ``begin`` makes where a test asks for nothing else
+#: default settings of ``begin``
 AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "scheduler": "shared",
     "schedulers": 1,
@@ -53,29 +53,29 @@ def manage(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def assert_true_everywhere(cloud: Cloud, wait_s: int = SETTLE_S) -> None:
-    """Every scheduler's table, every agent, Placement and Nova's database say the same."""
+def assert_consistent(cloud: Cloud, wait_s: int = SETTLE_S) -> None:
+    """Assert that every scheduler's table, every agent, Placement and Nova's database agree."""
     done = manage(cloud, "compare", "--wait", str(wait_s))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def sockets(cloud: Cloud) -> Path:
-    """Where the cloud's schedulers let an operator look in."""
+    """The directory of the admin sockets of the cloud's schedulers."""
     return cloud.layout.admin_sockets
 
 
 def status(cloud: Cloud) -> list[dict[str, Any]]:
-    """One row a scheduler: name, freshness counts, counters."""
+    """One row per scheduler: name, freshness counts, counters."""
     return admin.ask_all(sockets(cloud), "status")
 
 
 def counter(cloud: Cloud, name: str) -> int:
-    """A counter summed over all schedulers."""
+    """The sum of a counter over all schedulers."""
     return sum(row["counters"].get(name, 0) for row in status(cloud))
 
 
 def tables(cloud: Cloud) -> dict[str, dict[str, dict[str, Any]]]:
-    """Scheduler to host to that row of its table."""
+    """Scheduler -> host -> row of its table."""
     return {
         answer["scheduler"]: {node["host"]: node for node in answer["nodes"]}
         for answer in admin.ask_all(sockets(cloud), "nodes")
@@ -83,7 +83,7 @@ def tables(cloud: Cloud) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def begin(cloud: Cloud, **changes: Any) -> None:
-    """Make the cloud what a test needs: settings changed, no servers, all hosts in the choice.
+    """Prepare the cloud for a test: its settings, no servers, all hosts enabled.
 
     Servers go first, while their computes run: what nova-api deletes for a compute that is just
     starting, that compute goes on counting until its next audit.
@@ -96,7 +96,7 @@ def begin(cloud: Cloud, **changes: Any) -> None:
 
 
 def wait_fresh(cloud: Cloud, hosts: set[str], timeout_s: float = 60.0) -> None:
-    """Until every scheduler follows the agents of these hosts and may choose them all."""
+    """Wait until every scheduler has a fresh row of each of these hosts and may select it."""
 
     def fresh() -> bool:
         try:
@@ -116,8 +116,8 @@ def wait_fresh(cloud: Cloud, hosts: set[str], timeout_s: float = 60.0) -> None:
 def boot_until_active(cloud: Cloud, timeout_s: float = 60.0, **extra: Any) -> str:
     """Boot one server; while the cloud still heals, try again.  Returns its uuid.
 
-    A request may fail clearly while something is broken; what may not happen is that it needs an
-    operator, or that it stays so.
+    A request may fail with a clear error while a component is down; it must not need an
+    operator, and it must not stay so.
     """
     deadline = time.monotonic() + timeout_s
     while True:
