@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A socket's option names a file by mistake, or somebody has put one there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compute_agent.tap.channel import bind
+from shared_scheduler.service.admin import AdminError, AdminServer
+
+
+def test_the_tap_keeps_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "nova.conf"
+    file.write_text("[DEFAULT]")
+    with pytest.raises(OSError, match="is not a socket"):
+        bind(str(file))
+    assert file.read_text() == "[DEFAULT]"
+
+
+def test_the_admin_socket_keeps_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "sched1-17.sock"
+    file.write_text("precious")
+    with pytest.raises(AdminError, match="is not a socket"):
+        AdminServer(file, {}).start()
+    assert file.read_text() == "precious"
