@@ -193,10 +193,15 @@ class ClaimLedger:
 
     # -- the life of pending claims (table above) -------------------------------------------------
 
-    def release(self, claim_id: str) -> EndedClaim | None:
-        """End a claim that its scheduler releases.  An unknown id is remembered, because its release came first."""
-        if claim_id not in self.pending:
+    def release(self, claim_id: str, consumer: str) -> EndedClaim | None:
+        """End a claim that its scheduler releases.  An unknown id is remembered, because its release came first.
+
+        A release that names another consumer than the claim is not of the scheduler that cast it."""
+        held = self.pending.get(claim_id)
+        if held is None:
             self._early_releases[claim_id] = None
+            return None
+        if held.claim.consumer != consumer:
             return None
         return self._end([claim_id], ClaimEnd.RELEASED)[0]
 

@@ -420,7 +420,7 @@ class AgentCore:
         self._effects += self.publisher.answer(claim, verdict, now)
 
     def _handle_release(self, release: Release, now: float) -> None:
-        ending = self.ledger.release(release.claim_id)
+        ending = self.ledger.release(release.claim_id, release.consumer)
         if ending is not None:
             self._note_endings([ending], now)
             self._read_placement_soon(now)  # perhaps Placement refused it, because the mirror is stale

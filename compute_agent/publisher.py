@@ -36,6 +36,8 @@ RECONNECT_SPREAD_S = 1.0
 
 #: A scheduler that was sent a snapshot gets no other one within this time, unless it asks for it.
 SNAPSHOT_PAUSE_S = 5.0
+#: the longest spread of a scheduler's Hello that is honoured: two seconds for a thousand nodes, of 60,000
+SPREAD_MAX_S = 120.0
 
 
 class Publisher:
@@ -123,7 +125,7 @@ class Publisher:
 
     def plan_answer(self, hello: Hello, now: float) -> None:
         """Plan the answer to the Hello of a scheduler, at a random time within its spread."""
-        at_s = now + self._rng.uniform(0, hello.spread_ms / 1000)
+        at_s = now + self._rng.uniform(0, min(hello.spread_ms / 1000, SPREAD_MAX_S))
         if hello.want is Want.SNAPSHOT:
             self._plan_snapshot(hello.sender, at_s)
         elif hello.want is Want.HEARTBEAT and len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:

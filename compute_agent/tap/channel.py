@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from compute_agent.tap.wire import Busy, TapMessage, frames
+from shared_scheduler.transport.unix_sockets import remove_socket
 
 LOG = logging.getLogger(__name__)
 
@@ -185,15 +186,14 @@ class TapChannel:
 def bind(path: str) -> socket.socket:
     """Listen on ``path``.  A socket file on which no process listens is replaced.
 
-    :raises OSError: when it cannot be bound, in particular when another process serves it
+    :raises OSError: when it cannot be bound, in particular when another process serves it, or it is no socket
     """
     os.makedirs(os.path.dirname(path), mode=DIRECTORY_MODE, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         if somebody_listens(path):
             raise OSError(f"another process listens on {path}")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        remove_socket(path)
         listener.bind(path)
         os.chmod(path, SOCKET_MODE)
         listener.listen(4)

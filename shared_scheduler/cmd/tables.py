@@ -7,6 +7,8 @@ import io
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from shared_scheduler.records.entries import printable
+
 if TYPE_CHECKING:  # importing rich takes longer than printing a help text
     from rich.table import Table
 
@@ -23,7 +25,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collectio
     for position, name in enumerate(head):
         made.add_column(Text(name), justify="right" if position in numbers else "left", no_wrap=True)
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     return made
 
 

@@ -213,6 +213,7 @@ COUNTERS = Group(
     "refused": "Claims that an agent refused.",
     "quarantined": "How often a node was put into quarantine.",
     "verdicts_missed": "Claims that an agent did not answer in time.",
+    "verdicts_of_others": "Verdicts on a claim that came in the name of another node than the claim's, ignored.",
     "epochs_of_the_past": "Claims that an agent judged in an older epoch than the one the claim was decided on.",
     "increments_applied": "Increments that changed a row.",
     "snapshots_applied": "Snapshots that replaced a row.",

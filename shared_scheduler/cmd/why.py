@@ -19,6 +19,7 @@ from typing import Any
 
 from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.records.entries import printable
 from shared_scheduler.service import admin
 from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
 
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(found))
     elif found:
-        print("\n\n".join("\n".join(_lines(one, bool(args.host))) for one in found))
+        print("\n\n".join("\n".join(lines(one, bool(args.host))) for one in found))
     if silent:
         return schedulers.print_errors("why", silent)
     return 0 if found else _unknown(args.request, len(answers))
@@ -65,8 +66,12 @@ def _unknown(name: str, asked: int) -> int:
     return 1
 
 
-def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
+def lines(answer: Mapping[str, Any], hosts_named: bool = False) -> list[str]:
     """The answer of one scheduler as lines; ``hosts_named``: only the hosts that ``--host`` names are shown."""
+    return [printable(line) for line in _lines(answer, hosts_named)]
+
+
+def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["at"]))
     yield f"{answer['request_id']}, {at}, {answer['scheduler']} (process {answer['pid']})"
     yield f"  asked    {_asked(answer['asked'])}"

@@ -290,6 +290,7 @@ class Claims:
         self._given_up: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         self.begun = 0
         self.endings: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
         self._prefix = identity.digest()
 
     def __len__(self) -> int:
@@ -396,8 +397,11 @@ class Claims:
     # -- the agent's word
 
     def on_verdict(self, step: Step, verdict: Verdict) -> None:
-        """The node answered.  Late or repeated verdicts change nothing."""
+        """The node answered.  Late or repeated verdicts change nothing, and neither do those of other nodes."""
         claim = self._open.get(verdict.claim_id)
+        if claim is not None and verdict.node != claim.intent.node:
+            self.counters["verdicts_of_others"] += 1
+            return
         if claim is None or claim.state != ClaimState.CLAIMING:
             self._release_again(step, verdict)
             return

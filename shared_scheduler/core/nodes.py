@@ -167,15 +167,15 @@ class Nodes:
         if known is None:
             self.counters["messages_of_too_many_nodes"] += 1
             return
-        if isinstance(message, Hello | Snapshot | Heartbeat) and message.host:
-            known.host = message.host
         if isinstance(message, Snapshot | Increment) and find_invalid_leaf(
             message.leaves, lambda: self._leaves(known)
         ):
             self._unusable(step, known)
             return
-        heard_s = known.window.heard_at_s
+        heard_s, past = known.window.heard_at_s, known.window.counters.old_epochs
         outcome = known.window.receive(message, step.now, lambda: self._table.digest(known.node))
+        if known.window.counters.old_epochs == past or not known.host:  # a message of the past moves nobody
+            known.host = _host_in(message) or known.host
         if known.window.heard_at_s > heard_s:
             self._heard(known)
         self._carry_out(step, known, outcome)
@@ -384,3 +384,8 @@ class Nodes:
     def _show(self, known: Node) -> None:
         if known.node in self._table:
             self._table.set_freshness(known.node, self._freshness_of(known))
+
+
+def _host_in(message: NodeMessage) -> str:
+    """The host that a message names, if it names one."""
+    return message.host if isinstance(message, Hello | Snapshot | Heartbeat) else ""

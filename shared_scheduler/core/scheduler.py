@@ -160,7 +160,8 @@ class SchedulerCore:
 
     def counters(self) -> dict[str, int]:
         """Every counter of the parts, by name."""
-        return dict(self.nodes.counters + self.quarantine.counters) | self.nodes.window_counters.as_dict()
+        counted = self.nodes.counters + self.quarantine.counters + self.claims.counters
+        return dict(counted) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
         """When the core wants a ``Tick`` at the latest; None: only an event can change anything."""

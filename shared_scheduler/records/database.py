@@ -9,12 +9,15 @@ record: one that is away must not keep the scheduler from starting.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.json_lines import FILE_MODE
 
 #: The table is trimmed after this many inserted rows, so it may exceed its bound by as many.
 TRIM_EVERY = 100
@@ -68,11 +71,18 @@ class DecisionTable:
 
     def _create(self) -> None:
         """Another scheduler may do the same at this moment, and be first."""
+        self._create_file()
         try:
             METADATA.create_all(self._engine)
         except sa.exc.SQLAlchemyError:
             if not sa.inspect(self._engine).has_table(DECISIONS.name):
                 raise
+
+    def _create_file(self) -> None:
+        """Records name projects, users and servers: SQLite would create its file for everybody."""
+        url = self._engine.url
+        if url.get_backend_name() == "sqlite" and url.database and Path(url.database).parent.is_dir():
+            os.close(os.open(url.database, os.O_WRONLY | os.O_CREAT, FILE_MODE))
 
     def _insert(self, rows: list[dict[str, Any]]) -> None:
         with self._engine.begin() as connection:

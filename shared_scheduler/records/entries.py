@@ -38,7 +38,14 @@ def line(record: DecisionRecord) -> str:
         pairs = zip(asked, record.answer, strict=True)
         head = "Placed " + _shortened([f"{uuid or 'server'} on {inner[0]}" for uuid, inner in pairs])
     parts = [head, _counts(record.decisions[-1:]), _attempts(record), _time(record.timings_ms)]
-    return f"{record.request_id}: " + "; ".join(part for part in parts if part)
+    return printable(f"{record.request_id}: " + "; ".join(part for part in parts if part))
+
+
+def printable(text: str) -> str:
+    """``text`` in one line that no terminal obeys: agents, plug-ins and Placement wrote parts of it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _shortened(names: list[str]) -> str:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Mapping
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,17 @@ class JsonLines:
         self._handler.close()
 
 
+#: Records name projects, users and servers: they are for the owner and the group of the file.
+FILE_MODE = 0o640
+
+
 class _Handler(RotatingFileHandler):
     """Raises errors to the caller, and truncates the file if no older files are kept."""
+
+    def _open(self) -> TextIOWrapper:
+        """Open the current file, which is created without rights for others."""
+        number = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        return open(number, "a", encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Raise the error that is being handled to the caller of ``write``.

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shared_scheduler.transport.unix_sockets import remove_socket
+
 QUESTION_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 #: How long who asks waits for the answer.
@@ -79,7 +81,7 @@ class AdminServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.unlink(missing_ok=True)
+            remove_socket(self._path)
             _remove_left_behind(self._path)
             listener.bind(os.fspath(self._path))
             self._path.chmod(0o660)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,13 @@ def _read(mode: Signing, file: str, option: str) -> Keyring:
         raise KeyringError(f"not set, and signing = {mode} needs keys", option)
     where = f"{option} = {file}"
     try:
+        if Path(file).stat().st_mode & stat.S_IWOTH:
+            raise KeyringError("any user of this machine may write it", where, f"chmod o-rwx {file}, and make new keys")
         return parse_keyring(Path(file).read_text())
     except OSError as error:
         raise KeyringError(f"cannot be read: {error.strerror or error}", where) from error
     except UnicodeDecodeError as error:
         raise KeyringError("not a text", where) from error
     except KeyringError as error:
-        raise KeyringError(error.what, f"{where}: {error.where}", error.remedy) from None
+        at = where if error.where == where else f"{where}: {error.where}"
+        raise KeyringError(error.what, at, error.remedy) from None

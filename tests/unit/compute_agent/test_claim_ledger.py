@@ -168,16 +168,16 @@ class TestEndings:
         before = dict(book.leaves)
         book.judge(claim("c1"), 1.0)
 
-        ending = book.release("c1")
+        ending = book.release("c1", "instance-of-c1")
 
         assert ending is not None and ending.how is ClaimEnd.RELEASED
         assert (book.leaves, book.consumers()) == (before, {})
-        assert book.release("c1") is None
+        assert book.release("c1", "instance-of-c1") is None
 
     def test_a_release_that_overtakes_its_claim_makes_it_refused(self) -> None:
         book = ledger()
 
-        assert book.release("c1") is None
+        assert book.release("c1", "instance-of-c1") is None
         refused = book.judge(claim("c1"), 1.0)
 
         assert refused is not None and refused.code == RefusalCode.RELEASED

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes a socket file that nobody serves, before another one is bound to its path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+
+def remove_socket(path: str | os.PathLike[str]) -> None:
+    """Remove the socket ``path``, if there is one.
+
+    :raises OSError: when it cannot be removed, or is a file of another kind: an option names it by mistake
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(errno.EEXIST, "is not a socket, and is kept", os.fspath(path))
+    os.unlink(path)
