@@ -66,7 +66,7 @@ def _run_command(given: Sequence[str]) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose help reports that nobody reads it; argparse ignores the error of a long text."""
+    """A parser whose help raises the error of a closed output; argparse ignores it for a long text."""
 
     def print_help(self, file: Any = None) -> None:
         """Print the help.

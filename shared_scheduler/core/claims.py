@@ -2,8 +2,8 @@
 """The life of a claim, from *assume* to its one ending.
 
 A claim is one instance's try for one node.  It is assumed in the table first, so that the next
-decision sees it; then the node's agent judges it; then Placement is told.  Where no agent speaks for
-the node, Placement is the only judge and the write says so (``serialise``).
+decision counts it; then the node's agent judges it; then it is written to Placement.  Without an agent that
+reports for the node, Placement is the only judge, and the write has the flag ``serialise``.
 
 A request may lose interest in a claim at any moment (it timed out, or another instance of it found
 no host).  The claim then unwinds by itself, whatever was under way, and no faster than is safe: a
@@ -40,18 +40,18 @@ DELETING   not deleted                              DELETING     delete again af
 =========  =======================================  ===========  ============================================
 
 States on the right that do not appear on the left are endings; every claim has exactly one.
-CONFIRMED is one, too, unless its caller had gone: the last few are remembered for that.  So are those
-DELETED ones whose write was given up: it may have waited somewhere while the delete overtook it.
+CONFIRMED is one, too, unless the caller did not get the answer; the last few are remembered for this case.  So are
+DELETED ones whose write was abandoned, because the write may be carried out after the delete.
 
-Where no agent speaks nobody is told; but if one speaks by the end, its Release makes it look.  It may
-have seen in Placement what was written without it.
+Without an agent no Release is sent.  If an agent reports by the end, it gets a Release and reads Placement, because
+it may have seen the allocation there.
 
-A Release may be lost, and a late verdict may then accept what nobody wants.  Claims that ended with
-a Release are remembered for a while, and such a verdict is answered with the Release again.  What
-even that misses is found by the agent, which asks Placement about claims that nobody took over.
+A Release may be lost, and a late verdict may then accept a claim that is not needed any more.  Claims that ended with
+a Release are remembered for a while, and such a verdict is answered with the Release again.  The agent finds the
+remaining cases: it asks Placement about claims that nova-compute did not take over.
 
 A confirmed claim stays in the overlay of its row until the base shows it (``table/assumed_claims.py``).  That takes
-milliseconds where an agent speaks.  Where it takes long, a timer makes somebody look (``ConfirmedClaims``), and only
+milliseconds if the node has an agent.  If it takes long, a timer triggers a read (``ConfirmedClaims``), and only
 evidence ends the claim:
 
 =======  ===================================  =======  ======================================
@@ -466,7 +466,7 @@ class Claims:
         claim.written, claim.before = event.written or claim.intent.allocations, event.before
 
     def on_write_timer(self, step: Step, claim_id: str) -> None:
-        """The write was lost on its way; what stands there must be taken back."""
+        """The write was lost on its way; existing allocations of the claim must be deleted."""
         detail = "the write was never answered"
         claim = self._open.get(claim_id)
         if claim is None:

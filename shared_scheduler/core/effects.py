@@ -55,8 +55,8 @@ class Broadcast(Caused):
 class ConsumerPolicy(StrEnum):
     """What is expected of the consumer in Placement (one table in placement/consumer_conflicts.py)."""
 
-    NEW = "new"  # generation null; anything else that stands there is a hard error
-    MERGE = "merge"  # evacuation: read what stands there, write the union with its generation
+    NEW = "new"  # generation null; any existing allocation is a hard error
+    MERGE = "merge"  # evacuation: read the existing allocations, write the union with their generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class WriteAllocation(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class DeleteAllocation(OfRequest):
-    """Take back what this claim wrote: delete the consumer if what stands there is exactly
+    """Delete what this claim wrote: delete the consumer if its allocations are exactly
     ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``.
 
     Until ``sole_until_s`` its request waits, so there is no other operation of this server.  After that

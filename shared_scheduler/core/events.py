@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler core is told.  Edges turn messages, timers, RPC and HTTP answers into these.
+"""The events of the scheduler core.  Edges turn messages, timers, RPC and HTTP answers into these.
 
 ``SchedulerCore.step(event, now)`` takes one and returns the effects; ``now`` is in seconds of a
 monotonic clock that the caller owns.  Each event has a ``cause`` (``protocol/causes.py``); what answers an
@@ -98,7 +98,7 @@ class NodeRead:
     """What databases and Placement say of one node: the source of provisional rows.
 
     ``leaves`` and ``consumers`` have the shape that an agent would publish
-    (``shared_scheduler/model/leaves.py``).  Ignored while the node's agent speaks for it.
+    (``shared_scheduler/model/leaves.py``).  Ignored while the node's agent reports.
     ``read_at_s`` is when the read began, so that claims made later survive it.
     """
 
@@ -125,7 +125,7 @@ class NodesGone:
 class WriteCode(StrEnum):
     """How one allocation write ended.  Told apart by Placement's error code, never by its text."""
 
-    WRITTEN = "written"  # also: a lost reply, and what stands there is exactly our intent
+    WRITTEN = "written"  # also: a lost reply, and the existing allocations are exactly those of the claim
     NO_CAPACITY = "no_capacity"  # this provider cannot take it: learn, next host
     PROVIDER_CONFLICT = "provider_conflict"  # raced, retries used up: next host
     CONSUMER_CONFLICT = "consumer_conflict"  # the consumer holds other allocations: hard error
@@ -136,7 +136,7 @@ class WriteCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AllocationWritten(Answering):
-    """The answer to a ``WriteAllocation``.  ``written`` is what stands there now if WRITTEN (after a
+    """The answer to a ``WriteAllocation``.  ``written`` is the consumer's allocation if WRITTEN (after a
     merge it is more than what was asked), and what may stand there if UNREACHABLE; ``before`` what a
     merge found."""
 
@@ -202,7 +202,7 @@ class ConsumerAnswered(Answering):
 
 @dataclass(frozen=True, slots=True)
 class NodeDoubted:
-    """Placement shows other providers than the node's row: whoever speaks for it is to look there."""
+    """Placement shows other providers than the node's row: its agent, or this scheduler, has to read them."""
 
     node: str
     why: str
@@ -218,7 +218,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The service was told to stop: no request, begun or yet to begin, lives past ``deadline_s``."""
+    """The service stops: every request, begun or yet to begin, ends by ``deadline_s``."""
 
     deadline_s: float
     cause: str = field(default="service is stopping", kw_only=True)

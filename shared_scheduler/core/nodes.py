@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every node that this scheduler hears of: one window each, and what the table is told.
+"""Every node of which this scheduler receives messages: one window each, and the updates of the table.
 
 A row of the table is as fresh as its window says, with two things on top that only the core knows:
 
@@ -96,7 +96,7 @@ class RowRead(Fact):
 
 @dataclass(frozen=True, slots=True)
 class AgentSilent(Fact):
-    """A node's agent does not speak for it any more: its row is read from the databases from now on."""
+    """A node's agent does not report any more: its row is read from the databases from now on."""
 
     node: str
     why: str
@@ -156,7 +156,7 @@ class Nodes:
         return known is not None and self._freshness_of(known) in BY_AGENT
 
     def epoch_of(self, node: str) -> int:
-        """The life of the agent that claims for this node go to; 0 where none speaks for it."""
+        """The epoch of the agent that gets the claims for this node; 0 without an agent."""
         return self._nodes[node].window.epoch if self.agent_speaks_for(node) else 0
 
     # -- messages
@@ -297,7 +297,7 @@ class Nodes:
     # -- other sources
 
     def read(self, step: Step, event: NodeRead) -> None:
-        """The databases and Placement say this of a node: of use while no agent speaks for it."""
+        """A node as read from the databases and Placement: used while no agent reports for it."""
         known = self._nodes.get(event.node) or self._add(event.cell, event.node)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
@@ -358,7 +358,7 @@ class Nodes:
             self._ask(step, known, wish)
 
     def on_unresponsive_timer(self, step: Step, node: str) -> None:
-        """The agent was not heard for too long: from now on it does not speak for the node."""
+        """The agent was silent for too long: from now on the node counts as a node without an agent."""
         known = self._nodes[node]
         known.unresponsive_for_long = True
         self._show(known)

@@ -37,7 +37,7 @@ class SchedulersChanged(Fact):
 class Peers:
     """The live schedulers of each cell, this one included.
 
-    Whenever a cell's set changes, ``SchedulersChanged`` is told.
+    Whenever a cell's set changes, the effect ``SchedulersChanged`` is returned.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Peers:
         return spread_ms
 
     def disconnected(self, cell: str) -> None:
-        """The channel of ``cell`` is lost: nobody hears us, so there is nothing to say."""
+        """The channel of ``cell`` is lost: no peer can be reached, so no message is sent."""
         self._timers.cancel(("hello", cell))
 
     def heard(self, step: Step, cell: str, hello: Hello) -> None:

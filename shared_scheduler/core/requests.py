@@ -195,7 +195,7 @@ class Requests:
         self._crowded: dict[int, RequestState] = {}
         self._count = 0
         self._draining = False
-        #: no request lives longer; the end of the service, once it is told to stop
+        #: latest deadline of all requests; set when the service stops
         self._latest_s = float("inf")
 
     def __len__(self) -> int:

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are in doubt are corrected by whoever speaks for them.
+"""Rows that may be wrong are corrected by the agent of the node, or by a new read.
 
 ==========================================  ========================================================
-who speaks for the node                     what is done
+the node has                                what is done
 ==========================================  ========================================================
-nobody here has heard of the node           RefreshNode in all cells: it may be new
-its agent                                   Resync: the agent checks Placement, then sends a snapshot
+no row in the table                         RefreshNode in all cells: it may be new
+an agent                                    Resync: the agent checks Placement, then sends a snapshot
 no agent                                    RefreshNode: databases and Placement are read again, at
                                             most once in ``refresh_interval_s``
 ==========================================  ========================================================
 
-nova-api tells us of a change of a host aggregate before it tells Placement.  An agent reads its
-aggregates in Placement only now and then, and ``member_of`` is judged by what it says.  So some seconds
-after such a change the agents of its hosts are told to check.
+nova-api reports a change of a host aggregate before it writes it to Placement.  An agent reads its
+aggregates in Placement at long intervals, and ``member_of`` is judged by its report.  Some seconds
+after such a change the agents of its hosts are asked to check.
 """
 
 from __future__ import annotations

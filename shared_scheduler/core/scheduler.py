@@ -9,7 +9,7 @@ The parts, each with its own theory in its head comment:
 
 ===================  =====================================================================
 nodes.py             messages of agents -> windows -> rows of the table
-row_corrections.py   rows in doubt are read again
+row_corrections.py   rows that may be wrong are read again
 quarantine.py        nodes that refuse again and again are selected last
 requests.py          the life of a request, and the hosts that the conductor tries by itself
 request_state.py     what is remembered of a request, and what its record says

@@ -67,13 +67,13 @@ class ReadSchedule:
             self._due_s, self._cause = at_s, cause
 
     def ask_at_once(self, now: float, cause: str = POLL) -> None:
-        """Have it read now, also after failures: whoever asks knows that the source answers."""
+        """Request a read now, also after failures, because the caller knows that the source answers."""
         self._not_before_s = float("-inf")
         self.ask(now, cause)
 
     @property
     def cause(self) -> str:
-        """The cause id of whoever asked for the read that is due next, or that has begun."""
+        """The cause id of the request for the read that is due next, or that has begun."""
         return self._cause
 
     @property

@@ -129,7 +129,7 @@ class Channels:
 
 
 def queue_of(url: str | None) -> str:
-    """What tells message queues apart, whoever logs in and however it is spelled: brokers and virtual host."""
+    """The identity of a message queue, independent of user and spelling: brokers and virtual host."""
     try:
         known = parse_transport_url(url or "")
     except TransportUrlError:

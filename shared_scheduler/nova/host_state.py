@@ -2,7 +2,7 @@
 """A row of the table as Nova's HostState: what filters, weighers and site plug-ins look at.
 
 Names, types and units are HostState's own (contract section 4), because operators see them too, in
-``capabilities:`` extra specs and JSON hints.  Nothing is worked out before somebody asks for it, and
+``capabilities:`` extra specs and JSON hints.  Values are computed at their first use, and
 what is costly (NUMA cells, PCI pools) is kept until the row changes.
 """
 

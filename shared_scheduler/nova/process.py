@@ -147,7 +147,7 @@ class LosslessStop:
     """Stops Nova's Service without losing requests.
 
     Nova shuts the manager down while requests that were taken from the queue may still wait for a thread.
-    They are acknowledged, so no other scheduler would serve them.  Here the broker is told first to send no
+    They are acknowledged, so no other scheduler would serve them.  Therefore the broker is first asked to send no
     more, then the RPC server stops, after every request that it has taken, and then the manager.  Requests
     may use ``requests_s``, which is less than the time of the whole process.
     """

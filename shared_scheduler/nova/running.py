@@ -202,7 +202,7 @@ class RunningScheduler:
     def hint(self, host: str, instances: frozenset[str] | None) -> None:
         """Nova-compute said something of this host.  ``instances``: all that it has, if it said so.
 
-        Nodes that an agent speaks for are known better; the others are read again.
+        Nodes with an agent that reports are current; the others are read again.
         """
         for cell, node, members in self.engine.inspect(lambda core: _nodes_of(core, host)):
             if instances is None or instances != members:

@@ -131,7 +131,7 @@ class Truth:
 
 
 def owners() -> frozenset[str]:
-    """Consumers that somebody owns, in all cells: instances, and migrations that are not over.
+    """Consumers with an owner, in all cells: instances, and migrations that are not over.
 
     As ``nova-manage placement audit`` sees it.
 

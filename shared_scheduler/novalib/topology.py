@@ -82,7 +82,7 @@ def parse(text: str) -> Asked:
             pci=[_object(one) for one in raw.get("pci") or ()],
             mappings=raw.get("mappings") or None,
         )
-    except Exception as error:  # whatever versioned objects raise for a primitive of somebody else
+    except Exception as error:  # versioned objects raise various errors for an invalid primitive
         raise ValueError(f"topology request: {type(error).__name__}: {error}") from error
 
 

@@ -10,7 +10,7 @@ in_doubt_writes     pure: writes whose outcome is not known
 sharing             pure: what one host may take from shared storage
 connection          one HTTP request, and what its answer means by Placement's error codes
 client              the calls of the API that the scheduler uses, typed
-allocation_writer   one consumer to its end: write, compare, retry, take back
+allocation_writer   all steps of one consumer: write, compare, retry, delete
 reconciler          whether an allocation of a write with an unknown outcome may be deleted
 overcommit_check    reads the usage of a provider after a write that only Placement has judged
 group_commit        threads: carries out ``WriteAllocation`` and ``DeleteAllocation``

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One consumer to its end: write, compare, retry, check, delete.  Blocking; rules in ``consumer_conflicts``.
+"""All steps of one consumer: write, compare, retry, check, delete.  Blocking; rules in ``consumer_conflicts``.
 
 ::
 
@@ -64,7 +64,7 @@ _FORGOTTEN = (
 )
 #: why an allocation that our write and a later one may have put there stays, and whether for good
 _HELD = {
-    CheckResult.RIGHTFUL: ("the server was asked for again and lives there; left alone", True),
+    CheckResult.RIGHTFUL: ("a later request placed the server on this host; left alone", True),
     CheckResult.UNDER_WAY: ("an operation of the server is under way, which may rely on it", False),
     CheckResult.UNANSWERED: ("Nova does not tell where the server is", False),
 }
@@ -204,7 +204,7 @@ class AllocationWriter:
         return None
 
     def _compare(self, course: _Course) -> AllocationWritten | None:
-        """Look at what stands there; None if it is to be sent again (as ``course.next`` says)."""
+        """Compare the existing allocations; None if the write is to be sent again (see ``course.next``)."""
         standing = self._read(course.consumer, course.effect.deadline_s)
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
@@ -370,7 +370,7 @@ class AllocationWriter:
             return len(self._in_doubt)
 
     def sweep(self, busy: Callable[[str], bool], everything: bool = False) -> None:
-        """Look at doubtful consumers again (not those that somebody is writing: ``busy``)."""
+        """Check consumers with an unknown outcome again (not those of a write under way: ``busy``)."""
         now = self._clock()
         with self._lock:
             due = self._in_doubt.all() if everything else self._in_doubt.due(now)
@@ -411,5 +411,5 @@ def _left_alone(attempt: Attempt, claim_id: str, request_id: str, standing: Cons
     ours = consumer_conflicts.without(attempt.written, attempt.before)
     if not consumer_conflicts.holds(standing.allocations, ours):
         return AllocationDeleted(claim_id, True, cause=request_id)
-    detail = "somebody has added to these allocations; left alone"
+    detail = "another writer has changed these allocations; left alone"
     return AllocationDeleted(claim_id, False, detail, left_alone=True, cause=request_id)

@@ -162,7 +162,7 @@ def find_delete(standing: ConsumerAllocations, written: Allocations) -> Comparis
 def is_consumers(before: Generations | None, after: Generations | None) -> bool:
     """Whether a conflict that shows nothing is the consumer's: no provider has moved over the last write.
 
-    None: they could not be read, and nobody knows.
+    None: they could not be read.
     """
     return before is not None and before == after
 

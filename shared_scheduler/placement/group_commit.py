@@ -4,7 +4,7 @@
 ``submit`` never blocks.  Some worker threads take what ``Batches`` lets go; what queued up while they
 were busy goes out together as one ``POST /allocations``.  A refused batch is split until the guilty
 consumer is alone; ``allocation_writer`` brings single consumers to their end.  A clerk thread ends what waited
-beyond its deadline, and a sweeper checks consumers in doubt, so that neither waits for a busy
+beyond its deadline, and a sweeper checks writes with an unknown outcome, so that neither waits for a busy
 worker.
 
 Every effect is answered exactly once, through ``answer``, from one of these threads.
@@ -77,7 +77,7 @@ class Batches(Generic[Item]):
       over-commits it, or fails the wider one for nothing.
     * A batch holds at most ``max_batch`` jobs; its jobs may share providers.
     * A job that is ``alone`` is a batch of its own.
-    * Nobody lingers: whatever may go, goes as soon as somebody can take it.
+    * No waiting: a write is sent as soon as a writer is free.
     * What is put back because its batch was refused goes before everything else.
     * At most ``max_waiting`` jobs wait; more are not taken in.
     """

@@ -28,8 +28,8 @@ class CheckResult(StrEnum):
     """What one check found."""
 
     NOTHING = "nothing"  # nothing of ours, or it is taken back
-    RIGHTFUL = "rightful"  # the server lives there: what stands there is right
-    UNDER_WAY = "under_way"  # somebody may rely on it
+    RIGHTFUL = "rightful"  # the server is on this host: its allocations are right
+    UNDER_WAY = "under_way"  # an operation may use the allocations
     UNANSWERED = "unanswered"
 
 
@@ -81,7 +81,7 @@ class InDoubtWrites:
         return tuple(case.attempts) if case else ()
 
     def settled(self, consumer: str) -> None:
-        """What stands there is known, and wanted or gone."""
+        """The existing allocations are known, and are either needed or deleted."""
         self._cases.pop(consumer, None)
 
     def due(self, now: float) -> list[tuple[str, tuple[Attempt, ...]]]:
@@ -97,7 +97,7 @@ class InDoubtWrites:
         return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items()]
 
     def checked(self, consumer: str, now: float, result: CheckResult) -> bool:
-        """A check has ended; False if the consumer was forgotten although nobody knows whose it is."""
+        """A check has ended; False if the consumer was forgotten with an unknown outcome."""
         case = self._cases.get(consumer)
         if case is None:
             return True

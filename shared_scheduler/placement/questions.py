@@ -71,7 +71,7 @@ def divisions(query: str, sharing: Sequence[Provider]) -> Iterator[Division]:
 
 
 def needs_whole_cloud(query: str, sharing: Sequence[Provider]) -> bool:
-    """Whether a numbered group asks for nothing but classes that are shared."""
+    """Whether a numbered group only requests classes that are shared."""
     offered = {rc for one in sharing for rc in one.inventories}
     numbered = [
         _amounts(value)

@@ -34,7 +34,7 @@ class ServerActivity(StrEnum):
     """What Nova does with a server."""
 
     NOBODYS = "nobodys"  # in no cell: it is being built, or was given up
-    UNDER_WAY = "under_way"  # or not to be told: somebody may rely on what it holds
+    UNDER_WAY = "under_way"  # or unknown: an operation may use its allocations
     AT_REST = "at_rest"
     UNREAD = "unread"  # nothing was learned
 
@@ -64,7 +64,7 @@ class Reconciler:
         self._locate = locate
 
     def reconcile(self, consumer: str, attempts: tuple[Attempt, ...]) -> CheckResult:
-        """Take back the one of ``attempts`` that stands there, if nobody relies on it.
+        """Delete the existing one of ``attempts``, if no operation uses it.
 
         :raises PlacementError: when nothing was learned
         """
@@ -98,7 +98,7 @@ class Reconciler:
 
 
 def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
-    """``NOTHING``: nobody relies on what stands in the trees of these ``roots``."""
+    """``NOTHING``: no operation uses the allocations in the trees of these ``roots``."""
     if found.doing is ServerActivity.UNREAD:
         return CheckResult.UNANSWERED
     if found.doing is ServerActivity.UNDER_WAY:
@@ -107,7 +107,7 @@ def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
 
 
 def put_back(consumer: str, before: Allocations, standing: ConsumerAllocations) -> ConsumerWrite:
-    """What stood there before, for what stands there now."""
+    """The allocations before ``attempt``, in place of the present ones."""
     return ConsumerWrite(
         consumer, before, standing.generation, standing.project_id, standing.user_id
     )

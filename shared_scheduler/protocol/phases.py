@@ -41,7 +41,7 @@ class Freshness(StrEnum):
     FRESH = "fresh"
     SUSPECT = "suspect"  # may be chosen, and always waits for its verdict
     STALE = "stale"  # may not be chosen
-    SILENT = "silent"  # the agent does not speak for the node at present
+    SILENT = "silent"  # the agent does not report at present
 
 
 class Cause(StrEnum):

@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 #: not wait that long for the thread that decodes a burst.
 SWITCH_S = 0.001
 
-#: How much longer than the core's deadline a caller waits, before it is told that we are broken.
+#: Time after the core's deadline at which a waiting caller gets an internal error.
 GRACE_S = 5.0
 
 T = TypeVar("T")

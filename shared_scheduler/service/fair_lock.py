@@ -38,7 +38,7 @@ class FairLock:
 
     def _wait(self, mine: threading.Lock) -> None:
         try:
-            mine.acquire()  # until whoever is before us opens it
+            mine.acquire()  # until the thread before this one releases it
         except BaseException:  # a signal handler raised: let the next one go
             with self._guard:
                 still_waits = mine in self._queue

@@ -15,7 +15,7 @@ from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
 
-#: What is told of one node.
+#: The fields of one node.
 Describe = Callable[[SchedulerCore, str], dict[str, Any]]
 
 #: Rows described while decisions wait: some milliseconds.

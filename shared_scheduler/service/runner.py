@@ -135,7 +135,7 @@ class Supervisor:
 
     A worker that refuses to start (bad configuration) ends all of them with its exit status, unless
     others have served for ``HEALTHY_AFTER_S``: then it is one that could not come back, because a
-    database is away or somebody edits the configuration, and is tried again.
+    database is down or the configuration is being edited, and is tried again.
     """
 
     def __init__(self, command: Sequence[str], workers: int, drain_timeout_s: float) -> None:

@@ -26,7 +26,7 @@ class SignalQueue:
 
     While ``interrupting`` is not empty, the first signal that it names also raises ``Interrupted``: so a
     long start can be ended, and no signal that comes before ``wait`` is lost.  Those that follow wait in
-    the queue: whoever was interrupted cleans up undisturbed.
+    the queue, so the interrupted thread cleans up without another signal.
     """
 
     def __init__(self, signals: Iterable[int], interrupting: Iterable[int] = ()) -> None:

@@ -22,7 +22,7 @@ WHILE_IT_RUNS = {
     "reasons_add_up": "The reasons and survivors of a decision add up to all hosts.",
     "answered_once": "Every request is answered once, and in time.",
     "written_first": "Placement has each allocation before an answer names it.",
-    "allocation_kept": "No scheduler deletes the allocation of a server that is built or lives there.",
+    "allocation_kept": "No scheduler deletes the allocation of a server that is being built or is on the host.",
     "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
 }

@@ -305,7 +305,7 @@ class SimNode:
             self._agenda.work(DELETE_PAUSE_S, self._free, order.consumer)
 
     def _build(self, order: Order, usage: Usage) -> None:
-        assert order.done is not None, "somebody wants to know"
+        assert order.done is not None, "a build has a callback"
         report = self._claim(order, usage)
         if isinstance(report, Reason):
             self.refuse(order.consumer)

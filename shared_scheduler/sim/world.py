@@ -290,7 +290,7 @@ class World:
             return
         if not is_awaited:
             self.counters["unheard"] += 1
-            self.trace.note(scheduler.name, f"nobody hears the answer to {asked.request.request_id}")
+            self.trace.note(scheduler.name, f"the answer to {asked.request.request_id} has no receiver")
             asked.unheard = True
             unheard = ev.AnswerUnheard(effect.claim_ids, cause=effect.cause)
             self.agenda.work(0.0, scheduler.feed, unheard)

@@ -9,7 +9,7 @@
                      and a small one for what is shared with other trees
     ------------------------------------------------------------------ the service is usable here
     agents           answer the Hello, each with its snapshot, spread over some seconds
-    Placement        then the exact tree of every node that no agent speaks for, a few at a time (source "fill")
+    Placement        then the exact tree of every node without an agent, a few at a time (source "fill")
 
 The call over all nodes costs Placement about 0.35 ms a node, once a start, and is left out if it does not
 answer: the rows then wait for their agents or for the exact read.

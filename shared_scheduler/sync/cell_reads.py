@@ -13,7 +13,7 @@ from shared_scheduler.sync.databases import CellDatabase
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.sources import NODE
 
-#: Reports are stamped to the second by whoever writes them: read a little more than since the last one.
+#: Times of reports are in whole seconds of the writer's clock, so each read starts a little before the last one.
 REPORTED_BEFORE = timedelta(seconds=3)
 
 #: A compute node's record, and the instances of its host.

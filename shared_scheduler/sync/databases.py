@@ -96,7 +96,7 @@ _MIGRATIONS = _table("migrations", "instance_uuid", "migration_type", "status", 
 
 
 class _Database:
-    """One database: queries through an engine that is somebody else's, and what is wrong with it in one line."""
+    """One database: queries through a given engine, and errors as one line."""
 
     def __init__(self, engine: Callable[[], sa.Engine], option: str) -> None:
         """``engine``: called for each query, because Nova makes its engines when they are first used.  ``option``:
@@ -270,7 +270,7 @@ class CellDatabase(_Database):
         return [(row["uuid"], row["updated_at"]) for row in self.rows(query) if row["uuid"]]
 
     def last_change(self) -> datetime | None:
-        """When the newest report was, by the clock of whoever wrote it."""
+        """The time of the newest report, by the clock of its writer."""
         newest = sa.func.max(_NODES.c.updated_at, type_=sa.DateTime).label("newest")
         found: datetime | None = self.rows(sa.select(newest))[0]["newest"]
         return found

@@ -99,7 +99,7 @@ class Flight:
             self._changed.notify_all()
 
     def wanted(self, now: float, max_age_s: float) -> int:
-        """Number of the read that somebody who comes now has to wait for; at most ``ended``: there is one already."""
+        """Number of the read that a new caller waits for; at most ``ended`` if that read exists already."""
         if now - self.newest_s < max_age_s:
             return self.ended
         if self.schedule.reading and now - self.began_s < max_age_s:

@@ -61,7 +61,7 @@ class Lane:
             heapq.heappop(self._heap)
             if queued_s == flight.queued_s:
                 flight.queued_s = None
-                if due_s is not None:  # somebody has read it meanwhile
+                if due_s is not None:  # another thread has read it since
                     self._push(due_s, flight)
         return None
 

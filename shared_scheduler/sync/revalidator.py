@@ -3,7 +3,7 @@
 
 - One read in flight for each key of a source.  Who wants a key that is in flight shares the next read, which begins
   after the request; who waits may be content with one that began a moment before.
-- Reads are polled at jittered intervals, counted from the newest read, whoever caused it.
+- Reads are polled at jittered intervals, counted from the newest read, whatever caused it.
 - A read that fails is tried again after a full-jitter wait that doubles.  Until it succeeds nobody waits for it, nor
   for others of the same authority (``sync.authorities``): an outage costs one request a time-out, not every request.
   It is logged once a minute.

@@ -60,7 +60,7 @@ def whereabouts(facts: ServerFacts | None) -> ServerLocation:
     if facts is None:
         return ServerLocation(ServerActivity.NOBODYS)
     begun = facts.task_state is not None or facts.vm_state == BUILDING
-    lost = facts.host is not None and facts.node is None  # a compute node that nobody knows
+    lost = facts.host is not None and facts.node is None  # an unknown compute node
     if begun or lost or facts.hidden or facts.evacuating:
         return ServerLocation(ServerActivity.UNDER_WAY)
     return ServerLocation(ServerActivity.AT_REST, facts.node)

@@ -26,7 +26,7 @@ class Freshness(StrEnum):
 
     PROVISIONAL = "provisional"  # databases and Placement only
     FRESH = "fresh"  # the agent speaks, nothing is missing
-    SUSPECT = "suspect"  # a gap, or a digest in doubt; may be chosen
+    SUSPECT = "suspect"  # a gap, or a digest that may differ; may be selected
     STALE = "stale"  # a snapshot is awaited; not chosen
 
 

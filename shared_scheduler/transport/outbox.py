@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be sent: bounded in number and age, never blocking whoever fills it."""
+"""Messages that wait to be sent: bounded in number and age; adding one never blocks."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LOST = (OSError, AMQPError, KombuError)
 
 
 class Reconnector:
-    """Runs ``serve`` on one connection after the other until it is told to stop.
+    """Runs ``serve`` on one connection after the other until it is stopped.
 
     ``name`` and ``what`` ("receives", "sends") are for logs and for the broker's list of connections;
     ``rng`` draws the order of the brokers and the waits.

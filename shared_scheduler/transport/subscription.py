@@ -27,7 +27,7 @@ class Subscription:
     inbox: list[bytes] = field(default_factory=list)
     connected: bool = False
     consumer: Any = None
-    #: the broker says that its queue belongs to somebody else; not tried again before ...
+    #: the broker reports that its queue belongs to another connection; not tried again before ...
     refused: bool = False
     retry_at_s: float = 0.0
 

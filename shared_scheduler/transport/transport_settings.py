@@ -43,7 +43,7 @@ REFUSED_BACKOFF = Backoff.between(1.0, 2.0)
 SEATS_PER_TURN = 50
 #: How often a thread looks up from waiting, for heartbeats and for the end.
 IDLE_S = 0.5
-#: Bindings are made again this often: an exchange that somebody deleted is found and put back.
+#: Bindings are declared again at this interval, so that a deleted exchange is created again.
 REBIND_S = 60.0
 #: ``close`` flushes the outbox for at most this long, and waits as long again for its threads.
 CLOSE_FLUSH_S = 2.0
