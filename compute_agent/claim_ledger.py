@@ -46,15 +46,7 @@ from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from shared_scheduler.model.resources import Rule, first_shortage, sum_amounts
 from shared_scheduler.protocol.limits import CLAIMS_PER_NODE_MAX
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Claim,
-    Consumer,
-    Leaf,
-    Reason,
-    RefusalCode,
-    Usage,
-)
+from shared_scheduler.protocol.messages import Allocations, Claim, Consumer, Leaf, Reason, RefusalCode, Usage
 
 #: The leaves from which nova-compute makes inventories.  (It reports ``reserved_host_*`` to Placement only.)
 CAPACITY = (

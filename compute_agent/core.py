@@ -32,16 +32,7 @@ from cachetools import FIFOCache
 from compute_agent import events as ev
 from compute_agent.agent_settings import MAX_RECENT_VERDICTS, MAX_WAITING_SCHEDULERS, AgentSettings
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, EndedClaim, TopologyFit
-from compute_agent.effects import (
-    Effect,
-    Keep,
-    KeepEpoch,
-    KeptClaim,
-    Notice,
-    NoticeCode,
-    ReadAllocations,
-    ReadTree,
-)
+from compute_agent.effects import Effect, Keep, KeepEpoch, KeptClaim, Notice, NoticeCode, ReadAllocations, ReadTree
 from compute_agent.epochs import Ask, Epochs
 from compute_agent.pending_deallocations import PendingDeallocations
 from compute_agent.publisher import Publisher

@@ -18,16 +18,7 @@ from cachetools import FIFOCache
 from compute_agent.agent_settings import MAX_WAITING_SCHEDULERS
 from compute_agent.effects import Broadcast, Cast, Effect, Notice, NoticeCode
 from shared_scheduler.protocol.limits import AGENT_SNAPSHOTS_BURST, AGENT_SNAPSHOTS_PER_S
-from shared_scheduler.protocol.messages import (
-    Claim,
-    Consumer,
-    Hello,
-    Leaf,
-    Resync,
-    Role,
-    Verdict,
-    Want,
-)
+from shared_scheduler.protocol.messages import Claim, Consumer, Hello, Leaf, Resync, Role, Verdict, Want
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.rate_limits import TokenBucket
 

@@ -19,17 +19,7 @@ from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.claim_ledger import TopologyFit
 from compute_agent.core import AgentCore
-from compute_agent.effects import (
-    Broadcast,
-    Cast,
-    Effect,
-    Keep,
-    KeepEpoch,
-    KeptClaim,
-    Notice,
-    ReadAllocations,
-    ReadTree,
-)
+from compute_agent.effects import Broadcast, Cast, Effect, Keep, KeepEpoch, KeptClaim, Notice, ReadAllocations, ReadTree
 from compute_agent.service.notices import NoticeLog
 from compute_agent.service.placement_thread import Answer, PlacementThread
 from compute_agent.tap import wire

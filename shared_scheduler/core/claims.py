@@ -75,32 +75,13 @@ from enum import StrEnum
 
 from cachetools import FIFOCache
 
-from shared_scheduler.core.effects import (
-    ConsumerPolicy,
-    DeleteAllocation,
-    LookUpConsumer,
-    Send,
-    WriteAllocation,
-)
-from shared_scheduler.core.events import (
-    AllocationDeleted,
-    AllocationWritten,
-    ConsumerAnswered,
-    WriteCode,
-)
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, LookUpConsumer, Send, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, ConsumerAnswered, WriteCode
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Claim,
-    Reason,
-    Release,
-    Usage,
-    Verdict,
-    agent_address,
-)
+from shared_scheduler.protocol.messages import Allocations, Claim, Reason, Release, Usage, Verdict, agent_address
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness, Version
 

@@ -44,20 +44,8 @@ from collections.abc import Iterator, Sequence
 from math import inf, nextafter
 
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
-from shared_scheduler.core.effects import (
-    Answer,
-    AskCandidates,
-    Choice,
-    ConsumerPolicy,
-    Fail,
-    FailureCode,
-)
-from shared_scheduler.core.events import (
-    Candidate,
-    CandidatesAnswered,
-    RequestArrived,
-    WriteCode,
-)
+from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
+from shared_scheduler.core.events import Candidate, CandidatesAnswered, RequestArrived, WriteCode
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Crowded, Pause, Planner, Question, Refusal, Selected
 from shared_scheduler.core.quarantine import Quarantine

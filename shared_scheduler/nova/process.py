@@ -31,12 +31,7 @@ from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import preflight
-from shared_scheduler.service.runner import (
-    REFUSED_TO_START,
-    WORKER_NUMBER,
-    Runner,
-    Supervisor,
-)
+from shared_scheduler.service.runner import REFUSED_TO_START, WORKER_NUMBER, Runner, Supervisor
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.transport.rpc_consumers import cancel_consumers
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options

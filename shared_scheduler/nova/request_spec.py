@@ -20,14 +20,7 @@ import os_resource_classes as orc
 import os_traits
 from nova.scheduler import utils
 
-from shared_scheduler.decision.request import (
-    Destination,
-    Flavor,
-    Group,
-    NumberedGroup,
-    PlacementForm,
-    Request,
-)
+from shared_scheduler.decision.request import Destination, Flavor, Group, NumberedGroup, PlacementForm, Request
 from shared_scheduler.nova.evacuation import is_evacuation
 from shared_scheduler.protocol.messages import Usage
 

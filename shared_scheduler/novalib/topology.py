@@ -27,13 +27,7 @@ from nova.pci.stats import PciDeviceStats
 from nova.virt import hardware
 
 from shared_scheduler.model import leaves as names
-from shared_scheduler.model.topology import (
-    cpus_of,
-    numa_leaves,
-    pool_id,
-    pool_key,
-    pool_leaves,
-)
+from shared_scheduler.model.topology import cpus_of, numa_leaves, pool_id, pool_key, pool_leaves
 from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
 
 #: Devices of which one parent (a physical function) is used up when one of them is taken.

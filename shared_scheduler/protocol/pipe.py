@@ -40,14 +40,7 @@ from shared_scheduler.protocol.backoff import jittered_s
 from shared_scheduler.protocol.codec import FieldError
 from shared_scheduler.protocol.digest import claim_hash, consumer_hash, leaf_hash
 from shared_scheduler.protocol.errors import UnsendableMessage
-from shared_scheduler.protocol.messages import (
-    Consumer,
-    Heartbeat,
-    Increment,
-    Leaf,
-    Leave,
-    Snapshot,
-)
+from shared_scheduler.protocol.messages import Consumer, Heartbeat, Increment, Leaf, Leave, Snapshot
 
 #: The envelope of an increment: header, node, epoch, sequence and three map headers.
 ENVELOPE_MAX_BYTES = 128

@@ -44,15 +44,7 @@ from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.errors import MisroutedMessage
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Snapshot
-from shared_scheduler.protocol.phases import (
-    ANSWERS,
-    ASKING,
-    FRESHNESS,
-    TRANSITIONS,
-    Cause,
-    Freshness,
-    Phase,
-)
+from shared_scheduler.protocol.phases import ANSWERS, ASKING, FRESHNESS, TRANSITIONS, Cause, Freshness, Phase
 from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
 
 __all__ = [

@@ -15,15 +15,7 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.model.leaves import AGENT_READY
 from shared_scheduler.model.resources import same_allocations, sum_amounts
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Claim,
-    Heartbeat,
-    Increment,
-    Message,
-    Snapshot,
-    Verdict,
-)
+from shared_scheduler.protocol.messages import Allocations, Claim, Heartbeat, Increment, Message, Snapshot, Verdict
 from shared_scheduler.sim.invariants import InvariantBroken, Violation
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given

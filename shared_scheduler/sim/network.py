@@ -20,15 +20,7 @@ from random import Random
 
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import RemoteProtocolError
-from shared_scheduler.protocol.messages import (
-    Heartbeat,
-    Hello,
-    Leave,
-    Message,
-    Release,
-    Resync,
-    is_for_agents,
-)
+from shared_scheduler.protocol.messages import Heartbeat, Hello, Leave, Message, Release, Resync, is_for_agents
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.skew import as_newer, foreign_body
 

@@ -24,13 +24,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from shared_scheduler.core.events import (
-    AggregateFacts,
-    AggregatesRead,
-    NodeRead,
-    ServicesRead,
-    SharingRead,
-)
+from shared_scheduler.core.events import AggregateFacts, AggregatesRead, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree

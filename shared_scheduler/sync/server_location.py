@@ -15,14 +15,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
-from shared_scheduler.sync.databases import (
-    CELL0,
-    ApiDatabase,
-    Cell,
-    CellDatabase,
-    DatabaseError,
-    ServerFacts,
-)
+from shared_scheduler.sync.databases import CELL0, ApiDatabase, Cell, CellDatabase, DatabaseError, ServerFacts
 
 LOG = logging.getLogger(__name__)
 

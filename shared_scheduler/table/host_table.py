@@ -43,15 +43,7 @@ from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_view import HostView, described
 from shared_scheduler.table.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
-from shared_scheduler.table.row import (
-    CODE_OF_CLOSED,
-    Exclusion,
-    Freshness,
-    OwnClaim,
-    Row,
-    Version,
-    part_of_digest,
-)
+from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion, Freshness, OwnClaim, Row, Version, part_of_digest
 from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
 
 NEVER_REPORTED = CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]

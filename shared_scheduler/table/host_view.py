@@ -18,12 +18,7 @@ from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer, Leaf
-from shared_scheduler.table.numbers import (
-    DefaultRatios,
-    HostNumbers,
-    consumed_leaves,
-    numbers_of,
-)
+from shared_scheduler.table.numbers import DefaultRatios, HostNumbers, consumed_leaves, numbers_of
 from shared_scheduler.table.row import Freshness, OwnClaim, Row, Version, allocations_of, restore
 
 

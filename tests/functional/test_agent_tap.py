@@ -12,15 +12,7 @@ from nova import objects
 
 from shared_scheduler.model.topology import cpus_of
 from shared_scheduler.novalib.topology import topology_text
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Heartbeat,
-    Increment,
-    Leave,
-    RefusalCode,
-    Snapshot,
-    Usage,
-)
+from shared_scheduler.protocol.messages import Allocations, Heartbeat, Increment, Leave, RefusalCode, Snapshot, Usage
 from tests.functional.listening_scheduler import ListeningScheduler
 from tools.laboratory.cloud.cloud import Cloud
 

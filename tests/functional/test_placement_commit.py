@@ -13,14 +13,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.effects import (
-    Answer,
-    ConsumerPolicy,
-    DeleteAllocation,
-    Fail,
-    FailureCode,
-    WriteAllocation,
-)
+from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit

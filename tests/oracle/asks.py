@@ -10,15 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shared_scheduler.decision.filters import NATIVE_FILTERS
-from tests.oracle.clouds import (
-    CELLS,
-    FLAVORS,
-    IMAGE_PROPERTIES,
-    IMAGES,
-    INSTANCES,
-    PROJECTS,
-    pick,
-)
+from tests.oracle.clouds import CELLS, FLAVORS, IMAGE_PROPERTIES, IMAGES, INSTANCES, PROJECTS, pick
 
 #: filters whose answer is exact from columns
 EXACT = tuple(

@@ -14,15 +14,8 @@ from shared_scheduler.decision.filters.aggregates import (
 from shared_scheduler.decision.filters.base import NativeFilter
 from shared_scheduler.decision.filters.capabilities import ComputeCapabilitiesFilter
 from shared_scheduler.decision.filters.compute import AllHostsFilter, ComputeFilter
-from shared_scheduler.decision.filters.groups import (
-    ServerGroupAffinityFilter,
-    ServerGroupAntiAffinityFilter,
-)
-from shared_scheduler.decision.filters.hints import (
-    DifferentHostFilter,
-    SameHostFilter,
-    SimpleCIDRAffinityFilter,
-)
+from shared_scheduler.decision.filters.groups import ServerGroupAffinityFilter, ServerGroupAntiAffinityFilter
+from shared_scheduler.decision.filters.hints import DifferentHostFilter, SameHostFilter, SimpleCIDRAffinityFilter
 from shared_scheduler.decision.filters.image_properties import ImagePropertiesFilter
 from shared_scheduler.decision.filters.isolated import IsolatedHostsFilter
 from shared_scheduler.decision.filters.json_query import JsonFilter

@@ -8,13 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared_scheduler.decision.context import DecisionContext
-from shared_scheduler.decision.filters.base import (
-    Aggregates,
-    NativeFilter,
-    listed,
-    metadata_of,
-    values_of,
-)
+from shared_scheduler.decision.filters.base import Aggregates, NativeFilter, listed, metadata_of, values_of
 from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.decision.operators import satisfies
 from shared_scheduler.protocol.messages import Leaf

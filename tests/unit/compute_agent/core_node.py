@@ -9,21 +9,9 @@ from typing import Any, TypeVar
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
-from compute_agent.effects import (
-    Broadcast,
-    Cast,
-    Effect,
-    KeptClaim,
-    Notice,
-    NoticeCode,
-    ReadAllocations,
-    ReadTree,
-)
+from compute_agent.effects import Broadcast, Cast, Effect, KeptClaim, Notice, NoticeCode, ReadAllocations, ReadTree
 from shared_scheduler.model.providers import Provider
-from shared_scheduler.protocol.messages import (
-    Allocations,
-    Message,
-)
+from shared_scheduler.protocol.messages import Allocations, Message
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, report, root
 
 Kind = TypeVar("Kind")

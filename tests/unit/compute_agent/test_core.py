@@ -7,15 +7,7 @@ from typing import Any
 
 from compute_agent import events as ev
 from compute_agent.core import OPEN_AFTER_S
-from compute_agent.effects import (
-    Broadcast,
-    Cast,
-    Keep,
-    Notice,
-    NoticeCode,
-    ReadAllocations,
-    ReadTree,
-)
+from compute_agent.effects import Broadcast, Cast, Keep, Notice, NoticeCode, ReadAllocations, ReadTree
 from compute_agent.events import Member
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import (

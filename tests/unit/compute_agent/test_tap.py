@@ -23,15 +23,7 @@ from compute_agent.tap import channel as channel_module
 from compute_agent.tap.channel import TapChannel
 from compute_agent.tap.hooks import METHODS, Hooks, missing_names
 from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
-from compute_agent.tap.wire import (
-    ClaimEntered,
-    ClaimFailed,
-    NodeGone,
-    NodeReported,
-    TapHello,
-    TapMessage,
-    TreeWritten,
-)
+from compute_agent.tap.wire import ClaimEntered, ClaimFailed, NodeGone, NodeReported, TapHello, TapMessage, TreeWritten
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
 from tests.unit.compute_agent.worlds import HOST, NODE
 

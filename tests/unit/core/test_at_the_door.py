@@ -6,15 +6,7 @@ from __future__ import annotations
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.messages import Hello, Role, Want
-from tests.unit.core.scheduler_driver import (
-    CELL,
-    ME,
-    SchedulerDriver,
-    claims_in,
-    only,
-    only_claim,
-    request,
-)
+from tests.unit.core.scheduler_driver import CELL, ME, SchedulerDriver, claims_in, only, only_claim, request
 
 
 def test_draining_refuses_the_new_and_ends_the_old() -> None:

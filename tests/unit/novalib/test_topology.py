@@ -14,13 +14,7 @@ from nova.pci.stats import PciDeviceStats
 from nova.virt import hardware
 
 from shared_scheduler.model.topology import unwrap
-from shared_scheduler.novalib.topology import (
-    consume,
-    host_topology,
-    pci_stats,
-    topology_leaves,
-    topology_text,
-)
+from shared_scheduler.novalib.topology import consume, host_topology, pci_stats, topology_leaves, topology_text
 from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
 
 VF = {"vendor_id": "8086", "product_id": "154c", "numa_node": 0, "dev_type": "type-VF", "address": "0000:80:00.0"}

@@ -8,13 +8,7 @@ from random import Random
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Role, Snapshot
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import (
-    MessageWindow,
-    NodeMessage,
-    Outcome,
-    ResyncWish,
-    WindowTimes,
-)
+from shared_scheduler.protocol.window import MessageWindow, NodeMessage, Outcome, ResyncWish, WindowTimes
 
 NODE = "5a6de3ab-cf6e-4c5e-9a43-7b6ac1a6a9a1"
 DIGEST = 4711

@@ -6,13 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shared_scheduler.decision.record import (
-    Attempt,
-    DecisionCounts,
-    DecisionRecord,
-    Weighed,
-    asked_of,
-)
+from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed, asked_of
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.records import entries

@@ -19,14 +19,7 @@ from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import (
-    AGGREGATES,
-    NODE,
-    RETRY_MOST_S,
-    SERVICES,
-    SHARING,
-    SOURCES,
-)
+from shared_scheduler.sync.sources import AGGREGATES, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
 
 WAIT_S = 60.0
 CLOUD = (AGGREGATES, ())
