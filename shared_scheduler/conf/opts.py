@@ -135,7 +135,8 @@ holds and answers nova-conductor. Set it to a value below ``[DEFAULT] long_rpc_t
         help="Maximum number of requests under way in one process. Further requests fail at once.",
     ),
     cfg.FloatOpt(
-        "doubt_interval_s",
+        "recheck_interval_s",
+        deprecated_name="doubt_interval_s",
         default=5.0,
         min=0.0,
         max=3600.0,

@@ -4,7 +4,7 @@
 The rows of the hosts that fit according to Placement are read again, and the request is decided again.
 
 The question costs Placement time for each fitting host, so it is bounded: one question is in flight, and each
-*shape* (the query strings) is asked at most once within ``doubt_interval_s``.  Requests of the same shape share a
+*shape* (the query strings) is asked at most once within ``recheck_interval_s``.  Requests of the same shape share a
 question; those of another shape wait for their turn, each until its own deadline.
 
 =========  ===================================  =========  =========================================
@@ -102,7 +102,7 @@ class Recheck:
         """Check this request's "No".  False: it was checked a moment ago, or cannot be."""
         shape = state.request.queries
         settled = self._settled.get(shape, NEVER)
-        if not shape or step.now - settled.at_s < self._settings.doubt_interval_s:
+        if not shape or step.now - settled.at_s < self._settings.recheck_interval_s:
             return False
         question = self._questions.get(shape)
         if question is None:
@@ -130,7 +130,7 @@ class Recheck:
         question.state = RecheckState.ASKING
         self._count += 1
         step.emit(AskFitting(f"fitting.{self._count}", question.shape, question.request_id))
-        self._timers.set(("doubt", ""), step.now + self._settings.doubt_timeout_s)
+        self._timers.set(("recheck", ""), step.now + self._settings.recheck_timeout_s)
 
     def _next(self) -> Question | None:
         """The oldest that anybody still waits for; what nobody waits for is dropped, unasked."""
@@ -149,7 +149,7 @@ class Recheck:
             return
         step.trigger = question.request_id
         question.fitting = event.nodes
-        for node in sorted(event.nodes)[: self._settings.doubt_refresh_max]:
+        for node in sorted(event.nodes)[: self._settings.recheck_rows_max]:
             if self._corrections.correct(step, node, "Placement says that it fits"):
                 question.mending.add(node)
         question.state = RecheckState.MENDING
@@ -172,7 +172,7 @@ class Recheck:
             self._settle(step, question, question.state == RecheckState.MENDING)
 
     def _settle(self, step: Step, question: Question, corrected: bool) -> None:
-        self._timers.cancel(("doubt", ""))
+        self._timers.cancel(("recheck", ""))
         self._asked = None
         del self._questions[question.shape]
         self._settled[question.shape] = Settled(step.now, question.fitting)

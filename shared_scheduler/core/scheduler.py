@@ -114,7 +114,7 @@ class SchedulerCore:
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,
             "again": self.requests.on_again_timer,
-            "doubt": self.recheck.on_timer,
+            "recheck": self.recheck.on_timer,
             "window": self.nodes.on_window_timer,
             "unresponsive": self.nodes.on_unresponsive_timer,
             "quarantine": self.quarantine.on_timer,

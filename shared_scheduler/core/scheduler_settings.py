@@ -88,11 +88,11 @@ class SchedulerSettings:
     quarantine_s: float = 30.0
 
     #: a recheck asks Placement the same question at most once within this time
-    doubt_interval_s: float = 5.0
+    recheck_interval_s: float = 5.0
     #: how long a recheck waits for the answer and for the corrected rows
-    doubt_timeout_s: float = 5.0
-    #: rows read again because of one doubt
-    doubt_refresh_max: int = 50
+    recheck_timeout_s: float = 5.0
+    #: rows read again because of one recheck
+    recheck_rows_max: int = 50
 
     #: a written claim that its node does not show after this time is looked up in Placement
     look_after_s: float = 15.0

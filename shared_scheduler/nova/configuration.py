@@ -95,7 +95,7 @@ def core_settings() -> SchedulerSettings:
         nodes_max=ours.nodes_max,
         refusals_max=ours.refusals_max,
         quarantine_s=ours.quarantine_s,
-        doubt_interval_s=ours.doubt_interval_s,
+        recheck_interval_s=ours.recheck_interval_s,
     )
 
 

@@ -170,7 +170,7 @@ class RunningScheduler:
 
         :raises EngineBrokenError: when there will be no answer
         """
-        outcome = self._sync.revalidation.deciding(
+        outcome = self._sync.decision_reads.deciding(
             partial(self.engine.decide, request), _is_no, CONF.shared_scheduler.request_timeout_s
         )
         self._record(outcome)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The registry: everything that the scheduler reads from Nova's databases and from Placement, and when.
 
-One row is one source.  ``sync.revalidator`` runs the reads, ``sync.revalidation`` obeys the columns ``decision``
+One row is one source.  ``sync.revalidator`` runs the reads, ``sync.decision_reads`` obeys the columns ``decision``
 and ``refusal``, ``shared-scheduler-manage status`` prints the table with ages and costs, and the page
 ``doc/source/admin/reads.rst`` is generated from it.  To change what a decision waits for, change the row.
 """

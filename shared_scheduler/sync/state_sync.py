@@ -19,12 +19,12 @@ from shared_scheduler.sync import sources as of
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase
+from shared_scheduler.sync.decision_reads import DecisionReads
 from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.node_reads import NodeReads
 from shared_scheduler.sync.placement_reads import PlacementReads
 from shared_scheduler.sync.question_reads import QuestionReads
-from shared_scheduler.sync.revalidation import Revalidation
 from shared_scheduler.sync.revalidator import Read, Revalidator
 from shared_scheduler.sync.sources import SOURCES, Source
 
@@ -81,7 +81,7 @@ class StateSync:
         self.revalidator = Revalidator(
             submit, clock, self._rng, sources=sources, threads={of.QUESTIONS: question_threads}
         )
-        self.revalidation = Revalidation(self.revalidator, self.fleet, clock)
+        self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
         self._questions = QuestionReads(client, self.revalidator, submit)
         placement = PlacementReads(mirror, self.fleet, leaves_of, agent_speaks_for, clock)

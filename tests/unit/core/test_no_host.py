@@ -119,7 +119,7 @@ def test_another_shape_waits_until_the_question_in_flight_is_answered() -> None:
 
 def test_a_question_that_nobody_waits_for_any_more_is_not_asked() -> None:
     # given a Placement that does not answer, and two requests in doubt, of which one has little time
-    driver = SchedulerDriver(doubt_timeout_s=5.0, cleanup_s=1.0).with_agents("node-1", vcpus=0)
+    driver = SchedulerDriver(recheck_timeout_s=5.0, cleanup_s=1.0).with_agents("node-1", vcpus=0)
     only(ef.AskFitting, driver.ask())
     assert driver.ask(request("server-2", queries=("resources=VCPU:2",)), within_s=3.0) == []
     # when both have ended

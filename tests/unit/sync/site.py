@@ -62,7 +62,7 @@ class Site:
         """A request comes some time later; what is heard before it is decided."""
         self.now_s += 1.5
         self.heard.clear()
-        self.sync.revalidation.before_decision()
+        self.sync.decision_reads.before_decision()
         return list(self.heard)
 
     def refuse(self) -> bool:
@@ -70,7 +70,7 @@ class Site:
         self.now_s += 1.5
         self.heard.clear()
         known = self.sync.revalidator.news
-        self.sync.revalidation.before_no()
+        self.sync.decision_reads.before_no()
         return self.sync.revalidator.news != known
 
     def poll(self) -> list[Any]:

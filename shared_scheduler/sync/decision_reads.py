@@ -32,7 +32,7 @@ REFUSALS_PER_S = 1.0
 SHARED_S = 1.0
 
 
-class Revalidation:
+class DecisionReads:
     """May be called from any thread; blocks."""
 
     def __init__(self, revalidator: Revalidator, fleet: Fleet, clock: Callable[[], float]) -> None:

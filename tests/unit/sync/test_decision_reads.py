@@ -14,8 +14,8 @@ from nova.db.main import models
 from shared_scheduler.core.events import NodeDoubted, NodeRead, NodesGone, ServicesRead
 from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
 from shared_scheduler.sync.fleet import Fleet
-from shared_scheduler.sync.revalidation import REFUSALS_BURST, Revalidation
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import NODE_LIST, RETRY_MOST_S, SERVICES
 from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
@@ -257,10 +257,10 @@ def test_cells_are_asked_side_by_side() -> None:
     revalidator.start()
     for cell in cells:
         revalidator.add_cell(cell)
-    revalidation = Revalidation(revalidator, fleet, time.monotonic)
+    decision_reads = DecisionReads(revalidator, fleet, time.monotonic)
 
-    revalidation.before_decision()
-    revalidation.before_no()
+    decision_reads.before_decision()
+    decision_reads.before_no()
 
     revalidator.stop()
     assert [cell.asked[:3] for cell in cells.values()] == [[SERVICES, SERVICES, NODE_LIST]] * 3
@@ -346,9 +346,9 @@ def test_a_request_that_is_decided_twice_has_its_time_once(
         return "no"
 
     # when it has 10 s, it is decided again in the 3 s that are left; when it has 5 s, it is not
-    assert site.sync.revalidation.deciding(decide, lambda outcome: outcome == "no", 10.0) == "no"
+    assert site.sync.decision_reads.deciding(decide, lambda outcome: outcome == "no", 10.0) == "no"
     assert within_s == [10.0, 3.0]
-    site.sync.revalidation.deciding(decide, lambda outcome: outcome == "no", 5.0)
+    site.sync.decision_reads.deciding(decide, lambda outcome: outcome == "no", 5.0)
     assert within_s == [10.0, 3.0, 5.0]
 
 
@@ -370,12 +370,12 @@ def test_a_storm_of_refusals_reads_the_list_of_nodes_about_once_a_second(
     begun_s = site.now_s
     while site.now_s < begun_s + 10.0:
         site.now_s += 1 / 60
-        site.sync.revalidation.before_no()
+        site.sync.decision_reads.before_no()
     # then the first ones are checked each by a read of its own, and then they share one a second
     assert len(asked) <= 10.0 + REFUSALS_BURST + 1
     # and when it is over, each is checked again
     for _ in range(3):
         site.now_s += 10.0
         before = len(asked)
-        site.sync.revalidation.before_no()
+        site.sync.decision_reads.before_no()
         assert len(asked) == before + 1
