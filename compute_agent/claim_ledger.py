@@ -112,13 +112,6 @@ class TopologyFit(Protocol):
         """The leaves that change when ``topology`` is consumed from ``leaves`` (None: removed), or a refusal."""
 
 
-class NoTopology:
-    """Refuses each claim that asks for NUMA or PCI.  For simulations without Nova."""
-
-    def consume(self, leaves: Mapping[str, Leaf], topology: str) -> Mapping[str, Leaf] | Reason:
-        return Reason(RefusalCode.TOPOLOGY, {"why": "this agent has no NUMA and PCI fit"})
-
-
 class ClaimLedger:
     """What one node holds, and which claims it can still accept."""
 

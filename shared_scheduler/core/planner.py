@@ -43,7 +43,7 @@ class HostJudge(Protocol):
     """Verifies the selected host before it is claimed; must be quick and do no I/O.
 
     In the service this is ``shared_scheduler.nova.judge`` with Nova's own filter classes, in the simulator and the
-    demo ``sim.topology.SimJudge``, and ``AcceptAll`` where nothing has to be verified.
+    demo ``sim.topology.SimJudge``.
     """
 
     def verify(
@@ -54,15 +54,6 @@ class HostJudge(Protocol):
         candidates: Sequence[Candidate],
     ) -> Approval | Reason:
         """Approve with the first candidate that passes all filters, or say which filter refused."""
-
-
-class AcceptAll:
-    """Approves every host with its first candidate."""
-
-    def verify(
-        self, request: Request, index: int, view: Any, candidates: Sequence[Candidate]
-    ) -> Approval | Reason:
-        return Approval(candidates[0] if candidates else None, request.topology)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,10 +41,6 @@ AT_REST = {
 INVARIANTS = WHILE_IT_RUNS | AT_REST
 
 
-class InvariantBroken(AssertionError):
-    """Raised by ``Checkers.demand``; the text names the first violations."""
-
-
 @dataclass(frozen=True, slots=True)
 class Violation:
     """A violation of an invariant: its name, the time, the place and the values."""

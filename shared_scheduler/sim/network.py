@@ -110,10 +110,6 @@ class Network:
         self._cut_from[address] -= sending
         self._cut_to[address] -= receiving
 
-    def is_cut(self, address: str) -> bool:
-        """Whether messages to or from an endpoint are lost."""
-        return self._cut_from[address] > 0 or self._cut_to[address] > 0
-
     # -- sending
 
     def broadcast(self, sender: str, message: Message) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from oslo_utils import timeutils
 from shared_scheduler.conf import opts
 from tests.oracle.asks import Ask
 from tests.oracle.clouds import FLAVORS, Aggregate, Cloud, Node, Service
+from tools.laboratory.decide.nova_side import Scheduler, compute_node, pci_requests
 
 CONF = nova.conf.CONF
 logging.getLogger("nova").setLevel(logging.CRITICAL)  # it says much about odd hosts, thousands of times
@@ -55,16 +55,6 @@ def configured(options: dict[str, Any]) -> Iterator[None]:
             CONF.clear_override(name, group=group)
 
 
-class Scheduler(host_manager.HostManager):
-    """Nova's HostManager without its databases."""
-
-    def __init__(self, enabled_filters: list[str]) -> None:
-        self.filter_handler = filters.HostFilterHandler()
-        self.enabled_filters = [FILTERS[name]() for name in enabled_filters]
-        self.weight_handler = weights.HostWeightHandler()
-        self.weighers = [weigher() for weigher in WEIGHERS]
-
-
 def host_states(cloud: Cloud) -> list[Any]:
     """One HostState a node, in order."""
     instances: dict[str, dict[str, Any]] = {}
@@ -82,7 +72,7 @@ def _instance(cloud: Cloud, uuid: str) -> Any:
 def _host_state(cloud: Cloud, node: Node, instances: dict[str, Any]) -> Any:
     state = host_manager.HostState(node.host, node.nodename, node.cell)
     its = [_aggregate(one) for one in cloud.aggregates if node.host in one.hosts]
-    state.update(_compute_node(node), _service(cloud.services[node.host], node.host), its, instances)
+    state.update(compute_node(node.row), _service(cloud.services[node.host], node.host), its, instances)
     return state
 
 
@@ -92,21 +82,6 @@ def as_new(states: list[Any]) -> list[Any]:
         state.limits = {}
         state.allocation_candidates = [{"allocations": {}, "mappings": {}}]
     return states
-
-
-def _compute_node(node: Node) -> Any:
-    row = dict(node.row)
-    supported, stats = json.loads(row.pop("supported_instances")), json.loads(row.pop("stats"))
-    pools = row.pop("pci_stats")
-    return objects.ComputeNode(
-        supported_hv_specs=[objects.HVSpec.from_list(one) for one in supported],
-        stats={key: str(value) for key, value in stats.items()},
-        pci_device_pools=(
-            objects.PciDevicePoolList.obj_from_primitive(json.loads(pools)) if pools else None
-        ),
-        updated_at=None,
-        **row,
-    )
 
 
 def _service(service: Service, host: str) -> dict[str, Any]:
@@ -156,7 +131,7 @@ def request_spec(ask: Ask) -> Any:
         availability_zone=None,
         requested_destination=_destination(ask),
         numa_topology=_numa(ask),
-        pci_requests=_pci(ask),
+        pci_requests=None if ask.pci is None else pci_requests(*ask.pci),
         requested_resources=[],
         limits=objects.SchedulerLimits(),
     )
@@ -207,20 +182,6 @@ def _numa(ask: Ask) -> Any:
             )
         )
     return objects.InstanceNUMATopology(cells=cells)
-
-
-def _pci(ask: Ask) -> Any:
-    if ask.pci is None:
-        return None
-    count, product = ask.pci
-    one = objects.InstancePCIRequest(
-        count=count,
-        spec=[{"vendor_id": "8086", "product_id": product}],
-        alias_name="card",
-        request_id="00000000-0000-0000-0002-000000000000",
-        numa_policy=None,
-    )
-    return objects.InstancePCIRequests(requests=[one])
 
 
 @contextmanager

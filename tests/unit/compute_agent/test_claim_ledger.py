@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, NoTopology
+from compute_agent.claim_ledger import ClaimEnd, ClaimLedger
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from shared_scheduler.model.resources import Inventory
@@ -112,14 +112,6 @@ class TestJudging:
         assert answers[:2] == [None, None]
         assert answers[2] is not None and answers[2].code == RefusalCode.TOPOLOGY
         assert book.leaves["numa.0"] == 0
-
-    def test_without_a_fit_topology_is_refused(self) -> None:
-        book = ClaimLedger(NODE, NoTopology())
-        book.accounts.set_tree([root()])
-
-        refused = book.judge(claim("c1", topology="1"), 1.0)
-
-        assert refused is not None and refused.code == RefusalCode.TOPOLOGY
 
 
 class TestEndings:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.planner import AcceptAll, Approval, HostJudge
+from shared_scheduler.core.planner import Approval, HostJudge
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings
@@ -153,6 +153,15 @@ class Picky:
         if view.node in self.refused:
             return Reason("filter", {"filter": "PickyFilter"})
         return Approval(candidates[0] if candidates else None)
+
+
+class AcceptAll:
+    """Approves every host with its first candidate."""
+
+    def verify(
+        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
+    ) -> Approval | Reason:
+        return Approval(candidates[0] if candidates else None, request.topology)
 
 
 class SchedulerDriver:

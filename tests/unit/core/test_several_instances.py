@@ -10,11 +10,12 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.planner import AcceptAll, Approval
+from shared_scheduler.core.planner import Approval
 from shared_scheduler.core.scheduler import StepFailedError
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Reason
 from tests.unit.core.scheduler_driver import (
+    AcceptAll,
     SchedulerDriver,
     claims_in,
     nodes_of,

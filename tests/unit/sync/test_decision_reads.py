@@ -103,6 +103,14 @@ def test_what_others_write_to_placement_is_known_at_the_next_decision(
     assert event.leaves[f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
 
 
+def seen_agent(nova: NovaDatabases, world: World, site: Site) -> str:  # noqa: F811
+    """A node with an agent, which decisions have seen as it is."""
+    own = site.agent(nova.compute("cmp-1", world.provider()))
+    site.refuse()
+    site.decide()
+    return own
+
+
 def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, site: Site) -> None:  # noqa: F811
     site.agent(nova.compute("cmp-1", world.provider()))
     other = nova.compute("cmp-2", world.provider())
@@ -115,9 +123,7 @@ def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, sit
 def test_an_agent_looks_when_others_have_written_to_its_providers(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
-    own = site.agent(nova.compute("cmp-1", world.provider()))
-    site.refuse()
-    site.decide()
+    own = seen_agent(nova, world, site)
     world.set(own, "traits", ["HW_CPU_X86_AVX2"])
     assert [type(event) for event in site.decide()] == [NodeDoubted]
     assert site.rows[own][f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
@@ -127,9 +133,7 @@ def test_a_tree_that_has_grown_is_read_by_its_agent_alone(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
     # given somebody who has put a provider below an agent's node
-    own = site.agent(nova.compute("cmp-1", world.provider()))
-    site.refuse()
-    site.decide()
+    own = seen_agent(nova, world, site)
     child = world.provider(parent=own)
     world.http.calls.clear()
     # when
@@ -142,10 +146,8 @@ def test_a_tree_that_has_grown_is_read_by_its_agent_alone(
 def test_an_agent_that_does_not_look_holds_up_one_decision_and_not_the_next(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
-    own = site.agent(nova.compute("cmp-1", world.provider()))
+    own = seen_agent(nova, world, site)
     site.deaf.add(own)
-    site.refuse()
-    site.decide()
     for trait in ("HW_CPU_X86_AVX2", "HW_CPU_X86_AVX512F"):
         world.set(own, "traits", [trait])
         site.decide()
@@ -155,9 +157,7 @@ def test_an_agent_that_does_not_look_holds_up_one_decision_and_not_the_next(
 def test_an_agent_whose_providers_were_only_taken_from_is_left_alone(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
-    own = site.agent(nova.compute("cmp-1", world.provider()))
-    site.refuse()
-    site.decide()
+    own = seen_agent(nova, world, site)
     world.take(nova.instance("cmp-1"), {own: {"VCPU": 1}})
     assert site.decide() == []
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tools.laboratory.chaos import run as chaos
-from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import add_cloud, passing_cloud
 from tools.laboratory.errors import LabError
 from tools.laboratory.manual import Manual
 from tools.laboratory.report import ProgressLine, Report, Table, add_format, save
@@ -29,29 +29,24 @@ MANUAL = Manual(
 def parser() -> argparse.ArgumentParser:
     """The options."""
     top = MANUAL.parser("tools/lab chaos")
-    top.add_argument("--data", type=Path, default=None, metavar="DIR",
-                     help="data directory of the cloud, as for tools/lab cloud")  # fmt: skip
+    add_cloud(top)
     top.add_argument("--minutes", type=float, default=10, help="duration of the operations (default 10)")
     top.add_argument("--seed", type=int, default=None, help="seed of all random choices (default: random, printed)")
     top.add_argument("--users", type=int, default=chaos.USERS,
                      help=f"number of users at the same time (default {chaos.USERS})")  # fmt: skip
     top.add_argument("--save", type=Path, metavar="FILE", help="also write the report to FILE (JSON)")
-    top.add_argument("--keep", action="store_true", help="leave the cloud running")
     add_format(top)
     return top
 
 
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
     """One run."""
-    cloud = Cloud(asked.data, progress.say)
     seed = asked.seed if asked.seed is not None else int(time.time())
-    try:
-        found = chaos.run(cloud, seed, asked.minutes, progress, asked.users)
-    except LabError as error:
-        raise LabError(f"seed {seed}: {error}") from None
-    finally:
-        if not asked.keep:
-            cloud.down()
+    with passing_cloud(asked, progress.say) as cloud:
+        try:
+            found = chaos.run(cloud, seed, asked.minutes, progress, asked.users)
+        except LabError as error:
+            raise LabError(f"seed {seed}: {error}") from None
     save(asked.save, chaos.as_dict(found))
     return report_of(found)
 

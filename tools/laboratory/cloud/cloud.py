@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cloud as an object: everything that `tools/lab cloud` can do and what tests ask of it."""
 
+import argparse
 import concurrent.futures
 import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +352,24 @@ class Cloud:
             if time.monotonic() > deadline:
                 raise LabError(f"waited {timeout_s:.0f} s in vain for {what}")
             time.sleep(POLL_S)
+
+
+def add_cloud(parser: argparse.ArgumentParser) -> None:
+    """The options of a subcommand that starts a cloud for itself."""
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR",
+                        help="data directory of the cloud, as for tools/lab cloud")  # fmt: skip
+    parser.add_argument("--keep", action="store_true", help="leave the cloud running")
+
+
+@contextmanager
+def passing_cloud(asked: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Cloud]:
+    """A cloud that is stopped in the end, unless it is to be kept."""
+    cloud = Cloud(asked.data, say)
+    try:
+        yield cloud
+    finally:
+        if not asked.keep:
+            cloud.down()
 
 
 def _server(row: dict[str, Any]) -> dict[str, Any]:

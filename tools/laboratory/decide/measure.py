@@ -198,7 +198,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 def compare(result: Result, workload: Workload, rows: list[dict[str, Any]]) -> None:
     """Nova's classes over the same hosts."""
-    scheduler = nova_side.Scheduler(workload.filters)
+    scheduler = nova_side.Scheduler([*nova_side.DEFAULT_FILTERS, *workload.filters])
     states = nova_side.host_states(workload, rows)
     for _ in range(workload.nova):
         spec = nova_side.request_spec(workload, len(rows))
@@ -223,7 +223,7 @@ def bare_loop(workload: Workload, rows: list[dict[str, Any]]) -> Callable[[], An
 
 def fit_of_one(workload: Workload, states: list[Any]) -> float:
     """Microseconds that Nova's own filters take to verify the chosen host."""
-    scheduler = nova_side.Scheduler(workload.filters)
+    scheduler = nova_side.Scheduler([*nova_side.DEFAULT_FILTERS, *workload.filters])
     spec = nova_side.request_spec(workload, len(states))
     few = states[:20]
     return timed(lambda: [scheduler.decide([state], spec) for state in few]) / len(few) * US

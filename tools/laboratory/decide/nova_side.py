@@ -4,6 +4,8 @@
 import datetime
 import json
 import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import nova.conf
@@ -41,6 +43,7 @@ def prepare() -> None:
     CONF.set_override("service_down_time", 1_000_000)
 
 
+@cache
 def classes() -> tuple[dict[str, Any], list[Any]]:
     """Filters by name, and weighers in Nova's order."""
     by_name = {one.__name__: one for one in filters.HostFilterHandler().get_all_classes()}
@@ -51,10 +54,10 @@ def classes() -> tuple[dict[str, Any], list[Any]]:
 class Scheduler(host_manager.HostManager):
     """Nova's HostManager without its databases."""
 
-    def __init__(self, extra: list[str]) -> None:
+    def __init__(self, enabled_filters: Sequence[str]) -> None:
         by_name, weighers = classes()
         self.filter_handler = filters.HostFilterHandler()
-        self.enabled_filters = [by_name[name]() for name in (*DEFAULT_FILTERS, *extra)]
+        self.enabled_filters = [by_name[name]() for name in enabled_filters]
         self.weight_handler = weights.HostWeightHandler()
         self.weighers = [weigher() for weigher in weighers]
 
@@ -85,7 +88,7 @@ def host_states(workload: Workload, rows: list[dict[str, Any]]) -> list[Any]:
         state = host_manager.HostState(row["host"], row["hypervisor_hostname"], CELL)
         there = [placed[number]] if number in placed else []
         state.update(
-            _compute_node(row),
+            compute_node(row),
             service,
             of_host.get(row["host"], []),
             {uuid: objects.Instance(uuid=uuid) for uuid in there},
@@ -94,7 +97,8 @@ def host_states(workload: Workload, rows: list[dict[str, Any]]) -> list[Any]:
     return states
 
 
-def _compute_node(row: dict[str, Any]) -> Any:
+def compute_node(row: Mapping[str, Any]) -> Any:
+    """A record of Nova's database as its object."""
     row = dict(row)
     supported, stats = json.loads(row.pop("supported_instances")), json.loads(row.pop("stats"))
     pools = row.pop("pci_stats")
@@ -139,7 +143,7 @@ def request_spec(workload: Workload, hosts: int) -> Any:
         availability_zone=None,
         requested_destination=None,
         numa_topology=_numa(asked),
-        pci_requests=_pci(asked),
+        pci_requests=pci_requests(asked["devices"], "1520") if "devices" in asked else None,
         requested_resources=[],
         limits=objects.SchedulerLimits(),
     )
@@ -176,12 +180,11 @@ def _numa(asked: dict[str, Any]) -> Any:
     return objects.InstanceNUMATopology(cells=[cell])
 
 
-def _pci(asked: dict[str, Any]) -> Any:
-    if "devices" not in asked:
-        return None
+def pci_requests(count: int, product: str) -> Any:
+    """One request for so many devices of a card."""
     one = objects.InstancePCIRequest(
-        count=asked["devices"],
-        spec=[{"vendor_id": "8086", "product_id": "1520"}],
+        count=count,
+        spec=[{"vendor_id": "8086", "product_id": product}],
         alias_name="card",
         request_id="00000000-0000-0000-0002-000000000000",
         numa_policy=None,

@@ -23,7 +23,6 @@ from typing import Any
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as core_events
-from shared_scheduler.core.planner import AcceptAll
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider
@@ -37,6 +36,7 @@ from shared_scheduler.protocol.messages import Leaf, Message
 from shared_scheduler.service import inspection
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.engine import Engine, Sinks
+from shared_scheduler.sim.topology import SimJudge
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.question_reads import QuestionReads
 from shared_scheduler.sync.revalidator import Revalidator
@@ -150,7 +150,7 @@ class DrillScheduler:
             orders.name, int(time.time() * 1000), {CELL: self._endpoint.address}, f"{os.getpid()}-{time.time_ns()}"
         )
         settings = SchedulerSettings(silent_after_s=pace.silent_after_s)
-        core = SchedulerCore(identity, settings, table, Decider(table, rng=rng), AcceptAll(), rng)
+        core = SchedulerCore(identity, settings, table, Decider(table, rng=rng), SimJudge(), rng)
         self._engine = Engine(core)
         client = PlacementClient(StandInTransport(Path(orders.placement)))
         handle = self._engine.handle

@@ -12,7 +12,6 @@ from typing import Protocol
 from compute_agent import effects as ef
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
-from compute_agent.claim_ledger import NoTopology
 from compute_agent.core import AgentCore
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.protocol.messages import (
@@ -25,6 +24,7 @@ from shared_scheduler.protocol.messages import (
     Verdict,
     agent_address,
 )
+from shared_scheduler.sim.topology import SimFit
 from tools.laboratory.fleet.builds import Builds
 from tools.laboratory.fleet.hosts import Host
 from tools.laboratory.fleet.tracker import Tracker
@@ -67,7 +67,7 @@ class SimulatedNode:
         self._counts = counts
         self._builds = builds
         self._chatted = 0
-        self._core = AgentCore(self.node, host.name, agent_address(host.name), epoch, NoTopology(), settings,
+        self._core = AgentCore(self.node, host.name, agent_address(host.name), epoch, SimFit(), settings,
                                random.Random(host.number), now)  # fmt: skip
 
     def appear(self, now: float) -> Iterator[Outgoing]:

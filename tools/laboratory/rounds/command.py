@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import Cloud, add_cloud, passing_cloud
 from tools.laboratory.errors import LabError
 from tools.laboratory.manual import Manual
 from tools.laboratory.report import ProgressLine, Report, add_format, rows_report, save
@@ -30,8 +30,7 @@ MANUAL = Manual(
 def parser() -> argparse.ArgumentParser:
     """The options."""
     top = MANUAL.parser("tools/lab rounds")
-    top.add_argument("--data", type=Path, default=None, metavar="DIR",
-                     help="data directory of the cloud, as for tools/lab cloud")  # fmt: skip
+    add_cloud(top)
     top.add_argument("--rounds", type=int, default=100, help="rounds with our schedulers (default 100)")
     top.add_argument("--stock", type=int, default=None, help="rounds with nova-scheduler (default: the same number)")
     top.add_argument("--block", type=int, default=10,
@@ -40,7 +39,6 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--computes", type=int, default=3, help="number of nova-computes (default 3)")
     top.add_argument("--save", type=Path, metavar="FILE", help="write all figures to FILE, after each round")
     top.add_argument("--show", type=Path, metavar="FILE", help="only print the figures of a saved run")
-    top.add_argument("--keep", action="store_true", help="leave the cloud running")
     add_format(top)
     return top
 
@@ -49,12 +47,8 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
     """Play the requested rounds, or load those of a saved run."""
     if asked.show:
         return report_of(load(asked.show))
-    cloud = Cloud(asked.data, progress.say)
-    try:
+    with passing_cloud(asked, progress.say) as cloud:
         return report_of(play(cloud, asked, progress))
-    finally:
-        if not asked.keep:
-            cloud.down()
 
 
 def play(cloud: Cloud, asked: argparse.Namespace, progress: ProgressLine) -> dict[str, Any]:
