@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes of a command that a signal or an unexpected error ends, and the handling of these signals."""
+"""How a command ends by a signal, by an unexpected error, or when the reader of its output leaves (``| head``)."""
 
 from __future__ import annotations
 
+import io
+import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -35,3 +38,35 @@ def _end(number: int, _frame: FrameType | None) -> None:
     for one in ENDING:  # ``timeout`` signals the process group as well; a second signal must not interrupt the clean-up
         signal.signal(one, signal.SIG_IGN)
     raise SystemExit(128 + number)
+
+
+#: exit code of a command that SIGPIPE ends, by the convention of shells
+READER_LEFT = 128 + signal.SIGPIPE
+
+
+def until_reader_leaves(command: Callable[[], int]) -> int:
+    """Run a command and return its exit code, or ``READER_LEFT`` if the reader of its output closed the pipe.
+
+    :raises BrokenPipeError: when the broken pipe is another one than standard output
+    """
+    try:
+        try:
+            return command()
+        finally:
+            sys.stdout.flush()  # now, because an error of the flush at interpreter exit cannot be caught
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # takes what is still buffered
+        return READER_LEFT
+
+
+def _reader_left() -> bool:
+    """Test by a write, because eventlet removes ``select.poll``.  One more newline does no harm after an error."""
+    try:
+        os.write(sys.stdout.fileno(), b"\n")
+    except BrokenPipeError:
+        return True
+    except (io.UnsupportedOperation, ValueError):  # standard output is not a file
+        return False
+    return False

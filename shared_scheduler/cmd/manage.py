@@ -23,8 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from shared_scheduler.cmd import terms
-from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals
-from shared_scheduler.cmd.reader import until_reader_leaves
+from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals, until_reader_leaves
 
 #: name of a module of this package -> its line in ``--help``
 COMMANDS: Mapping[str, str] = {
@@ -40,7 +39,7 @@ PROGRAM = "shared-scheduler-manage"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script.  Returns the exit code: 2 for wrong arguments and unexpected errors, 128 plus the number of
-    the signal after a signal (``endings``, ``reader``), otherwise that of the sub-command."""
+    the signal after a signal (``endings``), otherwise that of the sub-command."""
     given = list(sys.argv[1:] if argv is None else argv)
     try:
         with ended_by_signals():

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from shared_scheduler.cmd.arguments import new_file, number, whole
-from shared_scheduler.sim.replay import Plan, story
+from shared_scheduler.sim.replay import PROGRAM, Plan, story
 from shared_scheduler.sim.world import World
 
 SEED_MAX = 2**63 - 1
@@ -68,3 +72,21 @@ def write_trace(name: str, plan: Plan, world: World) -> None:
     """Write the events of a world to a file."""
     with Path(name).open("w") as file:
         file.writelines(f"{line}\n" for line in story(plan, world))
+
+
+#: file to which this command writes its trace
+TRACE_FILE = "trace.txt"
+
+
+def with_trace(command: str) -> str:
+    """The same command with a trace, and with the path of the program if its name is not on the PATH."""
+    return f"{program()}{command.removeprefix(PROGRAM)} --trace {TRACE_FILE}"
+
+
+def program() -> str:
+    """The name of the program if it is on the PATH, otherwise its path."""
+    called = Path(sys.argv[0])
+    if called.name != PROGRAM or shutil.which(PROGRAM):
+        return PROGRAM
+    near = os.path.relpath(called)
+    return shlex.quote(str(called) if near.startswith(os.pardir) else near)
