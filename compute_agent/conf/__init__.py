@@ -11,6 +11,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from shared_scheduler.transport.keys import SIGNING
+
 GROUP = cfg.OptGroup(
     "compute_agent",
     title="Compute agent",
@@ -130,34 +132,6 @@ TIMES = [
             "Age at which the agent reads Placement for a claim that nova-compute does not count yet, and time between "
             "two such reads. A claim without an allocation ends. The value must be longer than the 13 seconds within "
             "which a scheduler writes the allocation of a claim."
-        ),
-    ),
-]
-
-SIGNING = [
-    cfg.StrOpt(
-        "signing",
-        default="off",
-        mutable=True,
-        choices=[
-            ("off", "messages are not signed, and signatures are not checked"),
-            ("warn", "messages are signed; messages without a valid signature are accepted and counted"),
-            ("enforce", "messages are signed; messages without a valid signature are dropped"),
-        ],
-        help=(
-            "Whether messages between schedulers and agents are signed. Use the same value on both sides. To change "
-            "from off to enforce, use warn in between. With off, only the users and permissions of the broker protect "
-            "the messages."
-        ),
-    ),
-    cfg.StrOpt(
-        "signing_keys_file",
-        default="",
-        mutable=True,
-        help=(
-            "File with the keys for ``signing``, one ``key-id:hex-secret`` per line; the first key signs. The file "
-            "must be the same on all scheduler hosts and computes and readable for the service only. It is read again "
-            "on SIGHUP."
         ),
     ),
 ]

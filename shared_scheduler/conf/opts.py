@@ -10,6 +10,8 @@ from typing import Any
 
 from oslo_config import cfg
 
+from shared_scheduler.transport.keys import SIGNING
+
 
 def _text(help: str) -> str:
     """The text as one paragraph, because the generator of the sample file wraps lines itself."""
@@ -265,30 +267,7 @@ How often all host aggregates are read from the API database, in case a message 
 Normally changes arrive at once.
 """),
     ),
-    cfg.StrOpt(
-        "signing",
-        default="off",
-        mutable=True,
-        choices=[
-            ("off", "messages are not signed, and signatures are not checked"),
-            ("warn", "messages are signed; messages without a valid signature are accepted and counted"),
-            ("enforce", "messages are signed; messages without a valid signature are dropped"),
-        ],
-        help=_text("""
-Whether messages between schedulers and agents are signed. Use the same value on both sides. To change from
-off to enforce, use warn in between. With off, only the users and permissions of the broker protect the
-messages.
-"""),
-    ),
-    cfg.StrOpt(
-        "signing_keys_file",
-        default="",
-        mutable=True,
-        help=_text("""
-File with the keys for ``signing``, one ``key-id:hex-secret`` per line; the first key signs. The file must be
-the same on all scheduler hosts and computes and readable for the service only. It is read again on SIGHUP.
-"""),
-    ),
+    *SIGNING,
 ]
 
 PLACEMENT = [

@@ -184,31 +184,21 @@ def filters_of(
     names: Sequence[str], foreign: Mapping[str, ForeignFilter]
 ) -> list[NativeFilter | ForeignFilter]:
     """The enabled filters in order; what is handed in goes before what is ours."""
-    found: list[NativeFilter | ForeignFilter] = []
     for name in names:
-        if name in foreign:
-            found.append(foreign[name])
-        elif name in NATIVE_FILTERS:
-            found.append(NATIVE_FILTERS[name]())
-        else:
+        if name not in foreign and name not in NATIVE_FILTERS:
             raise UnknownFilterError(
                 f"[filter_scheduler] enabled_filters names {name!r}, which is not a filter of Nova and "
                 "none of available_filters; correct the name, or add its class to available_filters"
             )
-    return found
+    return [foreign[name] if name in foreign else NATIVE_FILTERS[name]() for name in names]
 
 
 def weighers_of(names: Sequence[str], foreign: Mapping[str, ForeignWeigher]) -> list[Weigher]:
     """The weighers in order; what is handed in goes before what is ours."""
-    found: list[Weigher] = []
     for name in names:
-        if name in foreign:
-            found.append(foreign[name])
-        elif name in NATIVE_WEIGHERS:
-            found.append(NATIVE_WEIGHERS[name]())
-        else:
+        if name not in foreign and name not in NATIVE_WEIGHERS:
             raise UnknownWeigherError(
                 f"[filter_scheduler] weight_classes names {name!r}, which is not a weigher of Nova and "
                 "was not loaded; correct the name"
             )
-    return found
+    return [foreign[name] if name in foreign else NATIVE_WEIGHERS[name]() for name in names]

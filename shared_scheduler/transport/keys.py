@@ -7,8 +7,39 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from oslo_config import cfg
+
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
+
+#: the options of both programs, each in a group of its own
+SIGNING = [
+    cfg.StrOpt(
+        "signing",
+        default="off",
+        mutable=True,
+        choices=[
+            ("off", "messages are not signed, and signatures are not checked"),
+            ("warn", "messages are signed; messages without a valid signature are accepted and counted"),
+            ("enforce", "messages are signed; messages without a valid signature are dropped"),
+        ],
+        help=(
+            "Whether messages between schedulers and agents are signed. Use the same value on both sides. To change "
+            "from off to enforce, use warn in between. With off, only the users and permissions of the broker protect "
+            "the messages."
+        ),
+    ),
+    cfg.StrOpt(
+        "signing_keys_file",
+        default="",
+        mutable=True,
+        help=(
+            "File with the keys for ``signing``, one ``key-id:hex-secret`` per line; the first key signs. The file "
+            "must be the same on all scheduler hosts and computes and readable for the service only. It is read again "
+            "on SIGHUP."
+        ),
+    ),
+]
 
 
 def load_keys(conf: Any, signer: Signer) -> None:

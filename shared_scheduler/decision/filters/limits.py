@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 
 from shared_scheduler.decision.context import DecisionContext
@@ -14,7 +13,7 @@ from shared_scheduler.table.host_view import HostView
 
 
 class _Below(NativeFilter):
-    """A number of the host is below a limit, which aggregates may set by metadata ``option``."""
+    """A number of the host is below a limit, ``option``, which aggregates may set by metadata of this name."""
 
     option = ""
     by_aggregate = False
@@ -44,9 +43,9 @@ class _Below(NativeFilter):
 
     _number = ""
 
-    @abstractmethod
     def _default(self, context: DecisionContext) -> int:
-        """The option's value."""
+        value: int = getattr(context.settings, self.option)
+        return value
 
     def _column(self, context: DecisionContext) -> FloatArray:
         column: FloatArray = getattr(context.columns, self._number).array[: context.high]
@@ -63,9 +62,6 @@ class IoOpsFilter(_Below):
     option = "max_io_ops_per_host"
     _number = "num_io_ops"
 
-    def _default(self, context: DecisionContext) -> int:
-        return context.settings.max_io_ops_per_host
-
 
 class AggregateIoOpsFilter(IoOpsFilter):
     """The same, with the limit of the host's aggregates."""
@@ -80,9 +76,6 @@ class NumInstancesFilter(_Below):
     code = "NumInstancesFilter"
     option = "max_instances_per_host"
     _number = "num_instances"
-
-    def _default(self, context: DecisionContext) -> int:
-        return context.settings.max_instances_per_host
 
 
 class AggregateNumInstancesFilter(NumInstancesFilter):
