@@ -51,7 +51,7 @@ class Record(Protocol):
     members: dict[str, Member]
 
 
-class Reader(Protocol):
+class ComputeReader(Protocol):
     """``sources.conductor.ConductorReader``."""
 
     def seen_up(self) -> Hashable | None:
@@ -72,7 +72,7 @@ class FallbackTimes:
 class Fallback:
     """One thread that polls nova-conductor."""
 
-    def __init__(self, agent: Agent, reader: Reader, times: FallbackTimes) -> None:
+    def __init__(self, agent: Agent, reader: ComputeReader, times: FallbackTimes) -> None:
         self.times = times
         self._agent = agent
         self._reader = reader

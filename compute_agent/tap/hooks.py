@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 from compute_agent.events import Member
 from compute_agent.sources.compute_node_leaves import FAILED_BUILDS
-from compute_agent.tap.node_snapshot import NodeSnapshot, Reader, is_topology
+from compute_agent.tap.node_snapshot import NodeSnapshot, TrackerReader, is_topology
 from compute_agent.tap.wire import ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -92,7 +92,7 @@ class Hooks:
         """``pid``: that of nova-compute; ``sink_of``: makes the sink, which may call the argument for all reports."""
         self._tracker = tracker
         self._pid = pid
-        self._reader = Reader(tracker)
+        self._reader = TrackerReader(tracker)
         self._snapshots: dict[str, NodeSnapshot] = {}
         self._node_of: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}

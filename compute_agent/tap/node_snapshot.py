@@ -50,7 +50,7 @@ class NodeSnapshot:
         return changed if changed.leaves or changed.members else None
 
 
-class Reader:
+class TrackerReader:
     """Reads one resource tracker.  Parses each NUMA text once, because parsing is expensive."""
 
     def __init__(self, tracker: Any) -> None:

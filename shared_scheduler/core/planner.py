@@ -3,7 +3,7 @@
 
 The decider orders the hosts that pass; this walks down that order until the judge approves one.  A
 host of a request that is not root-only needs allocation candidates before it can be judged: then the
-answer is a ``Question``.
+answer is ``CandidatesWanted``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CandidatesWanted:
     """The best host; Placement must name its candidates first."""
 
     node: str
@@ -100,7 +100,7 @@ class Pause:
     """The judge refused many hosts, and there are more: other events are handled first."""
 
 
-Plan = Selected | Question | Refusal | Crowded | Pause
+Plan = Selected | CandidatesWanted | Refusal | Crowded | Pause
 
 #: the reason of a host for which Placement named no candidate
 NO_CANDIDATE = "no_candidate"
@@ -163,7 +163,7 @@ class Planner:
             if refused == self._judged_max and state.claims_hosts:
                 return Pause()
             if request.claim and request.forms and decision.asks_placement(node):
-                return Question(node)
+                return CandidatesWanted(node)
             found = self._verify(state, request, instance, node, candidates_on(decision, node))
             if isinstance(found, Selected):
                 return found

@@ -59,7 +59,7 @@ class RecheckState(StrEnum):
 
 
 @dataclass(slots=True)
-class Question:
+class ShapeQuestion:
     """One shape that requests wait for."""
 
     shape: Shape
@@ -90,9 +90,9 @@ class Recheck:
         self._settings = settings
         self._timers = timers
         self._corrections = corrections
-        self._questions: OrderedDict[Shape, Question] = OrderedDict()
+        self._questions: OrderedDict[Shape, ShapeQuestion] = OrderedDict()
         self._settled: FIFOCache[Shape, Settled] = FIFOCache(SETTLED_MAX)
-        self._asked: Question | None = None
+        self._asked: ShapeQuestion | None = None
         self._count = 0
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Recheck:
             return False
         question = self._questions.get(shape)
         if question is None:
-            question = self._questions[shape] = Question(shape, state.request.request_id)
+            question = self._questions[shape] = ShapeQuestion(shape, state.request.request_id)
         question.keys.append(state.key)
         self.ask_next(step)
         return True
@@ -132,7 +132,7 @@ class Recheck:
         step.emit(AskFitting(f"fitting.{self._count}", question.shape, question.request_id))
         self._timers.set(("recheck", ""), step.now + self._settings.recheck_timeout_s)
 
-    def _next(self) -> Question | None:
+    def _next(self) -> ShapeQuestion | None:
         """The oldest that anybody still waits for; what nobody waits for is dropped, unasked."""
         while self._questions:
             question = next(iter(self._questions.values()))
@@ -171,7 +171,7 @@ class Recheck:
         if question is not None:
             self._settle(step, question, question.state == RecheckState.MENDING)
 
-    def _settle(self, step: Step, question: Question, corrected: bool) -> None:
+    def _settle(self, step: Step, question: ShapeQuestion, corrected: bool) -> None:
         self._timers.cancel(("recheck", ""))
         self._asked = None
         del self._questions[question.shape]

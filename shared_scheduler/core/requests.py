@@ -47,7 +47,7 @@ from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
 from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, RequestArrived, WriteCode
 from shared_scheduler.core.nodes import Nodes
-from shared_scheduler.core.planner import Crowded, Pause, Planner, Question, Refusal, Selected
+from shared_scheduler.core.planner import CandidatesWanted, Crowded, Pause, Planner, Refusal, Selected
 from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.recheck import Recheck
 from shared_scheduler.core.request_state import (
@@ -271,7 +271,7 @@ class Requests:
         plan = self._planner.plan(state, instance)
         if isinstance(plan, Selected):
             self._claim(step, state, instance, plan)
-        elif isinstance(plan, Question):
+        elif isinstance(plan, CandidatesWanted):
             self._ask(step, state, instance, plan)
         elif isinstance(plan, Crowded):
             self._crowded[state.key] = state
@@ -336,7 +336,7 @@ class Requests:
             epoch=self._nodes.epoch_of(choice.node),
         )
 
-    def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: Question) -> None:
+    def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: CandidatesWanted) -> None:
         instance.attempts += 1
         instance.state, instance.asked = InstanceState.ASKING, question.node
         instance.ask_id = f"instance.{state.key}.{instance.index}.{instance.attempts}"

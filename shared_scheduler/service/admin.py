@@ -33,9 +33,9 @@ SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
 
 #: the answer, from the fields of the question
-Question = Callable[[Mapping[str, Any]], Any]
+Handler = Callable[[Mapping[str, Any]], Any]
 #: by name
-Questions = Mapping[str, Question]
+Handlers = Mapping[str, Handler]
 
 
 class AdminError(Exception):
@@ -45,7 +45,7 @@ class AdminError(Exception):
 class AdminServer:
     """Answers questions on one Unix socket, one client at a time."""
 
-    def __init__(self, path: Path, questions: Questions) -> None:
+    def __init__(self, path: Path, questions: Handlers) -> None:
         self._path = path
         self._questions = questions
         self._listener: socket.socket | None = None

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from shared_scheduler.core.scheduler import SchedulerCore
-from shared_scheduler.service.admin import Question, Questions
+from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
@@ -23,8 +23,8 @@ NODES_PER_LOOK = 32
 
 
 def questions(
-    engine: Engine, name: str, why: Question, reads: Callable[[], list[dict[str, Any]]]
-) -> Questions:
+    engine: Engine, name: str, why: Handler, reads: Callable[[], list[dict[str, Any]]]
+) -> Handlers:
     """The questions of one scheduler process; ``name`` is how operators know it, ``reads`` the report of the
     revalidator."""
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from compute_agent.tap.node_snapshot import Reader
+from compute_agent.tap.node_snapshot import TrackerReader
 
 NODE, SERVER = "cmp1", "f1000000-0000-0000-0000-000000000001"
 
@@ -14,7 +14,7 @@ def test_a_server_that_moved_away_and_came_back_after_an_audit_is_there() -> Non
     # given a server that left: Nova's statistics keep it until the next audit
     states = {SERVER: "active"}
     stats = {NODE: SimpleNamespace(states=states)}
-    reader = Reader(SimpleNamespace(stats=stats, tracked_migrations={}))
+    reader = TrackerReader(SimpleNamespace(stats=stats, tracked_migrations={}))
     reader.move_ends(SERVER)
     reader.move_ended(NODE, SERVER)
     assert reader.members(NODE) == {}

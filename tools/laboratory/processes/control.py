@@ -21,7 +21,7 @@ ANSWER_TIMEOUT_S = 60.0
 BACKLOG = 128
 PARENT_INTERVAL_S = 1.0
 
-Questions = Mapping[str, Callable[[Mapping[str, Any]], Any]]
+Handlers = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 
 
 class ControlError(LabError):
@@ -32,7 +32,7 @@ class NoAnswerError(ControlError):
     """Nothing came in time."""
 
 
-def serve(path: Path, questions: Questions) -> None:
+def serve(path: Path, questions: Handlers) -> None:
     """Answer on this socket, in the background; end this process with the one that started it."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -47,13 +47,13 @@ def _end_with_parent(parent: int) -> None:
     os._exit(0)
 
 
-def _accept(listener: socket.socket, questions: Questions) -> None:
+def _accept(listener: socket.socket, questions: Handlers) -> None:
     while True:
         client, _ = listener.accept()
         threading.Thread(target=_answer_all, args=(client, questions), daemon=True).start()
 
 
-def _answer_all(client: socket.socket, questions: Questions) -> None:
+def _answer_all(client: socket.socket, questions: Handlers) -> None:
     with client, client.makefile("rwb") as stream:
         for line in stream:
             try:
@@ -63,7 +63,7 @@ def _answer_all(client: socket.socket, questions: Questions) -> None:
                 return  # the caller has ended
 
 
-def _answer(question: Mapping[str, Any], questions: Questions) -> dict[str, Any]:
+def _answer(question: Mapping[str, Any], questions: Handlers) -> dict[str, Any]:
     try:
         return {"answer": questions[question["ask"]](question)}
     except Exception as error:
