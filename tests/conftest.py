@@ -15,7 +15,7 @@ if BACKEND == "eventlet":
 
 from oslo_service import backend  # noqa: E402
 
-# the first import of oslo.messaging would choose eventlet for everybody
+# the first import of oslo.messaging would otherwise select eventlet for all tests
 backend.init_backend(backend.BackendType(BACKEND))
 
 import signal  # noqa: E402
@@ -41,7 +41,7 @@ SUMMARY_WIDTH = REASON_WIDTH + 140
 TRACEBACK = "Traceback (most recent call last):"
 """Begins what a program of ours printed; its reason is then the last line."""
 
-# a busy machine is no failure: nothing is judged by the time it takes
+# no test fails because the machine is slow
 settings.register_profile(
     "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One real cloud for the whole session.
 
-It lives in a temporary directory and goes with the session. ``SHARED_SCHEDULER_CLOUD=DIR`` takes (and
+It is in a temporary directory, which is removed at the end of the session. ``SHARED_SCHEDULER_CLOUD=DIR`` takes (and
 keeps) a directory of yours instead; ``SHARED_SCHEDULER_CLOUD_KEEP=1`` leaves the cloud running at the end, so that
 the next run, with the same directory, begins at once. The first run of all also migrates databases.
 
@@ -55,14 +55,14 @@ def running_cloud() -> Iterator[Cloud]:
 
 @pytest.fixture(scope="module")
 def cloud(running_cloud: Cloud) -> Cloud:
-    """The cloud, with everything running that the module before asked for, and without servers."""
+    """The cloud with all services of the previous module running, and without servers."""
     running_cloud.reset()
     return running_cloud
 
 
 @pytest.fixture(autouse=True)
 def remember_logs(request: pytest.FixtureRequest) -> None:
-    """Note where each log ends now, so that a failure shows only what came after."""
+    """Record where each log ends now, so that a failure shows only later lines."""
     if "cloud" in request.fixturenames:
         running: Cloud = request.getfixturevalue("cloud")
         request.node.stash[STARTED_AT] = {name: running.log_size(name) for name in running.names()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler leaves that is killed between Placement's answer and its own."""
+"""The allocation that a scheduler leaves when it is killed between Placement's answer and its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.laboratory.cloud.cloud import Cloud
 
 
 def leave_an_allocation(cloud: Cloud, server: str, host: str) -> None:
-    """One slot of this host is taken for the server, and nobody was told."""
+    """Allocate one slot of this host for the server, without an answer to the conductor."""
     allocated = {"VCPU": 1, "MEMORY_MB": SLOT_MB, "DISK_GB": 1}
     body = {
         "allocations": {cloud.providers()[host]: {"resources": allocated}}, "consumer_generation": None,

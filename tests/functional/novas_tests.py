@@ -95,7 +95,7 @@ def main(out: str, manager: str, *tests: str) -> None:
 
 
 def _put_in_place(manager: str) -> None:
-    """The manager in nova-scheduler's place, and its agents in the computes of each test."""
+    """Use the manager for nova-scheduler, and embed its agents in the computes of each test."""
     from nova import service, test
 
     from tests.support import one_process
@@ -122,4 +122,4 @@ def _complaint(name: str) -> str:
 if __name__ == "__main__":
     main(*sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # whatever a test has left running
+    os._exit(0)  # threads that a test has left running

@@ -35,7 +35,7 @@ SETTINGS = CloudSettings(computes=0, schedulers=0)
 
 
 class PrivatePlacement(Setting):
-    """Start it with ``start``; ``stop`` ends it and removes its directory."""
+    """Start it with ``start``; ``stop`` stops it and removes its directory."""
 
     def __init__(self, settings: CloudSettings = SETTINGS) -> None:
         self._settings = settings
@@ -48,7 +48,7 @@ class PrivatePlacement(Setting):
     @classmethod
     @contextmanager
     def running(cls, settings: CloudSettings = SETTINGS) -> Iterator[PrivatePlacement]:
-        """One that goes with the ``with``."""
+        """A running one for the duration of a ``with`` statement."""
         one = cls(settings)
         try:
             one.start()
@@ -57,7 +57,7 @@ class PrivatePlacement(Setting):
             one.stop()
 
     def adapter(self) -> Any:
-        """What Nova's own client speaks through."""
+        """The adapter for Nova's own client."""
         auth = token_endpoint.Token(self.layout.url("placement"), "admin")
         return adapter.Adapter(
             session.Session(), auth=auth, service_type=SERVICE_TYPE, raise_exc=False
@@ -91,7 +91,7 @@ class PrivatePlacement(Setting):
         wait_for(f"port {port}", lambda: is_free(port), START_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End both and leave nothing."""
+        """Stop both and remove all files."""
         self._processes.stop(["placement"])
         self._processes.stop(["mariadb"])
         self._guard.release()

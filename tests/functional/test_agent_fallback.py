@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent without a tap: degraded, says so, and works."""
+"""An agent without a tap reports that it is degraded, and works."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listener(cloud: Cloud) -> Iterator[ListeningScheduler]:
 
 
 def _memory_mb(listener: ListeningScheduler, node: str) -> Any:
-    """What Placement has of it, as the agent tells."""
+    """The value in Placement, as the agent publishes it."""
     provider: Any = listener.rows[node].leaves.get(PROVIDER + node) or {"inventories": {}}
     return provider["inventories"].get("MEMORY_MB", [0])[0]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real, unpatched nova-compute and its agent: what schedulers hear of them on the real bus."""
+"""A real, unpatched nova-compute and its agent: the messages that schedulers receive on the real bus."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def slot(node: str) -> Allocations:
 
 
 def boot_while_the_scheduler_waits(cloud: Cloud, host: str) -> str:
-    """A server whose uuid we know before anybody placed it; goes to ``host`` once sched1 is thawed."""
+    """Boot a server whose uuid is known before it is placed; it goes to ``host`` when sched1 is thawed."""
     cloud.freeze("sched1")
     [server] = cloud.boot(1, availability_zone=f"nova:{host}")
     return server

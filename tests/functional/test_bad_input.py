@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input at start and on the wire: one clear line that says what to do, no traceback, no hang."""
+"""Bad input at start and in messages: one clear line with the remedy, no traceback, no hang."""
 
 from __future__ import annotations
 

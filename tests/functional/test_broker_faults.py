@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every fault of a real broker once, at small size: schedulers, agents and requests get over it by themselves.
+"""Every fault of a real broker once, at small size: schedulers, agents and requests recover without an operator.
 
 One broker and one set of processes for all; the drill itself compares all tables, agents, Placement and what users
 were promised after each fault, and waits for what each fault must do to those it strikes
@@ -21,7 +21,7 @@ from tools.laboratory.fire.environment import Environment, Sizes
 from tools.laboratory.fire.faults import Fault, faults, nothing
 from tools.laboratory.fire.pace import HURRIED
 
-#: a fault may take as long as the drill gives it to heal and to come to the truth
+#: a fault may take as long as the drill gives it to recover
 pytestmark = pytest.mark.timeout(900)
 
 SIZES = Sizes(agents=24, schedulers=2, processes=1, rate_per_s=4.0)

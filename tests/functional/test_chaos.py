@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anything at random for a minute in a real cloud of eight computes, two cells and three schedulers.
+"""Random operations and faults for a minute in a real cloud of eight computes, two cells and three schedulers.
 
-The short form of ``tools/lab chaos``, which goes on for as long as one likes.
+The short form of ``tools/lab chaos``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEED = 5
 
 @pytest.fixture
 def large_cloud(cloud: Cloud) -> Iterator[Cloud]:
-    """Afterwards it is small again, of one cell, as other modules find it."""
+    """Afterwards the cloud is small again, with one cell, as other modules expect it."""
     yield cloud
     environment.clear(cloud)
 

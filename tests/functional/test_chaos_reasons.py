@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``tools/lab chaos`` finds failures that gave a false reason."""
+"""``tools/lab chaos`` finds failures with a wrong reason."""
 
 from __future__ import annotations
 

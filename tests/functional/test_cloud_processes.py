@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cloud's tool ends what it has started, all of it, and nothing else."""
+"""``tools/lab cloud`` stops all processes that it has started, and no others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cloud's tool makes of what it is told, before anything runs."""
+"""The settings of ``tools/lab cloud``, before any process runs."""
 
 from __future__ import annotations
 

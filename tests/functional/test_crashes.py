@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anything may be killed: servers can be booted again without an operator, and the tables are true."""
+"""Any process may be killed: servers can be booted again without an operator, and the tables are correct."""
 
 from __future__ import annotations
 

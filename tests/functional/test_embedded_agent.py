@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each nova-compute of a real cloud is its own agent: one process less, and it lives and dies with it."""
+"""Each nova-compute of a real cloud runs its agent itself; the agent starts and stops with it."""
 
 from __future__ import annotations
 

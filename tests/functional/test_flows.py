@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way of a server through a real cloud ends with the right allocation, and leaves nothing behind."""
+"""Every operation on a server in a real cloud ends with the right allocation, and leaves no other allocation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def only(cloud: Cloud, *hosts: str) -> None:
 
 
 def assert_right(cloud: Cloud) -> None:
-    """Placement holds what Nova's records call for, and every picture agrees."""
+    """Assert that Placement holds what Nova's records require, and that all tables agree."""
     cloud.wait(lambda: not audit.wrong_allocations(cloud), "every allocation to be right", SETTLE_S)
     cloud_state.assert_consistent(cloud, wait_s=SETTLE_S)
 

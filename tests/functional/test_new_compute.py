@@ -33,7 +33,7 @@ def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
 
 
 class Watch:
-    """Looks at c3's row again and again from another thread.
+    """Reads c3's row periodically in another thread.
 
     Looks are its clock: a machine that lets the scheduler wait lets a look, which the scheduler answers, wait as well.
     """

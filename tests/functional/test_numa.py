@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned CPUs, huge pages and PCI devices that just fit, on a real cloud: no build comes back.
+"""Pinned CPUs, huge pages and PCI devices that just fit, on a real cloud: no build is rescheduled.
 
 The short form of ``tools/lab rounds``, which plays a hundred rounds and stock Nova's beside them.
 """

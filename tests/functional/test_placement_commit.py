@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group commit on a real Placement with a real database: races, outages, and who is to blame."""
+"""Group commit on a real Placement with a real database: races, outages, and the attribution of conflicts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def together(jobs: list[Any]) -> None:
         thread.join(WAIT_S)
 
 
-# -- the race that Placement loses ----------------------------------------------
+# -- the race in Placement -------------------------------------------------------
 
 
 def test_placement_alone_takes_more_than_there_is(placement: PrivatePlacement) -> None:

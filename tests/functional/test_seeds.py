@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two experiments that began it all, on a real cloud.
+"""The two experiments that this project started from, on a real cloud.
 
 Seed 000 (bug 1341420, comment 24): three nodes with three slots each, nine requests in three groups of
 three, half a second apart.  Seed 001: 31 requests at once.  Stock Nova's figures for the second come

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute that an operator takes out, or that dies, is not chosen; taken in again, it is."""
+"""A compute that is disabled or stopped is not selected; when it is enabled or started again, it is."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An oracle is worth what it notices: each of our filters and weighers is broken once, and it has to tell."""
+"""The oracle detects mistakes: each of our filters and weighers is broken once, and the oracle must fail."""
 
 from __future__ import annotations
 

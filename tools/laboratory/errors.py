@@ -3,4 +3,4 @@
 
 
 class LabError(Exception):
-    """The work cannot be done or cannot go on: says in one line what is wrong, where, and what to do about it."""
+    """The work cannot be done or continued: one line with the error, its place and the remedy."""

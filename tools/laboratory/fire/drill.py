@@ -29,7 +29,7 @@ WRONG_SHOWN_MAX = 3
 
 @dataclass(frozen=True)
 class Tally:
-    """What all processes have counted since they started. `lives`: the schedulers' addresses."""
+    """The counters of all processes since their start. `lives`: the schedulers' addresses."""
 
     lives: tuple[str, ...] = ()
     published: int = 0
@@ -70,7 +70,7 @@ class Finding:
 
 
 class Drill:
-    """Inflicts faults, and compares all records after each; `say` prints progress."""
+    """Injects faults, and compares all records after each; `say` prints progress."""
 
     def __init__(self, environment: Environment, say: Callable[[str], None], interval_s: float = 0.2) -> None:
         self._environment, self._say = environment, say
@@ -139,7 +139,7 @@ class Drill:
     def _missing(self, effect: Effect, before: Observed) -> str:
         try:
             return effect(self._environment, before)
-        except ControlError as error:  # a machine that is short of everything
+        except ControlError as error:  # a very slow machine
             return str(error)
 
     def _wait_whole(self, since_s: float, finding: Finding) -> None:
@@ -168,7 +168,7 @@ class Drill:
         if hung:
             finding.wrong.append(f"{len(hung)} answers after the {rpc_s:.0f} s of the RPC")
 
-    # -- the truth
+    # -- comparison of all records
 
     def _settled(self, finding: Finding) -> Tally:
         """Wait until every table, every agent, Placement and the users agree."""
@@ -188,22 +188,22 @@ class Drill:
     def _differences(self) -> list[str]:
         if not self._stream.delivered():
             return ["nova-computes are not told everything yet"]
-        truth = {node: said for part in self._environment.all_agents("truth") for node, said in part.items()}
-        return [*self._of_tables(truth), *self._of_servers(truth)]
+        states = {node: said for part in self._environment.all_agents("node_states") for node, said in part.items()}
+        return [*self._of_tables(states), *self._of_servers(states)]
 
-    def _of_tables(self, truth: dict[str, Any]) -> list[str]:
+    def _of_tables(self, states: dict[str, Any]) -> list[str]:
         found = []
         positions = self._environment.all_schedulers("positions")
         for scheduler, rows in zip(self._environment.schedulers, positions, strict=True):
-            differ = [node for node in truth if (rows or {}).get(node) != truth[node]["position"]]
+            differ = [node for node in states if (rows or {}).get(node) != states[node]["position"]]
             if differ:
                 found.append(f"{scheduler.name} is wrong about {len(differ)} nodes ({differ[0]})")
         return found
 
-    def _of_servers(self, truth: dict[str, Any]) -> list[str]:
+    def _of_servers(self, states: dict[str, Any]) -> list[str]:
         live, found = dict(self._stream.live), []
-        counted = {consumer: node for node, said in truth.items() for consumer in said["members"]}
-        pending = [consumer for said in truth.values() for consumer in said["pending"]]
+        counted = {consumer: node for node, said in states.items() for consumer in said["members"]}
+        pending = [consumer for said in states.values() for consumer in said["pending"]]
         written = self._environment.placement.ask("consumers")
         if counted != live:
             found.append(f"agents count other servers than users have: {_sample(counted, live)}")

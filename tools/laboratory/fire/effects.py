@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effect that each fault must have, and on which processes: a fault without an effect proves nothing.
+"""The effect that each fault must have, and on which processes: a fault without an effect tests nothing.
 
 An effect is counted where it happens, or read from the broker or the kernel, and waited for, so that none is missed
 between two reads. An effect that a slow or a fast machine may not show is not required; the fault says so.
@@ -58,7 +58,7 @@ Names = Callable[[Environment], Iterable[str]]
 
 
 def no_effect(_: Environment, before: Observed) -> str:
-    """Nothing is asked for."""
+    """No effect is required."""
     return ""
 
 
@@ -76,7 +76,7 @@ def everybody(on: Environment) -> list[str]:
 
 
 def last_scheduler(on: Environment) -> list[str]:
-    """The one that some faults are for."""
+    """The target of some faults."""
     return [on.schedulers[-1].name]
 
 
@@ -150,5 +150,5 @@ def passes_through_proxies(what: str) -> Effect:
 
 
 def both(one: Effect, other: Effect) -> Effect:
-    """Both have to be there."""
+    """Both effects are required."""
     return lambda on, before: one(on, before) or other(on, before)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A private broker and the processes around it: schedulers, agents, and the stand-in for Placement."""
+"""A private broker and the processes around it: schedulers, agents, and a simulated Placement."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Environment:
             scheduler.ask("go")
 
     def close(self) -> None:
-        """End everything, logs included."""
+        """Stop all processes and remove the logs."""
         for proxy in self.proxies.values():
             proxy.close()
         self._table.stop([process.name for process in self.processes])
@@ -103,7 +103,7 @@ class Environment:
         return ask_those_that_answer(self.schedulers, question, timeout_s)
 
     def restart_scheduler(self, process: Program) -> None:
-        """A new life after `kill`."""
+        """Start it again after `kill`."""
         process.start()
         process.ask("go")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches schedulers and agents from outside: when a fault is noticed first, and when everything has recovered."""
+"""Watches schedulers and agents from outside: when a fault is first detected, and when all have recovered."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Observer:
             try:
                 said = process.ask("glance", STATUS_TIMEOUT_S)
             except ControlError:
-                continue  # dead or frozen; others will notice
+                continue  # killed or frozen; others report it
             note(process, asked_s, said)
 
     def _note_scheduler(self, process: Program, at_s: float, said: dict[str, int]) -> None:

@@ -18,10 +18,10 @@ RESET = struct.pack("ii", 1, 0)
 
 
 class Mode(StrEnum):
-    """What becomes of bytes."""
+    """What happens to data."""
 
     PASS = "pass"
-    DROP = "drop"  # a black hole: connections stay, nothing arrives, new ones are not answered
+    DROP = "drop"  # connections stay, no data arrives, new connections are not answered
     DELAY = "delay"  # each piece takes `delay_s` longer
     CUT = "cut"  # connections are reset, new ones at once
 

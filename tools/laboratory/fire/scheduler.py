@@ -186,7 +186,7 @@ class DrillScheduler:
         return {"outcome": "answered", "node": chosen.node, "host": chosen.host, "consumer": request.instance_uuids[0]}
 
     def glance(self) -> dict[str, Any]:
-        """How it is, told quickly and often."""
+        """A short status, for frequent calls."""
         return {"connected": self._channel.channel.connected, **self._engine.inspect(_glance)}
 
     def status(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class DrillScheduler:
         }  # fmt: skip
 
     def silent(self) -> list[str]:
-        """Nodes that no agent speaks for, as far as it knows."""
+        """Nodes without an agent, in its table."""
         return self._engine.inspect(_silent)
 
     def positions(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _positions(core: SchedulerCore) -> dict[str, Any]:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the drill ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the drill stops this process
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     orders = Orders(**json.loads(sys.argv[1]))
     pace = Pace(**orders.pace)

@@ -139,14 +139,14 @@ class SimulatedNode:
         return self.step(self.tracker.drop(consumer), now)
 
     def chatter(self, now: float) -> Iterator[Outgoing]:
-        """A long report in which nothing matters."""
+        """A long report without effect."""
         self._chatted += 1
         text = str(self._chatted).rjust(CHATTER_BYTES)
         return self.step(ev.TrackerReported({"cn.metrics": text}, {}), now)
 
-    # -- what is true
+    # -- the state of the node
 
-    def truth(self) -> dict[str, object]:
+    def state(self) -> dict[str, object]:
         """Position of its messages, and what it counts."""
         last = self._core.publisher.pipe.heartbeat()
         return {

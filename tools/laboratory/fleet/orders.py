@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process of the fleet is told when it starts.
+"""The arguments of a process of the fleet.
 
 In a module of its own, because a command does not need the imports of the process.
 """

@@ -189,16 +189,16 @@ class Fleet:
         self.ask(lambda: self._play(host, self.nodes[host].delete(consumer, time.monotonic())))
 
     def begin_chatter(self, seconds: float) -> None:
-        """Reports without meaning, from some hosts."""
+        """Frequent reports without effect, from some hosts."""
 
         def begin() -> None:
             self._chatter_until_s = time.monotonic() + seconds
 
         self.ask(begin)
 
-    def truth(self) -> dict[str, Any]:
-        """Node -> where its messages stand, and what it counts."""
-        return self.ask(lambda: {node.node: node.truth() for node in self.nodes.values()})  # type: ignore[no-any-return]
+    def node_states(self) -> dict[str, Any]:
+        """Node -> position of its messages, and what it counts."""
+        return self.ask(lambda: {node.node: node.state() for node in self.nodes.values()})  # type: ignore[no-any-return]
 
     def status(self) -> dict[str, Any]:
         """Of the whole process; what other threads count may be a moment late."""
@@ -233,7 +233,7 @@ def main() -> None:
         "glance": lambda _: {"connected": fleet.counts["connected"]},
         "status": lambda _: fleet.status(),
         "lost": lambda _: dict(fleet.lost),
-        "truth": lambda _: fleet.truth(),
+        "node_states": lambda _: fleet.node_states(),
         "build": lambda asked: fleet.build(asked["host"], asked["consumer"], Usage(**asked["usage"])),
         "delete": lambda asked: fleet.delete(asked["host"], asked["consumer"]),
         "chatter": lambda asked: fleet.begin_chatter(asked["seconds"]),

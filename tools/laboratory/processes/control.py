@@ -25,11 +25,11 @@ Handlers = Mapping[str, Callable[[Mapping[str, Any]], Any]]
 
 
 class ControlError(LabError):
-    """The process does not answer, or says why it cannot."""
+    """The process does not answer, or answers with an error."""
 
 
 class NoAnswerError(ControlError):
-    """Nothing came in time."""
+    """No answer arrived in time."""
 
 
 def serve(path: Path, questions: Handlers) -> None:

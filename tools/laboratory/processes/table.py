@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that we started, and only those.
+"""The processes that this tool started.
 
 A process is known by its id *and* its start time, so a reused id is never mistaken for ours. Each leads
 its own session; what it forks stays in there. All carry a mark of this data directory in their environment,
@@ -29,7 +29,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Process:
-    """What we know of a process that we started."""
+    """The record of a started process."""
 
     name: str
     pid: int
@@ -42,7 +42,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc/PID/stat says."""
+    """The content of /proc/PID/stat."""
 
     state: str
     session: int
