@@ -199,6 +199,19 @@ class TestPci:
         assert verdict.take is not None
         assert sorted(verdict.take.devices.values()) == [2]
 
+    def test_leaves_that_cannot_be_read_refuse_the_host_not_the_request(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def odd(*_: Any) -> None:
+            raise AttributeError("'int' object has no attribute 'keys'")
+
+        monkeypatch.setattr(judge, "take_of", odd)
+
+        verdict = Bench(world).verify(self.asking(2))
+
+        assert isinstance(verdict, Reason)
+        assert verdict.code == judge.UNREADABLE
+
     def test_too_many_devices_are_refused(self, world: World) -> None:
         assert Bench(world).verify(self.asking(4)) == Reason(
             judge.FILTERED, {"filter": "PciPassthroughFilter"}
