@@ -224,6 +224,8 @@ class Planner:
         if isinstance(approval, Reason):
             state.journal.refused_by_judge(instance.consumer, view, approval)
             return approval
+        if approval.candidate is None and state.claims_hosts:  # columns and row disagree
+            return Reason(NO_CANDIDATE)
         choice = Choice(node, view.host, view.nodename, view.cell, approval.candidate, approval.limits)
         return Selected(choice, approval.topology, approval.take)
 

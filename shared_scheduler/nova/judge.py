@@ -32,6 +32,8 @@ LOG = logging.getLogger(__name__)
 FILTERED = "filter"
 FILTER_FAILED = "filter_failed"
 NO_CANDIDATE = "no_candidate"
+#: the leaves of NUMA cells or devices are not what Nova writes
+UNREADABLE = "unreadable"
 
 
 class NovaJudge:
@@ -60,7 +62,11 @@ class NovaJudge:
         if not left:
             return Reason(NO_CANDIDATE, {"candidates": len(bodies)})
         chosen = candidates[bodies.index(left[0])]
-        return self._approve(spec, state, chosen)
+        try:
+            return self._approve(spec, state, chosen)
+        except Exception as error:  # Nova's objects on leaves that they do not expect
+            LOG.exception("NUMA cells or devices of host %s cannot be read; host refused", state.host)
+            return Reason(UNREADABLE, {"error": str(error)})
 
     def _filter(self, state: RowHostState, spec: Any) -> Reason | None:
         """Why a filter refuses, None when all pass."""

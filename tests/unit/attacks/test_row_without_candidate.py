@@ -7,7 +7,7 @@ from typing import Any
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.planner import AcceptAll, Approval
-from tests.unit.core.desk import Desk, claims_in
+from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in
 
 
 class Blind(AcceptAll):
@@ -20,10 +20,10 @@ class Blind(AcceptAll):
 
 
 def test_the_next_host_is_claimed() -> None:
-    desk = Desk(Blind()).with_agents("node-1")
-    desk.with_agents("node-2", free_mb=2048)
+    driver = SchedulerDriver(Blind()).with_agents("node-1")
+    driver.with_agents("node-2", free_mb=2048)
 
-    effects = desk.ask()
+    effects = driver.ask()
 
     assert [each for each in effects if isinstance(each, ef.Fail)] == []
     assert [claim.node for claim in claims_in(effects)] == ["node-2"]

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.protocol.messages import Verdict
-from tests.unit.core.desk import Desk, of_kind, only_claim
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only_claim
 
 
 def test_it_is_no_verdict() -> None:
-    desk = Desk().with_agents("node-1", "node-2")
-    claim = only_claim(desk.ask())
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
     stranger = next(node for node in ("node-1", "node-2") if node != claim.node)
 
-    effects = desk.hear(Verdict(claim.claim_id, stranger, 1, True, None, 2))
+    effects = driver.hear(Verdict(claim.claim_id, stranger, 1, True, None, 2))
 
     assert of_kind(ef.WriteAllocation, effects) == []
-    assert desk.core.counters()["verdicts_of_others"] == 1
-    assert len(of_kind(ef.WriteAllocation, desk.accept(claim))) == 1
+    assert driver.core.counters()["verdicts_of_others"] == 1
+    assert len(of_kind(ef.WriteAllocation, driver.accept(claim))) == 1
