@@ -11,15 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from shared_scheduler.protocol.causes import cause_of
+from shared_scheduler.protocol.causes import Caused, cause_of
 from shared_scheduler.protocol.messages import Claim, Leaf, Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caused:
-    """An effect with a field for its cause."""
-
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)

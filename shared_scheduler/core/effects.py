@@ -14,14 +14,8 @@ from typing import Any
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.request import Request
 from shared_scheduler.model.providers import Provider
+from shared_scheduler.protocol.causes import Caused
 from shared_scheduler.protocol.messages import Allocations, Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caused:
-    """An effect that anything may have brought about, not only a request."""
-
-    cause: str
 
 
 class OfRequest:

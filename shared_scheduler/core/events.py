@@ -16,15 +16,8 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.model.aggregates import AggregateFacts as AggregateFacts
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.services import ServiceFacts as ServiceFacts
-from shared_scheduler.protocol.causes import cause_of
+from shared_scheduler.protocol.causes import Caused, cause_of
 from shared_scheduler.protocol.messages import Allocations, Leaf, Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
-    """An event that answers an effect: ``cause`` is the effect's."""
-
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +128,7 @@ class WriteCode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationWritten(Answering):
+class AllocationWritten(Caused):
     """The answer to a ``WriteAllocation``.  ``written`` is the consumer's allocation if WRITTEN (after a
     merge it is more than what was asked), and what may stand there if UNREACHABLE; ``before`` what a
     merge found."""
@@ -148,7 +141,7 @@ class AllocationWritten(Answering):
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationDeleted(Answering):
+class AllocationDeleted(Caused):
     """The answer to a ``DeleteAllocation``; ``gone`` False means that it could not be verified, or
     with ``left_alone`` that somebody else has added to it: then it is theirs, and not tried again."""
 
@@ -159,7 +152,7 @@ class AllocationDeleted(Answering):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerUnheard(Answering):
+class AnswerUnheard(Caused):
     """The caller of an ``Answer`` had gone: what its claims wrote is of use to nobody."""
 
     claim_ids: tuple[str, ...]
@@ -174,7 +167,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidatesAnswered(Answering):
+class CandidatesAnswered(Caused):
     """The answer to an ``AskCandidates``.  ``error`` empty on success, ``candidates`` may be empty."""
 
     ask_id: str
@@ -183,7 +176,7 @@ class CandidatesAnswered(Answering):
 
 
 @dataclass(frozen=True, slots=True)
-class FittingAnswered(Answering):
+class FittingAnswered(Caused):
     """The answer to an ``AskFitting``: root providers that Placement says fit."""
 
     ask_id: str
@@ -192,7 +185,7 @@ class FittingAnswered(Answering):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerAnswered(Answering):
+class ConsumerAnswered(Caused):
     """The answer to a ``LookUpConsumer``: its allocations, empty if it has none."""
 
     consumer: str

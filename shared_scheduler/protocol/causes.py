@@ -22,7 +22,16 @@ and ``WriteAllocation`` have both ids), and everything that is said to the node 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shared_scheduler.protocol.messages import Claim, Hello, Message, Release, Resync, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caused:
+    """An event or effect that is told its cause."""
+
+    cause: str
 
 
 def cause_of(message: Message) -> str:
