@@ -33,11 +33,11 @@ ENVIRONMENT = {
 }  # fmt: skip
 NO_END = "it did not come to an end; the run says:\n"
 
-Complaints = dict[str, str]
+NotGreen = dict[str, str]
 """Of each test why it is not green; nothing where it is."""
 
 
-def complaints(tests: Iterable[str], manager: str = OURS, eventlet: bool = False, tries: int = 2) -> Complaints:
+def not_green(tests: Iterable[str], manager: str = OURS, eventlet: bool = False, tries: int = 2) -> NotGreen:
     """Run them; again, alone, what was not green: their own waits of some seconds run out on a busy machine."""
     found = _run(tuple(tests), manager, eventlet)
     for _ in range(tries - 1):
@@ -46,9 +46,9 @@ def complaints(tests: Iterable[str], manager: str = OURS, eventlet: bool = False
     return found
 
 
-def _run(tests: tuple[str, ...], manager: str, eventlet: bool) -> Complaints:
+def _run(tests: tuple[str, ...], manager: str, eventlet: bool) -> NotGreen:
     """One after the other; what a test that takes its process along has left, in another one."""
-    found: Complaints = {}
+    found: NotGreen = {}
     while left := tests[len(found) :]:
         told, said = _in_a_process(left, manager, eventlet)
         found |= told
@@ -57,7 +57,7 @@ def _run(tests: tuple[str, ...], manager: str, eventlet: bool) -> Complaints:
     return found
 
 
-def _in_a_process(tests: tuple[str, ...], manager: str, eventlet: bool) -> tuple[Complaints, str]:
+def _in_a_process(tests: tuple[str, ...], manager: str, eventlet: bool) -> tuple[NotGreen, str]:
     with tempfile.TemporaryDirectory(prefix="novas-") as name:
         home, out = Path(name), Path(name) / "out"
         environment = os.environ | ENVIRONMENT | {

@@ -97,5 +97,8 @@ OPERATIONS = (
 
 
 def operation(name: str) -> Operation:
-    """The row of one operation.  Raises ``StopIteration`` if there is none."""
+    """The row of one operation.
+
+    :raises StopIteration: when there is none
+    """
     return next(one for one in OPERATIONS if one.name == name)
