@@ -13,7 +13,9 @@ only what comes of it.
 ``request r1 s1 [vcpus=2] ...``       somebody asks s1 for an instance r1; ``count=2`` for r1.1 and
                                       r1.2, ``pin=2``, ``nic=1``, ``within=20``, ``alternates=1``,
                                       ``root_only=0`` (Placement must name candidates), ``apart r2``
-                                      (not on the host of r2)
+                                      (in a group with r2 that must not be on one host), or ``together``,
+                                      ``rather-apart``, ``rather-together``; ``apart in web`` for a group
+                                      of any size, ``most=2`` for more of it on one host
 ``build r1 [node-2] [overhead=64]``   nova-compute claims it, on the node of the answer or here, and
                                       finds that it takes so many MiB more
 ``abort r1``                          nova-compute refuses to build it; its allocation goes
@@ -32,7 +34,8 @@ only what comes of it.
 ``poll s1``                           databases are read for nodes without a speaking agent
 ``show``                              what each scheduler believes, what each agent counts
 ``traffic``                           messages that were sent since this was asked last
-``check``                             does everybody hold the truth, and is no node over-committed?
+``check``                             does everybody hold the truth, is no node over-committed, and are
+                                      groups as they must be?
 ====================================  ========================================================
 """
 
@@ -70,6 +73,12 @@ from tests.scenario.cloud_schedulers import CELL, ScriptedScheduler
 from tests.scenario.stage import Flight, Stage
 
 MEMORY_MB, DISK_GB = 16_384, 1_000
+POLICIES = {
+    "apart": "anti-affinity",
+    "together": "affinity",
+    "rather-apart": "soft-anti-affinity",
+    "rather-together": "soft-affinity",
+}
 
 
 class Cloud(Stage):
@@ -83,6 +92,7 @@ class Cloud(Stage):
         self.lives: dict[str, int] = {}
         self.requests: dict[str, Request] = {}
         self.homes: dict[str, str] = {}  # consumer -> node of its answer
+        self.groups: dict[str, Group] = {}  # by uuid, with the members that were asked for so far
         self.claimants: dict[str, str] = {}  # claim id -> consumer
         self.cuts: list[frozenset[str]] = []
         self.disabled: set[str] = set()
@@ -289,14 +299,24 @@ class Cloud(Stage):
     # --- what people and nova-compute do ---------------------------------------------------------
 
     def do_request(self, name: str, scheduler: str, *words: str) -> None:
-        (*_, friend), facts = split(("", *words))
+        names, facts = split(words)
         request = made(name, facts)
-        if friend:
-            group = Group("group", "anti-affinity", frozenset({friend, *request.instance_uuids}))
-            request = replace(request, group=group)
+        if names:
+            request = replace(request, group=self.joined(request, names, facts.get("most", 1)))
         self.requests |= dict.fromkeys(request.instance_uuids, request)
         deadline_s = self.now + facts.get("within", 60)
         self.schedulers[scheduler].feed(ev.RequestArrived(request, deadline_s))
+
+    def joined(self, request: Request, words: list[str], most: int) -> Group:
+        """The group as the conductor reads it: all who have joined it, and the hosts of those that are built."""
+        policy = POLICIES.get(words[0], "anti-affinity")
+        friends = [] if "in" in words else words[-1:]
+        uuid = words[-1] if "in" in words else "+".join(sorted({*friends, *request.instance_uuids}))
+        known = self.groups.get(uuid, Group(uuid, policy, frozenset(), frozenset(), most))
+        members = known.members | {*friends, *request.instance_uuids}
+        built = [c for c in self.computes.values() if c.tracker.instances.keys() & members]
+        self.groups[uuid] = replace(known, members=members)
+        return replace(known, members=members, hosts=frozenset(compute.host for compute in built))
 
     def answered(self, scheduler: str, answer: ef.Answer) -> None:
         chosen = [inner[0].node for inner in answer.choices]
@@ -353,7 +373,7 @@ class Cloud(Stage):
         self.sent.clear()
 
     def do_check(self) -> None:
-        wrong = [*self.wrong_rows(), *self.wrong_agents(), *self.over_committed()]
+        wrong = [*self.wrong_rows(), *self.wrong_agents(), *self.over_committed(), *self.broken_groups()]
         self.out += wrong or ["all hold the truth"]
 
     def wrong_rows(self) -> Iterator[str]:
@@ -374,6 +394,16 @@ class Cloud(Stage):
                 counted = compute.agent.ledger.used().get(node, {})
                 if counted != self.placement.used(node):
                     yield f"{node} counts what Placement does not hold, or not what it holds"
+
+    def broken_groups(self) -> Iterator[str]:
+        for group in self.groups.values():
+            held = [self.placement.consumers.get(uuid, {}) for uuid in group.members]
+            homes = Counter(node for allocations in held for node in allocations)
+            crowded = [node for node, count in sorted(homes.items()) if count > group.max_server_per_host]
+            if group.policy == "anti-affinity" and crowded:
+                yield f"group {group.uuid} has too many on {' '.join(crowded)}"
+            if group.policy == "affinity" and len(homes) > 1:
+                yield f"group {group.uuid} is apart: {' '.join(sorted(homes))}"
 
     def over_committed(self) -> Iterator[str]:
         for node in self.computes:
