@@ -27,6 +27,7 @@ leaf                   value
                        (``model/image_properties.py``); what Nova's ImagePropertiesWeigher counts
 ``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
                        nova-conductor: degraded)
+``agent.groups``       True: the agent counts the members of server groups when it judges a claim
 ``agent.ready``        True while nova-compute lives and has audited: claims are accepted
 =====================  ============================================================================
 
@@ -47,6 +48,7 @@ PROVIDER = "rp."
 IMAGE_PROPERTY = "image."
 AGENT_MODE = "agent.mode"
 AGENT_READY = "agent.ready"
+AGENT_GROUPS = "agent.groups"
 
 #: What hosts of one kind of hypervisor have in common.  Capabilities are looked for among the statistics
 #: where an attribute is not set, so statistics of the same name count as well.

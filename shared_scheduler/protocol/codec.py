@@ -42,6 +42,7 @@ from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import (
     Allocations,
     Claim,
+    ClaimGroup,
     Consumer,
     Heartbeat,
     Hello,
@@ -146,6 +147,8 @@ identifier = text(limits.ID_MAX_CHARS)
 leaf_name = repeated(text(limits.LEAF_NAME_MAX_CHARS))
 resource_class = repeated(text(limits.RESOURCE_CLASS_MAX_CHARS))
 amount = integer(0, limits.AMOUNT_MAX)
+#: the group of a consumer, empty for none
+_group_id = repeated(text(limits.ID_MAX_CHARS, chars_min=0))
 
 
 def mapping(value: Any, length_max: int = limits.CONTAINER_LENGTH_MAX) -> Mapping[Any, Any]:
@@ -227,16 +230,48 @@ def allocations(value: Any) -> Allocations:
 
 
 def read_consumer(value: Any) -> Consumer:
-    """``[allocations, member]``."""
+    """``[allocations, member]``, and the group where there is one."""
     fields = list_of(value, 2)
-    return Consumer(allocations(fields[0]), flag(fields[1]))
+    group = _group_id(fields[2]) if len(fields) > 2 else ""
+    return Consumer(allocations(fields[0]), flag(fields[1]), group)
 
 
 def write_consumer(value: Any) -> list[Any]:
     """The reverse of ``read_consumer``."""
     if type(value) is not Consumer:
         raise FieldError(f"a consumer was expected, not {kind_of(value)}")
-    return [allocations(value.allocations), flag(value.member)]
+    plain = [allocations(value.allocations), flag(value.member)]
+    return [*plain, _group_id(value.group)] if value.group else plain
+
+
+def read_group(value: Any) -> ClaimGroup | None:
+    """None, or ``[uuid, policy, max_server_per_host, members, seen]``."""
+    if value is None:
+        return None
+    uuid, policy, most, members, seen = list_of(value, 5)[:5]
+    if type(members) is not list:
+        raise FieldError(f"a list of members was expected, not {kind_of(members)}")
+    return ClaimGroup(identifier(uuid), identifier(policy), amount(most), _members(members), _seen(seen))
+
+
+def write_group(value: Any) -> list[Any] | None:
+    """The reverse of ``read_group``."""
+    if value is None:
+        return None
+    if type(value) is not ClaimGroup:
+        raise FieldError(f"a group was expected, not {kind_of(value)}")
+    head = [identifier(value.uuid), str(identifier(value.policy)), amount(value.max_server_per_host)]
+    return [*head, list(_members(value.members)), _seen(value.seen)]
+
+
+def _members(value: list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
+    if len(value) > limits.GROUP_MEMBERS_MAX:
+        raise FieldError(f"{len(value)} members, allowed are {limits.GROUP_MEMBERS_MAX}")
+    return tuple(identifier(member) for member in value)
+
+
+def _seen(value: Any) -> int | None:
+    return None if value is None else cast(int, amount(value))
 
 
 def map_of(convert: Convert, length_max: int, none_allowed: bool) -> Convert:
@@ -379,9 +414,11 @@ def _layout(
     message: type[Message],
     body_max_bytes: int,
     *positions: Field,
+    later: int = 0,
     consistent: Callable[[Any], None] | None = None,
 ) -> Layout:
-    return Layout(message, body_max_bytes, positions, len(positions), consistent)
+    """``later``: how many of the last positions the first release of this major version does not send."""
+    return Layout(message, body_max_bytes, positions, len(positions) - later, consistent)
 
 
 #: type number -> layout; a number is never used again for something else
@@ -409,6 +446,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _consumers(none_allowed=False),
         _claims(none_allowed=False),
         _count("digest", limits.DIGEST_MAX),
+        _count("groups_digest", limits.DIGEST_MAX),
+        later=1,
     ),
     4: _layout(
         Heartbeat,
@@ -418,6 +457,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _count("sequence"),
         _text("host"),
         _count("digest", limits.DIGEST_MAX),
+        _count("groups_digest", limits.DIGEST_MAX),
+        later=1,
     ),
     5: _layout(Leave, limits.SMALL_BODY_MAX_BYTES, _id("node"), _EPOCH, _count("sequence")),
     6: _layout(
@@ -433,6 +474,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _count("seen_epoch"),
         _count("seen_sequence"),
         _count("deadline_ms"),
+        Field("group", read_group, write_group),
+        later=1,
     ),
     7: _layout(
         Release,

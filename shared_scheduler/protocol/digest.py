@@ -6,6 +6,10 @@ does not matter, and a sender keeps it up to date at the price of the entries th
 old entry's hash out and the new one's in.  A receiver computes it from what it holds, when a heartbeat
 of the very sequence it holds comes along.
 
+Groups of consumers have entries of their own, whose XOR travels as ``groups_digest``: the release before knows no
+groups, and compares the rest.  Here and in all copies the digest is that of everything; a message's two numbers XORed
+are the same (``told_digest``).
+
 An entry's hash is BLAKE2b-64 over canonical msgpack of (kind, key, value): maps sorted by key.  It
 finds accidents (a lost update, a bug, a flipped bit); against forgery there is ``signing``.
 """
@@ -19,11 +23,12 @@ from typing import Any
 
 import msgpack
 
-from shared_scheduler.protocol.messages import Consumer, Leaf
+from shared_scheduler.protocol.messages import Consumer, Heartbeat, Leaf, Snapshot
 
 LEAF = "l"
 CONSUMER = "c"
 CLAIM = "p"
+GROUP = "g"
 
 #: hashes of plain entries that are remembered: one life's leaves hardly change from heartbeat to heartbeat
 REMEMBERED_MAX = 65_536
@@ -42,7 +47,26 @@ def consumer_hash(consumer: str, value: Consumer | None) -> int:
     """One consumer's part of the digest; 0 for one that is not there."""
     if value is None:
         return 0
-    return _hash_any(CONSUMER, consumer, [value.allocations, value.member])
+    plain = _hash_any(CONSUMER, consumer, [value.allocations, value.member])
+    return plain ^ group_hash(consumer, value.group) if value.group else plain
+
+
+def group_hash(consumer: str, group: str) -> int:
+    """The part of the digest that tells a consumer's group; 0 for one without."""
+    return _hash(GROUP, consumer, group) if group else 0
+
+
+def groups_digest_of(consumers: Mapping[str, Consumer]) -> int:
+    """The part of the digest that tells the groups of these consumers."""
+    digest = 0
+    for uuid, consumer in consumers.items():
+        digest ^= group_hash(uuid, consumer.group)
+    return digest
+
+
+def told_digest(message: Heartbeat | Snapshot) -> int:
+    """The digest of everything, as the sender of this message has it."""
+    return message.digest ^ message.groups_digest
 
 
 def claim_hash(claim_id: str, consumer: str | None) -> int:

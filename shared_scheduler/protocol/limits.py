@@ -20,7 +20,7 @@ SMALL_BODY_MAX_BYTES = 4 * KIB
 INCREMENT_BODY_MAX_BYTES = 64 * KIB
 #: The topology of a claim: two NUMA cells and 24 SR-IOV ports take 17,572 characters.
 TOPOLOGY_MAX_CHARS = 48 * KIB
-#: A topology, and allocations.
+#: A topology, allocations, and at most 10 KiB of members of a server group.
 CLAIM_BODY_MAX_BYTES = 64 * KIB
 #: The news of a verdict (``VERDICT_NEWS_MAX_BYTES``) and a refusal in detail.
 VERDICT_BODY_MAX_BYTES = 96 * KIB
@@ -42,6 +42,9 @@ ADDRESS_MAX_CHARS = 255
 RESOURCE_CLASS_MAX_CHARS = 255
 #: Placement's own upper bound of an amount.
 AMOUNT_MAX = 2**31 - 1
+#: Members of a server group that a claim names; Nova's quota (server_group_members) is 10 by default.  Those that
+#: may be on the node come first, so that a larger group is judged by what matters there.
+GROUP_MEMBERS_MAX = 256
 #: Epochs, sequences and milliseconds.
 COUNT_MAX = 2**63 - 1
 DIGEST_MAX = 2**64 - 1

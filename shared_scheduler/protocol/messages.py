@@ -62,10 +62,37 @@ class Consumer:
     ``member`` is true if nova-compute's resource tracker counts it (an instance on the node, or one
     that moves in or out), which server groups depend on.  The consumer of an accepted claim is
     a member at once: it is as good as on the node, and its group's next member must see it there.
+    ``group`` is the uuid of its server group, as far as the agent has learnt it from a claim; empty otherwise.
     """
 
     allocations: Allocations
     member: bool = False
+    group: str = ""
+
+
+class GroupPolicy(StrEnum):
+    """The policies of Nova's server groups."""
+
+    AFFINITY = "affinity"
+    ANTI_AFFINITY = "anti-affinity"
+    SOFT_AFFINITY = "soft-affinity"
+    SOFT_ANTI_AFFINITY = "soft-anti-affinity"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGroup:
+    """The server group of a claim's consumer.
+
+    ``members`` are the other instances of the group that the request or the scheduler knows, those that may be on
+    the node first, at most ``limits.GROUP_MEMBERS_MAX``.  ``seen`` is how many of them the decision saw on the node;
+    with a soft policy the agent refuses a claim whose decision saw fewer than there are.  None: whatever there is.
+    """
+
+    uuid: str
+    policy: str
+    max_server_per_host: int = 1
+    members: tuple[str, ...] = ()
+    seen: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +113,8 @@ class RefusalCode(StrEnum):
     NO_CAPACITY = "no_capacity"
     NO_INVENTORY = "no_inventory"
     TOPOLOGY = "topology"  # NUMA or PCI, by Nova's own fit functions
+    GROUP_FULL = "group_full"  # as many members of its anti-affinity group are there as may be
+    GROUP_CHANGED = "group_changed"  # soft policy: more members are there than the decision saw
     NOT_AUTHORITATIVE = "not_authoritative"  # nova-compute is away or has not audited yet
     WRONG_NODE = "wrong_node"
     EXPIRED = "expired"  # judged too late for the scheduler that asked
@@ -126,7 +155,8 @@ class Increment:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of a node at ``sequence``.  ``digest`` is over leaves, consumers and claims."""
+    """All of a node at ``sequence``.  ``digest`` is over leaves, consumers without their groups, and claims;
+    ``groups_digest`` is over the groups (protocol/digest.py)."""
 
     node: str
     epoch: int
@@ -136,17 +166,21 @@ class Snapshot:
     consumers: Mapping[str, Consumer]
     claims: Mapping[str, str]
     digest: int
+    groups_digest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """"I live, and this is my newest sequence": reveals a lost last message and silent corruption."""
+    """"I live, and this is my newest sequence": reveals a lost last message and silent corruption.
+
+    ``digest`` and ``groups_digest`` as in a snapshot: a release without groups knows the first one only."""
 
     node: str
     epoch: int
     sequence: int
     host: str
     digest: int
+    groups_digest: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +199,7 @@ class Claim:
     ``seen_epoch`` and ``seen_sequence`` are the state that the scheduler decided on, so that the verdict can
     bring it up to date.  ``topology`` is opaque here: a JSON text that the topology fit on the
     node understands (NUMA, PCI), empty where nothing of the kind is asked.  ``deadline_ms`` is how
-    long after sending the answer is still of use.
+    long after sending the answer is still of use.  ``group`` is None where the consumer is in no server group.
     """
 
     claim_id: str
@@ -178,6 +212,7 @@ class Claim:
     seen_epoch: int = 0
     seen_sequence: int = 0
     deadline_ms: int = 0
+    group: ClaimGroup | None = None
 
 
 @dataclass(frozen=True, slots=True)

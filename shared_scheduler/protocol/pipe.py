@@ -38,7 +38,7 @@ import msgpack
 from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.backoff import jittered_s
 from shared_scheduler.protocol.codec import FieldError
-from shared_scheduler.protocol.digest import claim_hash, consumer_hash, leaf_hash
+from shared_scheduler.protocol.digest import claim_hash, consumer_hash, group_hash, leaf_hash
 from shared_scheduler.protocol.errors import UnsendableMessage
 from shared_scheduler.protocol.messages import Consumer, Heartbeat, Increment, Leaf, Leave, Snapshot
 
@@ -135,8 +135,9 @@ class MessagePipe:
         self.epoch: Final = epoch
         #: of the newest increment; 0 before the first
         self.sequence = 0
-        #: over everything published
+        #: of everything that was published, and the part of it that tells groups (digest.py)
         self.digest = 0
+        self._groups_digest = 0
         self._rng = rng
         self._flush_interval_s = flush_interval_s
         self._heartbeat_interval_s = heartbeat_interval_s
@@ -289,13 +290,15 @@ class MessagePipe:
             dict(self._leaves),
             dict(self._consumers),
             dict(self._claims),
-            self.digest,
+            self.digest ^ self._groups_digest,
+            self._groups_digest,
         )
         return flushed, picture
 
     def heartbeat(self) -> Heartbeat:
         """What was published so far, in one number."""
-        return Heartbeat(self.node, self.epoch, self.sequence, self.host, self.digest)
+        groups = self._groups_digest
+        return Heartbeat(self.node, self.epoch, self.sequence, self.host, self.digest ^ groups, groups)
 
     def heartbeat_within(self, now: float, spread_s: float) -> None:
         """Send the next heartbeat at a random moment within ``spread_s``, because a scheduler asked for one."""
@@ -319,6 +322,7 @@ class MessagePipe:
         for name, consumer in increment.consumers.items():
             before = self._consumers.get(name)
             self.digest ^= consumer_hash(name, before) ^ consumer_hash(name, consumer)
+            self._groups_digest ^= _group_part(name, before) ^ _group_part(name, consumer)
             _set_or_drop(self._consumers, name, consumer)
         for name, claimed in increment.claims.items():
             self.digest ^= claim_hash(name, self._claims.get(name)) ^ claim_hash(name, claimed)
@@ -353,6 +357,10 @@ class MessagePipe:
         yield self._changes.claims, self._claims
 
 
+def _group_part(name: str, consumer: Consumer | None) -> int:
+    return 0 if consumer is None else group_hash(name, consumer.group)
+
+
 def _set_or_drop(published: dict[str, Any], key: str, value: Any) -> None:
     if value is None:
         published.pop(key, None)
@@ -381,7 +389,7 @@ def _checked_claim(claim_id: Any, consumer: Any) -> Any:
 
 def entry_size(key: str, value: Any) -> int:
     """Bytes that one entry takes in an increment."""
-    wire = [value.allocations, value.member] if isinstance(value, Consumer) else value
+    wire = [value.allocations, value.member, value.group] if isinstance(value, Consumer) else value
     return len(msgpack.packb(key)) + len(msgpack.packb(wire))
 
 

@@ -42,6 +42,7 @@ from typing import Final
 
 from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.backoff import Backoff
+from shared_scheduler.protocol.digest import told_digest
 from shared_scheduler.protocol.errors import MisroutedMessage
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Snapshot
 from shared_scheduler.protocol.phases import ANSWERS, ASKING, FRESHNESS, TRANSITIONS, Cause, Freshness, Phase
@@ -421,10 +422,11 @@ class MessageWindow:
             self._step(self._compare(heartbeat, now, own_digest), now)
 
     def _compare(self, heartbeat: Heartbeat, now: float, own_digest: OwnDigest) -> Cause:
-        if self._verified == (heartbeat.sequence, heartbeat.digest) and now < self._verify_again_s:
+        told = (heartbeat.sequence, told_digest(heartbeat))
+        if self._verified == told and now < self._verify_again_s:
             return Cause.VERIFIED
-        if own_digest() == heartbeat.digest:
-            self._verified = (heartbeat.sequence, heartbeat.digest)
+        if own_digest() == told[1]:
+            self._verified = told
             self._verify_again_s = now + self._times.verify_again_s
             self._mismatches = 0
             self.counters.digests_equal += 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from shared_scheduler.protocol.messages import (
     Claim,
+    ClaimGroup,
     Consumer,
+    GroupPolicy,
     Heartbeat,
     Hello,
     Increment,
@@ -27,6 +29,7 @@ NODE = "5a6de3ab-cf6e-4c5e-9a43-7b6ac1a6a9a1"
 OTHER_NODE = "0c1f7a64-4f5e-4a31-8d0c-9b7d0e2f3a55"
 SERVER = "c2a0c5b8-1f0e-4a9f-8a5d-3d6a4e3f0b11"
 CLAIM = "7d9be0f6-7a0b-4a26-9a3f-6e8a0f2b1c22"
+GROUP = "e0f6d2f4-0a7c-4f0f-9c55-2c8f6d0b7d31"
 EPOCH = 1_700_000_000_123
 ALLOCATIONS = {NODE: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}}
 SCHEDULER = "ssched.scheduler.controller-1.4242.9f3c"
@@ -78,6 +81,11 @@ MESSAGES: tuple[Message, ...] = (
     Claim(
         CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(2, 2048, 20, 1, 1), "{}", EPOCH, 7, 3000
     ),
+    Claim(
+        CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(), "", EPOCH, 7, 3000,
+        ClaimGroup(GROUP, GroupPolicy.SOFT_ANTI_AFFINITY, 2, (OTHER_NODE,), 1),
+    ),
+    Increment(NODE, EPOCH, 2, consumers={SERVER: Consumer(ALLOCATIONS, True, GROUP)}),
     Release(CLAIM, NODE, SCHEDULER, SERVER),
     Verdict(CLAIM, NODE, EPOCH, True, None, 8, (INCREMENT,)),
     Verdict(

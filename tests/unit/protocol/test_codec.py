@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_scheduler.protocol import limits
-from shared_scheduler.protocol.codec import LAYOUTS, VERSION, decode, encode
+from shared_scheduler.protocol.codec import HEADER_FIELDS, LAYOUTS, VERSION, decode, encode
 from shared_scheduler.protocol.errors import (
     MalformedMessage,
     MessageTooLarge,
@@ -24,7 +25,9 @@ from shared_scheduler.protocol.errors import (
 )
 from shared_scheduler.protocol.messages import (
     Claim,
+    ClaimGroup,
     Consumer,
+    GroupPolicy,
     Heartbeat,
     Hello,
     Increment,
@@ -34,7 +37,17 @@ from shared_scheduler.protocol.messages import (
     Usage,
     Verdict,
 )
-from tests.unit.protocol.samples import EPOCH, INCREMENT, MESSAGES, NODE, OTHER_NODE, SCHEDULER
+from tests.unit.protocol.samples import (
+    ALLOCATIONS,
+    CLAIM,
+    EPOCH,
+    INCREMENT,
+    MESSAGES,
+    NODE,
+    OTHER_NODE,
+    SCHEDULER,
+    SERVER,
+)
 
 
 def row_of(message: Message) -> list[Any]:
@@ -85,6 +98,7 @@ consumers = st.builds(
     Consumer,
     st.dictionaries(ids, st.dictionaries(ids, st.integers(0, 2**31 - 1), max_size=2), max_size=2),
     st.booleans(),
+    st.just("") | ids,
 )
 increments = st.builds(
     Increment,
@@ -188,7 +202,7 @@ def test_fields_that_a_newer_release_appends_are_ignored(message: Message) -> No
 
 def test_fields_that_a_newer_release_appends_inside_a_consumer_are_ignored() -> None:
     row = row_of(Increment(NODE, EPOCH, 1, consumers={"c": Consumer({}, True)}))
-    row[6]["c"].append("new")
+    row[6]["c"] += ["", "new"]
     assert decode(msgpack.packb(row)).consumers == {"c": Consumer({}, True)}  # type: ignore[union-attr]
 
 
@@ -200,8 +214,35 @@ def test_not_even_a_newer_release_appends_without_end() -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
 def test_a_message_with_a_field_missing_is_refused(message: Message) -> None:
+    row = row_of(message)
+    needed = HEADER_FIELDS + LAYOUTS[row[1]].required
     with pytest.raises(MalformedMessage, match="fields were expected"):
-        decode(msgpack.packb(row_of(message)[:-1]))
+        decode(msgpack.packb(row[: needed - 1]))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Heartbeat(NODE, EPOCH, 7, "compute-1", 5),
+        Snapshot(NODE, EPOCH, 7, "compute-1", {}, {"c": Consumer({}, True)}, {}, 5),
+        Claim(CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(2, 2048, 20, 1, 1)),
+        Increment(NODE, EPOCH, 1, consumers={"c": Consumer({}, True)}),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_message_of_the_release_without_groups_is_understood(message: Message) -> None:
+    row = row_of(message)
+    needed = HEADER_FIELDS + LAYOUTS[row[1]].required
+    assert decode(msgpack.packb(row[:needed])) == message
+
+
+def test_a_claim_names_a_bounded_number_of_members() -> None:
+    members = tuple(f"server-{n}" for n in range(limits.GROUP_MEMBERS_MAX + 1))
+    most = ClaimGroup("group", GroupPolicy.ANTI_AFFINITY, 1, members[:-1], 0)
+    bare = Claim(CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage())
+    assert decode(encode(replace(bare, group=most))) == replace(bare, group=most)
+    with pytest.raises(UnsendableMessage, match="257 members, allowed are 256"):
+        encode(replace(bare, group=replace(most, members=members)))
 
 
 @pytest.mark.parametrize(
