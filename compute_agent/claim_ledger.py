@@ -17,6 +17,7 @@ state    evidence                                           next        counted 
 =======  =================================================  ==========  ============================================
 (asked)  does not fit, or the node is not authoritative     (refused)   nothing
 (asked)  its Release came first                             (refused)   nothing
+(asked)  its server group refuses it (group_ledger.py)      (refused)   nothing
 (asked)  fits                                               pending     allocations, usage and topology of the claim
 pending  the tracker counts the consumer in a new way       taken_over  the tracker's leaves; allocations as claimed
 pending  the scheduler releases it                          released    nothing
@@ -44,6 +45,7 @@ from compute_agent.accounts import Accounts
 from compute_agent.agent_settings import MAX_EARLY_RELEASES
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
+from compute_agent.group_ledger import GroupLedger
 from shared_scheduler.model.resources import Rule, first_shortage, sum_amounts
 from shared_scheduler.protocol.limits import CLAIMS_PER_NODE_MAX
 from shared_scheduler.protocol.messages import Allocations, Claim, Consumer, Leaf, Reason, RefusalCode, Usage
@@ -59,6 +61,7 @@ CAPACITY = (
 )
 #: The allocations of a consumer that holds nothing.
 _NOTHING: Allocations = {}
+_NO_GROUPS: Mapping[str, str] = {}
 
 
 class ClaimEnd(StrEnum):
@@ -115,8 +118,9 @@ class TopologyFit(Protocol):
 class ClaimLedger:
     """What one node holds, and which claims it can still accept."""
 
-    def __init__(self, node: str, fit: TopologyFit) -> None:
+    def __init__(self, node: str, fit: TopologyFit, groups: Mapping[str, str] = _NO_GROUPS) -> None:
         self.node = node
+        self.groups = GroupLedger(groups)
         self.accounts = Accounts()
         self.members: dict[str, Member] = {}
         self.pending: dict[str, PendingClaim] = {}
@@ -125,17 +129,21 @@ class ClaimLedger:
         self._tracker_leaves: dict[str, Leaf] = {}
         self._early_releases: FIFOCache[str, None] = FIFOCache(MAX_EARLY_RELEASES)
         self._consumers: dict[str, Consumer] = {}
+        self._members_are_known = False
 
     # -- judging ----------------------------------------------------------------------------------
 
     def judge(self, claim: Claim, now: float) -> Reason | None:
         """Accept the claim, or return the reason to refuse it.  A refusal changes nothing."""
-        reason = self._prejudice(claim) or self._shortage(claim)
+        present = self._present()
+        refused = self._prejudice(claim) or self._shortage(claim)
+        reason = refused or self.groups.judge(claim, present, self.members.keys())
         if reason is not None:
             return reason
         changed = self._topology_of(claim)
         if isinstance(changed, Reason):
             return changed
+        self.groups.learn(claim, present)
         known_as = _ways(self.members.get(claim.consumer))
         self.pending[claim.claim_id] = PendingClaim(claim, now, known_as)
         _apply(self.leaves, changed)
@@ -145,6 +153,7 @@ class ClaimLedger:
     def restore(self, kept: KeptClaim, now: float) -> None:
         """Count a claim that an earlier run of this agent accepted, until there is evidence of its end."""
         self.pending[kept.claim.claim_id] = PendingClaim(kept.claim, now, kept.known_as)
+        self.groups.learn(kept.claim, self._present())
         self._count_again()
 
     def _prejudice(self, claim: Claim) -> Reason | None:
@@ -172,6 +181,10 @@ class ClaimLedger:
         none = shortage.rule is Rule.NO_INVENTORY
         code = RefusalCode.NO_INVENTORY if none else RefusalCode.NO_CAPACITY
         return Reason(code, shortage.detail())
+
+    def _present(self) -> set[str]:
+        """Instances that are or will be here."""
+        return self.members.keys() | {held.claim.consumer for held in self.pending.values()}
 
     def _topology_of(self, claim: Claim) -> Mapping[str, Leaf] | Reason:
         return self._fit.consume(self.leaves, claim.topology) if claim.topology else {}
@@ -203,6 +216,8 @@ class ClaimLedger:
             self._believe_taken(self.pending[key], now)
         endings = self._end(taken, ClaimEnd.TAKEN_OVER)
         self._count_again()
+        self._members_are_known |= report.complete and report.ready
+        self._forget_groups()
         return endings
 
     def allocations_read(
@@ -216,7 +231,9 @@ class ClaimLedger:
             if started_at_s > held.accepted_at_s
             and self._is_disproved(held, started_at_s, check_after_s)
         ]
-        return self._end(gone, ClaimEnd.VANISHED)
+        endings = self._end(gone, ClaimEnd.VANISHED)
+        self._forget_groups()
+        return endings
 
     def _is_taken_over(self, held: PendingClaim) -> bool:
         known = _ways(self.members.get(held.claim.consumer))
@@ -245,6 +262,11 @@ class ClaimLedger:
             self._count_again()
         return endings
 
+    def _forget_groups(self) -> None:
+        """Of consumers that are neither instances here, nor claimed, nor in Placement."""
+        if self._members_are_known:
+            self.groups.forget(self.groups.known.keys() - self._present() - self.accounts.beliefs.keys())
+
     # -- views ------------------------------------------------------------------------------------
 
     def capacity(self) -> tuple[Leaf, ...]:
@@ -268,7 +290,7 @@ class ClaimLedger:
     def consumers(self) -> dict[str, Consumer]:
         """All consumers that hold an allocation here, or are or will be instances here."""
         counted = self._counted()
-        present = self.members.keys() | {held.claim.consumer for held in self.pending.values()}
+        present = self._present()
         self._consumers = {
             consumer: self._consumer(consumer, counted.get(consumer, _NOTHING), consumer in present)
             for consumer in counted.keys() | self.members.keys()
@@ -277,10 +299,10 @@ class ClaimLedger:
 
     def _consumer(self, uuid: str, allocations: Allocations, member: bool) -> Consumer:
         """Return the same object as last time if it is equal, so that the comparison of the pipe is cheap."""
-        last = self._consumers.get(uuid)
-        if last is not None and last.allocations is allocations and last.member is member:
+        last, group = self._consumers.get(uuid), self.groups.known.get(uuid, "")
+        if last is not None and last.allocations is allocations and last.member is member and last.group == group:
             return last
-        return Consumer(allocations, member)
+        return Consumer(allocations, member, group)
 
     def claims(self) -> dict[str, str]:
         return {key: held.claim.consumer for key, held in self.pending.items()}

@@ -25,7 +25,7 @@ beside a running nova-compute therefore publishes one full snapshot and not seve
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cachetools import FIFOCache
 
@@ -70,7 +70,8 @@ class AgentCore:
     """The core of one node.
 
     ``host`` is the nova-compute service, ``address`` where casts to this agent go, ``epoch`` the first
-    epoch of this run, ``restored`` the claims that an earlier run kept (``effects.Keep``).
+    epoch of this run, ``restored`` the claims and ``groups`` the groups of consumers that an earlier run kept
+    (``effects.Keep``).
     """
 
     def __init__(
@@ -84,11 +85,12 @@ class AgentCore:
         rng: random.Random,
         now: float,
         restored: Iterable[KeptClaim] = (),
+        groups: Mapping[str, str] | None = None,
     ) -> None:
         self.node = node
         self.host = host
         self._epochs = Epochs(epoch, rng)
-        self.ledger = ClaimLedger(node, fit)
+        self.ledger = ClaimLedger(node, fit, groups or {})
         self.publisher = Publisher(node, host, address, epoch, settings.heartbeat_interval_s, rng)
         self.tree = ReadSchedule(settings.read_times, rng)
         self.allocations = ReadSchedule(settings.read_times, rng)
@@ -100,6 +102,7 @@ class AgentCore:
         self._verdicts: FIFOCache[str, Verdict] = FIFOCache(MAX_RECENT_VERDICTS)
         self._open_at_s = now + OPEN_AFTER_S
         self._kept_changed = False
+        self._kept_groups = dict(groups or {})
         self._was_ready = False
         self._stopped = False
         self._dirty = True
@@ -437,7 +440,7 @@ class AgentCore:
         if not self._dirty:
             return
         self._dirty = False
-        agent: dict[str, Leaf] = {names.AGENT_READY: self.ready}
+        agent: dict[str, Leaf] = {names.AGENT_READY: self.ready, names.AGENT_GROUPS: True}
         if self._mode:
             agent[names.AGENT_MODE] = self._mode
         ledger = self.ledger
@@ -454,9 +457,10 @@ class AgentCore:
         self._stopped = True
 
     def _keep_claims(self) -> None:
-        if self._kept_changed:
-            self._effects.append(Keep(self.node, self.ledger.kept(), cause=self._cause))
-            self._kept_changed = False
+        groups = self.ledger.groups.known
+        if self._kept_changed or groups != self._kept_groups:
+            self._kept_changed, self._kept_groups = False, dict(groups)
+            self._effects.append(Keep(self.node, self.ledger.kept(), self._kept_groups, cause=self._cause))
 
     # -- notices ------------------------------------------------------------------------------------
 

@@ -67,10 +67,12 @@ class KeptClaim:
 
 @dataclass(frozen=True, slots=True)
 class Keep(Caused):
-    """Keep all pending claims of a node for the next start of the agent.  They replace those kept before."""
+    """Keep all pending claims of a node, and the groups of its consumers (consumer -> group uuid), for the next start
+    of the agent.  They replace those kept before."""
 
     node: str
     claims: tuple[KeptClaim, ...]
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

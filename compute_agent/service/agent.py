@@ -83,7 +83,8 @@ class State(Protocol):
     """The state that an agent keeps for its next start: ``service.state_directory.StateDirectory``."""
 
     def kept(self) -> Mapping[str, tuple[KeptClaim, ...]]: ...
-    def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None: ...
+    def groups(self, node: str) -> Mapping[str, str]: ...
+    def keep(self, node: str, claims: tuple[KeptClaim, ...], groups: Mapping[str, str]) -> None: ...
     def forget(self, node: str) -> None: ...
     def keep_epoch(self, epoch: int) -> None: ...
     def close(self) -> None: ...
@@ -245,12 +246,13 @@ class Agent:
                 self._carry_out([Cast(message.scheduler, verdict)])
 
     def _add_core(self, node: str, kept: Sequence[KeptClaim]) -> AgentCore:
+        groups = self._state.groups(node)
         core = AgentCore(
             node, self.host, self._channel.address, self._epoch, self._fit, self._settings,
-            self._rng, time.monotonic(), kept,
+            self._rng, time.monotonic(), kept, groups,
         )  # fmt: skip
         self.cores[node] = core
-        self._keep(node, tuple(kept))
+        self._keep(node, tuple(kept), groups)
         if self._connected:
             self._step(node, ev.ChannelChanged(True))
         return core
@@ -343,16 +345,16 @@ class Agent:
                     self._channel.cast(address, message)
                 case ReadTree() | ReadAllocations():
                     self._placement.submit(effect)
-                case Keep(node=node, claims=claims):
-                    self._keep(node, claims)
+                case Keep(node=node, claims=claims, groups=groups):
+                    self._keep(node, claims, groups)
                 case KeepEpoch(epoch=epoch):
                     self._keep_epoch(epoch)
                 case Notice():
                     self._notices.write(effect)
 
-    def _keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None:
+    def _keep(self, node: str, claims: tuple[KeptClaim, ...], groups: Mapping[str, str]) -> None:
         try:
-            self._state.keep(node, claims)
+            self._state.keep(node, claims, groups)
         except OSError as error:
             LOG.error(
                 "claims cannot be kept (%s): make room in [compute_agent] state_path. Until then, "

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state that an agent keeps over restarts: its epoch, and the accepted claims of each node.
+"""The state that an agent keeps over restarts: its epoch, and the accepted claims and server groups of each node.
 
 Files in ``[compute_agent] state_path``, each replaced as a whole, so that no reader sees a partly written one:
 
 ==============  ================================================================================
 ``agent.lock``  locked by the agent that runs; holds its process id
 ``epoch``       the newest epoch in decimal
+``groups``      msgpack ``{node: {consumer: uuid of its server group}}``
 ``claims``      msgpack ``{node: [[claim as the protocol encodes it, [known as, ...]], ...]}``
 ==============  ================================================================================
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgpack
@@ -52,6 +53,7 @@ class StateDirectory:
             raise self._unusable(error) from error
         self._take_lock()
         self._kept: dict[str, tuple[KeptClaim, ...]] = self._load()
+        self._groups: dict[str, dict[str, str]] = self._load_groups()
 
     def _unusable(self, error: OSError) -> StateError:
         return StateError(
@@ -112,15 +114,40 @@ class StateDirectory:
         """The claims that were kept, also for nodes without claims."""
         return dict(self._kept)
 
-    def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None:
-        """Replace the pending claims of a node."""
+    def groups(self, node: str) -> Mapping[str, str]:
+        """The server groups of a node's consumers: consumer -> uuid of the group."""
+        return self._groups.get(node, {})
+
+    def keep(self, node: str, claims: tuple[KeptClaim, ...], groups: Mapping[str, str]) -> None:
+        """Replace the pending claims of a node, and the groups of its consumers."""
+        if self._groups.get(node, {}) != groups:
+            self._groups[node] = dict(groups)
+            self._save_groups()
         self._kept[node] = claims
         self._save()
 
     def forget(self, node: str) -> None:
         """Remove a node that this nova-compute does not manage any more."""
+        if self._groups.pop(node, None) is not None:
+            self._save_groups()
         if self._kept.pop(node, None) is not None:
             self._save()
+
+    def _save_groups(self) -> None:
+        self._replace("groups", msgpack.packb(self._groups))
+
+    def _load_groups(self) -> dict[str, dict[str, str]]:
+        try:
+            content = msgpack.unpackb((self.path / "groups").read_bytes())
+            return {str(node): {str(uuid): str(of) for uuid, of in groups.items()} for node, groups in content.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            LOG.warning(
+                "the server groups kept in %s cannot be read (%s: %s); they are learnt again from the next claims of "
+                "each group", self.path, type(error).__name__, error,
+            )  # fmt: skip
+            return {}
 
     def _save(self) -> None:
         content = {

@@ -59,8 +59,12 @@ class NothingKept:
         """Nothing."""
         return {}
 
-    def keep(self, node: str, claims: tuple[KeptClaim, ...]) -> None:
+    def keep(self, node: str, claims: tuple[KeptClaim, ...], groups: Mapping[str, str]) -> None:
         """Not stored; claims are found again in Placement and in the tracker."""
+
+    def groups(self, node: str) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
 
     def forget(self, node: str) -> None:
         """There is nothing to delete."""

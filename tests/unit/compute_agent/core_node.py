@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from compute_agent import events as ev
@@ -23,7 +24,9 @@ SCHEDULER = "ssched.scheduler.a"
 class Node:
     """An agent core with its Placement: reads that the core wants are answered at once."""
 
-    def __init__(self, restored: tuple[KeptClaim, ...] = (), vcpus: int = 4) -> None:
+    def __init__(
+        self, restored: tuple[KeptClaim, ...] = (), vcpus: int = 4, groups: Mapping[str, str] | None = None
+    ) -> None:
         self.now = 100.0
         self.tree: tuple[Provider, ...] = (root(vcpus),)
         self.allocations: dict[str, Allocations] = {}
@@ -31,7 +34,7 @@ class Node:
         self.done: list[Effect] = []
         self.core = AgentCore(
             NODE, HOST, "ssched.agent.cmp-1", EPOCH, SlotFit(), SETTINGS,
-            random.Random(1), self.now, restored,
+            random.Random(1), self.now, restored, groups,
         )
 
     def tell(self, *told: ev.Event) -> list[Effect]:
@@ -67,9 +70,9 @@ class Node:
         self.now = end
         return effects + self.tell(ev.Tick())
 
-    def start(self) -> list[Effect]:
+    def start(self, first: ev.TrackerReported | None = None) -> list[Effect]:
         return self.tell(
-            ev.ChannelChanged(True), ev.Tick(), ev.TrackerConnected("tap"), report()
+            ev.ChannelChanged(True), ev.Tick(), ev.TrackerConnected("tap"), first or report()
         )
 
 

@@ -105,7 +105,7 @@ def process(tmp_path: Path, placement: FakePlacement) -> Iterator[Process]:
 def keep_a_claim(home: Path) -> None:
     """What an earlier life accepted; Placement knows nothing of it."""
     state = StateDirectory(str(home / "compute-agent"))
-    state.keep(NODE, (KeptClaim(claim("c1", "vm-1")),))
+    state.keep(NODE, (KeptClaim(claim("c1", "vm-1")),), {})
     state.close()
 
 

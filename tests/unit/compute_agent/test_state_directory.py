@@ -48,10 +48,30 @@ class TestState:
     def test_claims_come_back_as_they_were(self, tmp_path: Path) -> None:
         kept = KeptClaim(claim("c1", "vm-1", topology="1"), frozenset({"instance"}))
         first = StateDirectory(str(tmp_path))
-        first.keep(NODE, (kept,))
+        first.keep(NODE, (kept,), {})
         first.close()
 
         assert StateDirectory(str(tmp_path)).kept() == {NODE: (kept,)}
+
+    def test_groups_come_back_as_they_were_until_the_node_is_gone(self, tmp_path: Path) -> None:
+        first = StateDirectory(str(tmp_path))
+        first.keep(NODE, (), {"vm-1": "group"})
+        first.close()
+
+        second = StateDirectory(str(tmp_path))
+        assert second.groups(NODE) == {"vm-1": "group"}
+        second.forget(NODE)
+        second.close()
+        assert StateDirectory(str(tmp_path)).groups(NODE) == {}
+
+    @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x\x91\x01"])
+    def test_groups_that_cannot_be_read_are_learnt_again(
+        self, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "groups").write_bytes(content)
+
+        assert StateDirectory(str(tmp_path)).groups(NODE) == {}
+        assert "server groups kept" in caplog.text
 
     @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x\x91\x92\xc4\x01x\x90"])
     def test_a_file_that_cannot_be_read_is_no_reason_to_stay_down(
