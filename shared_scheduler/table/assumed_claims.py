@@ -75,6 +75,8 @@ class Overlay:
             raise DuplicateClaimError(f"claim {claim.claim_id} is assumed already")
         self._rows[claim.claim_id] = row
         row.claims[claim.claim_id] = claim
+        if claim.group:
+            self._writer.groups.add(claim.group, claim.consumer)
         self._count_allocations(row, claim, 1)
         self._count_numbers(row, claim, 1)
         self.settle(row)
@@ -130,6 +132,8 @@ class Overlay:
             self._count_allocations(row, claim, -1)
         if claim.counts_numbers:
             self._count_numbers(row, claim, -1)
+        if claim.group:
+            self._writer.groups.discard(claim.group, claim.consumer)
         del row.claims[claim.claim_id]
         del self._rows[claim.claim_id]
         if not row.claims:

@@ -43,7 +43,16 @@ from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_view import HostView, described
 from shared_scheduler.table.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
-from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion, Freshness, OwnClaim, Row, Version, part_of_digest
+from shared_scheduler.table.row import (
+    CODE_OF_CLOSED,
+    Exclusion,
+    Freshness,
+    OwnClaim,
+    Row,
+    Version,
+    groups_part_of_digest,
+    part_of_digest,
+)
 from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
 
 NEVER_REPORTED = CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
@@ -102,6 +111,8 @@ class HostTable:
         self._overlay = Overlay(self._writer)
         #: where instances are, own outstanding claims included
         self.members = self._writer.members
+        #: which of them are in which server group
+        self.groups = self._writer.groups
         self._rows: list[Row | None] = []
         self._of_node: dict[str, Row] = {}
         self._free: list[int] = []
@@ -183,6 +194,14 @@ class HostTable:
         """The node of a slot that is in use."""
         return self._row_at(slot).node
 
+    def host_at(self, slot: int) -> str:
+        """The service host of a slot that is in use."""
+        return self._row_at(slot).host
+
+    def is_member(self, node: str, instance: str) -> bool:
+        """Whether it counts as an instance on this node, own outstanding claims included."""
+        return self._row(node).is_member(instance)
+
     def slots_of_host(self, host: str) -> tuple[int, ...]:
         """All nodes of one service host, lowest slot first."""
         return self._of_host.get(host, ())
@@ -198,6 +217,14 @@ class HostTable:
             return slots
         hosts = {self._row_at(slot).host for slot in slots}
         return tuple(slot for host in hosts for slot in self._of_host[host])
+
+    def members_at(self, instances: Iterable[str]) -> dict[int, int]:
+        """How many of these instances each slot's service host holds; all nodes of a host count alike."""
+        found: dict[int, int] = {}
+        for uuid in instances:
+            for slot in self.slots_with(uuid):
+                found[slot] = found.get(slot, 0) + 1
+        return found
 
     def rows(self) -> Iterator[Row]:
         """Every row, by slot.  For reading."""
@@ -288,10 +315,11 @@ class HostTable:
         allocations: Allocations,
         usage: Usage,
         take: TopologyUsage | None = None,
+        group: str = "",
     ) -> None:
         """Take it in the table at once; ``take`` is its part of NUMA cells and PCI pools."""
         row = self._row(node)
-        self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take))
+        self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take, group))
         self._changed(row)
 
     def accepted(self, claim_id: str, epoch: int, reflected_sequence: int) -> None:
@@ -459,7 +487,7 @@ class HostTable:
     def digest(self, node: str) -> int:
         """The digest of the base, to compare with the one in the agent's Heartbeat."""
         row = self._row(node)
-        digest = digest_of(row.leaves, {}, row.pending)
+        digest = digest_of(row.leaves, {}, row.pending) ^ groups_part_of_digest(row)
         for uuid, stored in row.consumers.items():
             digest ^= part_of_digest(node, uuid, stored)
         return digest

@@ -19,7 +19,7 @@ from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer, Leaf
 from shared_scheduler.table.numbers import DefaultRatios, HostNumbers, consumed_leaves, numbers_of
-from shared_scheduler.table.row import Freshness, OwnClaim, Row, Version, allocations_of, restore
+from shared_scheduler.table.row import Freshness, OwnClaim, Row, StoredConsumer, Version, allocations_of, restore
 
 
 class HostView:
@@ -74,10 +74,11 @@ class HostView:
     def consumers(self) -> Mapping[str, Consumer]:
         """Consumers by uuid, own outstanding claims included."""
         row = self._row
-        found = {uuid: restore(row.node, stored) for uuid, stored in row.consumers.items()}
+        groups = row.groups
+        found = {uuid: restore(row.node, stored, groups.get(uuid, "")) for uuid, stored in row.consumers.items()}
         for claim in row.claims.values():
             if claim.counts_allocations:
-                found[claim.consumer] = Consumer(claim.allocations, True)
+                found[claim.consumer] = Consumer(claim.allocations, True, claim.group)
         return found
 
     @property
@@ -148,13 +149,18 @@ def described(row: Row) -> dict[str, Any]:
         "sequence": row.version.sequence,
         "leaves": dict(row.leaves),
         "consumers": {
-            uuid: {"allocations": allocations_of(row.node, stored), "member": stored.member}
-            for uuid, stored in row.consumers.items()
+            uuid: _described_consumer(row, uuid, stored) for uuid, stored in row.consumers.items()
         },
         "claims": dict(row.pending),
         "outstanding": [_described_claim(claim) for claim in row.claims.values()],
         "used": {provider: dict(amounts) for provider, amounts in row.used.items()},
     }
+
+
+def _described_consumer(row: Row, uuid: str, stored: StoredConsumer) -> dict[str, Any]:
+    found = {"allocations": allocations_of(row.node, stored), "member": stored.member}
+    group = row.groups.get(uuid)
+    return found if group is None else {**found, "group": group}
 
 
 def _described_claim(claim: OwnClaim) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.model.topology import TopologyUsage
-from shared_scheduler.protocol.digest import consumer_hash
+from shared_scheduler.protocol.digest import consumer_hash, group_hash
 from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
 from shared_scheduler.table.columns import Column
 from shared_scheduler.table.numbers import PendingUsage
@@ -94,15 +94,23 @@ def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int
     return found if stored.root is None else {node: dict(stored.root), **found}
 
 
-def restore(node: str, stored: StoredConsumer) -> Consumer:
-    """The inverse of ``compact``."""
-    return Consumer(allocations_of(node, stored), stored.member)
+def restore(node: str, stored: StoredConsumer, group: str = "") -> Consumer:
+    """The inverse of ``compact``; a row keeps the group apart (``Row.groups``)."""
+    return Consumer(allocations_of(node, stored), stored.member, group)
 
 
 @lru_cache(PARTS_MAX)
 def part_of_digest(node: str, uuid: str, stored: StoredConsumer) -> int:
-    """A stored consumer's part of its node's digest."""
+    """A stored consumer's part of its node's digest, without its group."""
     return consumer_hash(uuid, restore(node, stored))
+
+
+def groups_part_of_digest(row: Row) -> int:
+    """What the groups of a row's consumers are of its digest."""
+    digest = 0
+    for uuid, group in row.groups.items():
+        digest ^= group_hash(uuid, group)
+    return digest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +144,8 @@ class OwnClaim:
     allocations: Allocations
     usage: Usage
     topology: TopologyUsage | None = None
+    #: the server group of the consumer, empty for none
+    group: str = ""
     confirmed: bool = False
     #: the databases have shown all of it
     read: bool = False
@@ -180,6 +190,8 @@ class Row:
     #: None while nova-compute has never reported usage
     steady: CapacityBase | None = None
     consumers: dict[str, StoredConsumer] = field(default_factory=dict)
+    #: consumers of the base that are in a server group -> its uuid; few hosts share one, so it is not interned
+    groups: dict[str, str] = field(default_factory=dict)
     #: pending claims of all schedulers, as the agent reports them: claim id -> consumer
     pending: dict[str, str] = field(default_factory=dict)
     #: own outstanding claims

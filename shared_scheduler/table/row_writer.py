@@ -22,6 +22,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.model.topology import has_threads, host_cells
 from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usage
+from shared_scheduler.table.group_members import GroupMembers
 from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.numbers import MIB_PER_GIB, DefaultRatios, PendingUsage, raw_numbers, topology_ratios, whole
 from shared_scheduler.table.row import (
@@ -142,6 +143,8 @@ class RowWriter:
     def __init__(self, columns: HostColumns, ratios: DefaultRatios) -> None:
         #: where instances are, own outstanding claims included
         self.members = Members()
+        #: which of them are in which server group
+        self.groups = GroupMembers()
         self.sharing: Mapping[str, Provider] = {}
         self._columns = columns
         self._ratios = ratios
@@ -240,6 +243,8 @@ class RowWriter:
     def _put_consumer(self, row: Row, uuid: str, consumer: Consumer | None) -> bool:
         """Whether it has, or had, a part of another provider than the root."""
         before = row.consumers.get(uuid)
+        if row.groups or (consumer is not None and consumer.group):
+            self._put_group(row, uuid, "" if consumer is None else consumer.group)
         if consumer is None:
             return before is not None and self._drop(row, uuid, before)
         key = compact(row.node, consumer)
@@ -253,6 +258,17 @@ class RowWriter:
         if after.member:
             self.members.add(uuid, row.slot)
         return other_providers if not after.others else _use_others(row, after, 1)
+
+    def _put_group(self, row: Row, uuid: str, group: str) -> None:
+        before = row.groups.get(uuid, "")
+        if before == group:
+            return
+        if before:
+            del row.groups[uuid]
+            self.groups.discard(before, uuid)
+        if group:
+            row.groups[uuid] = group
+            self.groups.add(group, uuid)
 
     def _drop(self, row: Row, uuid: str, stored: StoredConsumer) -> bool:
         del row.consumers[uuid]
@@ -309,6 +325,8 @@ class RowWriter:
         for uuid, stored in row.consumers.items():
             if stored.member:
                 self.members.discard(uuid, row.slot)
+        for uuid in list(row.groups):
+            self._put_group(row, uuid, "")
 
     def set_freshness(self, row: Row, freshness: Freshness) -> None:
         """How the row is kept current."""

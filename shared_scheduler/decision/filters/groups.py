@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,17 +12,7 @@ from shared_scheduler.decision.filters.base import NativeFilter, listed
 from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray
-from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.host_view import HostView
-
-
-def instances_by_slot(table: HostTable, uuids: Iterable[str]) -> dict[int, int]:
-    """How many of these instances each slot's service host holds; all its nodes count alike."""
-    found: dict[int, int] = {}
-    for uuid in uuids:
-        for slot in table.slots_with(uuid):
-            found[slot] = found.get(slot, 0) + 1
-    return found
 
 
 class ServerGroupAntiAffinityFilter(NativeFilter):
@@ -34,7 +24,7 @@ class ServerGroupAntiAffinityFilter(NativeFilter):
         group = context.request.group
         if group is None or group.policy != "anti-affinity":
             return None
-        counts = instances_by_slot(context.table, group.members)
+        counts = context.table.members_at(group.members)
         full = [slot for slot, count in counts.items() if count >= group.max_server_per_host]
         if group.max_server_per_host > 0 and not full:
             return None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 
 from shared_scheduler.decision.context import DecisionContext
-from shared_scheduler.decision.filters.groups import instances_by_slot
 from shared_scheduler.decision.weighers.base import NativeWeigher
 from shared_scheduler.table.columns import FloatArray, IntArray
 
@@ -24,7 +23,7 @@ class _SoftGroupWeigher(NativeWeigher):
     def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
         group = context.request.group
         assert group is not None
-        counts = instances_by_slot(context.table, group.members)
+        counts = context.table.members_at(group.members)
         if not counts:
             return None
         values: FloatArray = np.zeros(context.high)
