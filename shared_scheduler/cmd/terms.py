@@ -125,6 +125,11 @@ ATTEMPTS = Group(
     "written": "The agent accepted the claim, if there is one, and Placement has the allocation.",
     "no_capacity": "The agent or Placement: the node has not enough of a resource.",
     "no_inventory": "The agent: the node does not have this resource class.",
+    "group_full": "The agent: as many members of the anti-affinity group as may be on one host are on the node.",
+    "group_changed": "The agent: more members of the soft group are on the node than the decision saw. The server is "
+                     "decided once more.",
+    "group_apart": "The allocation was written and deleted again, because other members of the server group were "
+                   "placed elsewhere at the same moment.",
     "topology": "The agent: NUMA cells, pages or PCI devices do not fit.",
     "not_authoritative": "The agent: it does not know the state of the node at present.",
     "wrong_node": "The agent: the claim is for another node.",
@@ -156,6 +161,8 @@ FAILURES = Group("Result of a request", "why: the line outcome; the log.", {
     "placement_unreachable": "Placement did not answer.",
     "overloaded": "More than requests_max requests are under way.",
     "bad_request": "The request cannot be decided; the text says why.",
+    "group_unsettled": "Where the other members of the server group are could not be read, or they were placed "
+                       "elsewhere again and again.",
 })  # fmt: skip
 
 SOURCES = Group("Facts that compare reads", "compare: the word after the node in a line of differences.", {

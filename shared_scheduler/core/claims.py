@@ -81,7 +81,16 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
-from shared_scheduler.protocol.messages import Allocations, Claim, Reason, Release, Usage, Verdict, agent_address
+from shared_scheduler.protocol.messages import (
+    Allocations,
+    Claim,
+    ClaimGroup,
+    Reason,
+    Release,
+    Usage,
+    Verdict,
+    agent_address,
+)
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness, Version
 
@@ -191,6 +200,9 @@ class Intent:
     #: what it takes of NUMA cells and PCI pools, as far as the judge knows
     take: TopologyUsage | None = None
     epoch: int = 0
+    group: ClaimGroup | None = None
+    #: whether the agent that judges it counts the members of groups
+    counts_groups: bool = False
 
 
 @dataclass(slots=True)
@@ -318,6 +330,7 @@ class Claims:
             intent.allocations,
             intent.usage,
             intent.take,
+            "" if intent.group is None else intent.group.uuid,
         )
 
     def _cast(self, step: Step, claim: OpenClaim) -> None:
@@ -334,6 +347,7 @@ class Claims:
             seen_epoch=claim.seen.epoch,
             seen_sequence=claim.seen.sequence,
             deadline_ms=int(timeout_s * 1000),
+            group=intent.group,
         )
         step.emit(Send(intent.cell, agent_address(intent.host), message, cause=intent.request_id))
         repeat_s = self._settings.claim_repeat_s
@@ -502,9 +516,9 @@ class Claims:
 
     # -- unwinding
 
-    def cancel(self, step: Step, claim: OpenClaim) -> None:
+    def cancel(self, step: Step, claim: OpenClaim, why: Reason | None = None) -> None:
         """The request has no use for it any more; ``claim_ended`` follows, now or later."""
-        claim.wanted = False
+        claim.wanted, claim.reason = False, why or claim.reason
         if claim.state == ClaimState.CLAIMING:
             self._landed(step, claim)
             self._release(step, claim)

@@ -121,6 +121,20 @@ class LookUpConsumer(Caused):
 
 
 @dataclass(frozen=True, slots=True)
+class LookUpGroup(OfRequest):
+    """Where do the members of a server group stand?  Answered by ``GroupAnswered``.
+
+    The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
+    Those in ``known`` are left out.
+    """
+
+    ask_id: str
+    group: str
+    known: frozenset[str]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class RefreshNode(Caused):
     """Read this node again from the databases and Placement.  Answered by ``NodeRead`` or nothing.
 
@@ -158,6 +172,7 @@ class FailureCode(StrEnum):
     PLACEMENT_UNREACHABLE = "placement_unreachable"
     OVERLOADED = "overloaded"
     BAD_REQUEST = "bad_request"
+    GROUP_UNSETTLED = "group_unsettled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +212,7 @@ Effect = (
     | AskCandidates
     | AskFitting
     | LookUpConsumer
+    | LookUpGroup
     | RefreshNode
     | Answer
     | Fail

@@ -194,6 +194,15 @@ class ConsumerAnswered(Caused):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupAnswered(Answering):
+    """The answer to a ``LookUpGroup``: the members that hold allocations, with their providers."""
+
+    ask_id: str
+    standing: Mapping[str, frozenset[str]]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeDoubted:
     """Placement shows other providers than the node's row: its agent, or this scheduler, has to read them."""
 
@@ -239,6 +248,7 @@ Event = (
     | CandidatesAnswered
     | FittingAnswered
     | ConsumerAnswered
+    | GroupAnswered
     | NodeDoubted
     | Tick
     | Stopping

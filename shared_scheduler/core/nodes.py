@@ -33,7 +33,7 @@ from shared_scheduler.core.events import NodeRead, NodesGone
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
-from shared_scheduler.model.leaves import COMPUTE_NODE
+from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
 from shared_scheduler.protocol.limits import (
     RESYNC_PATIENCE_S,
     RESYNCS_IN_FLIGHT_MAX,
@@ -158,6 +158,11 @@ class Nodes:
     def epoch_of(self, node: str) -> int:
         """The epoch of the agent that gets the claims for this node; 0 without an agent."""
         return self._nodes[node].window.epoch if self.agent_speaks_for(node) else 0
+
+    def counts_groups(self, node: str) -> bool:
+        """Whether the agent that judges claims for this node counts the members of server groups."""
+        known = self._nodes.get(node)
+        return known is not None and self.agent_speaks_for(node) and self._leaves(known).get(AGENT_GROUPS) is True
 
     # -- messages
 

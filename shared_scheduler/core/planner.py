@@ -10,21 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
 from shared_scheduler.core.claims import Claims
 from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
+from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
-from shared_scheduler.protocol.messages import Reason, RefusalCode
+from shared_scheduler.protocol.limits import AMOUNT_MAX
+from shared_scheduler.protocol.messages import ClaimGroup, Reason, RefusalCode
 from shared_scheduler.table.host_table import HostTable
 
 
@@ -153,7 +156,7 @@ class Planner:
         """The host for one instance.  Hosts that the judge refuses are put into ``instance.out``.
 
         What claims nothing is decided without a ``Pause``: it ends in the step in which it began."""
-        request = state.request_for(instance)
+        request = self._request_for(state, instance)
         try:
             decision = self._decide(state, request, instance)
         except DecisionError as error:
@@ -209,7 +212,19 @@ class Planner:
             return Reason(NO_CANDIDATE)
         if node not in self._table:
             return Reason("gone")
-        return self._verify(state, state.request_for(instance), instance, node, candidates)
+        return self._verify(state, self._request_for(state, instance), instance, node, candidates)
+
+    def claim_group(self, state: RequestState, instance: InstancePlacement, node: str) -> ClaimGroup | None:
+        """What the claim of an instance tells the node's agent of its server group."""
+        group, asked = self._request_for(state, instance).group, state.request.group
+        if group is None or asked is None:
+            return None
+        most = AMOUNT_MAX if skips_filters(state.request) else asked.max_server_per_host
+        group = replace(group, policy=asked.policy, max_server_per_host=most)
+        return claim_group(self._table, group, instance.consumer, node, instance.insists)
+
+    def _request_for(self, state: RequestState, instance: InstancePlacement) -> Request:
+        return with_known_members(self._table, state.request_for(instance), instance.consumer)
 
     def _verify(
         self,
@@ -274,7 +289,7 @@ class Planner:
         None: among the best is a tree of which only Placement can tell."""
         found: list[Choice] = []
         instance = state.instances[-1]
-        request = state.request_for_alternates()
+        request = self._request_for_alternates(state)
         try:
             decision = self._decide(state, request, instance)
         except DecisionError:
@@ -290,10 +305,13 @@ class Planner:
                 found.append(verdict.choice)
         return found
 
+    def _request_for_alternates(self, state: RequestState) -> Request:
+        return with_known_members(self._table, state.request_for_alternates(), state.instances[0].consumer)
+
     def alternate_nodes(self, state: RequestState, cell: str) -> list[str]:
         """The best hosts of ``cell`` besides the chosen ones; Placement must name candidates."""
         try:
-            decision = self._decide(state, state.request_for_alternates(), state.instances[-1])
+            decision = self._decide(state, self._request_for_alternates(state), state.instances[-1])
         except DecisionError:
             return []
         nodes = self._others(state, decision, cell)

@@ -19,7 +19,9 @@ from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.protocol.messages import Reason, RefusalCode
 
 #: refusals that say nothing of what the node can take
-NO_FAULT = frozenset({RefusalCode.RELEASED, RefusalCode.EXPIRED})
+NO_FAULT = frozenset(
+    {RefusalCode.RELEASED, RefusalCode.EXPIRED, RefusalCode.GROUP_FULL, RefusalCode.GROUP_CHANGED}
+)
 
 #: refusals that show that the row is of another node, or that its inventories are
 ROW_IS_OLD = frozenset({RefusalCode.WRONG_NODE, RefusalCode.NO_INVENTORY})

@@ -12,7 +12,7 @@ from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.decision.pipeline import Decision, OncePerRequestFilters
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, asked_of
 from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import Reason
+from shared_scheduler.protocol.messages import GroupPolicy, Reason
 from shared_scheduler.table.host_view import HostView
 
 #: decisions and attempts that one record holds
@@ -99,7 +99,7 @@ class Journal:
 
 def outcome_of(claim: OpenClaim, ending: ClaimState) -> str:
     """The most telling word for how a claim ended."""
-    if ending == ClaimState.REFUSED and claim.reason is not None:
+    if ending in (ClaimState.REFUSED, ClaimState.DELETED) and claim.reason is not None:
         return claim.reason.code
     if ending == ClaimState.NOT_WRITTEN and claim.write_code is not None:
         return claim.write_code.value
@@ -121,6 +121,8 @@ class Phase(StrEnum):
 
     PLACING = "placing"
     RECHECKING = "rechecking"
+    CHECKING = "checking"
+    YIELDING = "yielding"
     FAILING = "failing"
 
 
@@ -149,6 +151,8 @@ class InstancePlacement:
     #: hosts that refused this instance, and the last reason
     out: dict[str, Reason] = field(default_factory=dict)
     attempts: int = 0
+    #: a soft policy was tried to be kept on another host once
+    insists: bool = False
     #: hosts judged although a filter over columns had left them out
     last_words: int = 0
 
@@ -174,6 +178,22 @@ class AlternatesSearch:
 
 
 @dataclass(slots=True)
+class GroupCheckState:
+    """What is remembered of the check of a request's server group (group_check.py)."""
+
+    ask_id: str = ""
+    passed: bool = False
+    looks: int = 0
+    yields: int = 0
+    #: the pause after the yield that is under way
+    pause_s: float = 0.0
+    #: no other member was known when a host was chosen
+    first: bool = False
+    #: where the members stood that the request has yielded to
+    hosts: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
 class RequestState:
     """One request under way."""
 
@@ -190,6 +210,7 @@ class RequestState:
     #: what the first instance's decision leaves to the others (Nova's once-per-request filters)
     narrowing: OncePerRequestFilters = field(default_factory=OncePerRequestFilters)
     alternates: AlternatesSearch | None = None
+    check: GroupCheckState = field(default_factory=GroupCheckState)
     failure: tuple[FailureCode, str] | None = None
 
     @classmethod
@@ -230,9 +251,21 @@ class RequestState:
         """Whether every instance is in one of ``states``."""
         return all(instance.state in states for instance in self.instances)
 
+    def forget_soft_hosts(self) -> bool:
+        """No host passes where a soft policy wants it: all hosts count again.  False if that was so already."""
+        group = self.request.group
+        if group is None or group.policy != GroupPolicy.SOFT_AFFINITY or not self.check.hosts:
+            return False
+        self.check.hosts = frozenset()
+        return True
+
+    def choices(self) -> Iterator[Choice]:
+        """The hosts that were chosen so far."""
+        return (instance.choice for instance in self.instances if instance.choice is not None)
+
     def chosen(self) -> frozenset[str]:
         """Nodes that instances are on."""
-        return frozenset(instance.choice.node for instance in self.instances if instance.choice is not None)
+        return frozenset(choice.node for choice in self.choices())
 
     def request_for_alternates(self) -> Request:
         """As Nova: one instance alone does not bind its group to the host that is chosen for it, for an
@@ -240,11 +273,13 @@ class RequestState:
         return self.request_for(self.instances[0] if len(self.instances) == 1 else None)
 
     def request_for(self, instance: InstancePlacement | None) -> Request:
-        """The request as one instance sees it: the others are in the server group already."""
+        """The request as one instance sees it: the others are in the server group already, and the group is where
+        the request has yielded to it."""
         group = self.request.group
         others = [s for s in self.instances if s is not instance and s.choice is not None]
-        if group is None or not others:
+        if group is None or not (others or self.check.hosts):
             return self.request
-        hosts = group.hosts | {s.choice.host for s in others if s.choice is not None}
+        hosts = group.hosts | self.check.hosts | {s.choice.host for s in others if s.choice is not None}
         members = group.members | {s.consumer for s in others if s.consumer}
-        return replace(self.request, group=replace(group, hosts=hosts, members=members))
+        policy = GroupPolicy.AFFINITY.value if self.check.hosts else group.policy
+        return replace(self.request, group=replace(group, policy=policy, hosts=hosts, members=members))

@@ -24,10 +24,19 @@ RECHECKING  rows were corrected                             PLACING     include 
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
 RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
 PLACING     no host                                         FAILING     cancel every claim
+PLACING     every instance is written, its server group     CHECKING    LookUpGroup (group_check.py)
+            must be checked
 PLACING     every instance is written, alternates found     -           keep every claim; Answer
+CHECKING    the group agrees                                PLACING     it is not checked again
+CHECKING    another member is in the wrong place, senior    CHECKING    LookUpGroup again after a pause
+CHECKING    another member is in the wrong place            YIELDING    cancel every claim
+CHECKING    the members cannot be read                      FAILING     cancel every claim
+YIELDING    every claim has ended                           PLACING     decide again after a pause
 PLACING     hard error, no attempts left                    FAILING     cancel every claim
 PLACING     ``cleanup_s`` before the deadline               FAILING     cancel every claim
 RECHECKING  ``cleanup_s`` before the deadline               FAILING     cancel every claim
+CHECKING    ``cleanup_s`` before the deadline               FAILING     cancel every claim
+YIELDING    ``cleanup_s`` before the deadline               FAILING     cancel every claim
 FAILING     every claim has ended                           -           Fail
 FAILING     the deadline                                    -           Fail; the claims continue to unwind
 ==========  ==============================================  ==========  =======================================
@@ -45,7 +54,8 @@ from math import inf, nextafter
 
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
 from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
-from shared_scheduler.core.events import Candidate, CandidatesAnswered, RequestArrived, WriteCode
+from shared_scheduler.core.events import Candidate, CandidatesAnswered, GroupAnswered, RequestArrived, WriteCode
+from shared_scheduler.core.group_check import YIELDS_MAX, Agreed, GroupCheck, LookAgain, Yield
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import CandidatesWanted, Crowded, Pause, Planner, Refusal, Selected
 from shared_scheduler.core.quarantine import Quarantine
@@ -63,7 +73,7 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
-from shared_scheduler.protocol.messages import Reason
+from shared_scheduler.protocol.messages import Reason, RefusalCode
 
 #: the outcome of an attempt that went well
 WRITTEN = WriteCode.WRITTEN.value
@@ -169,6 +179,7 @@ class Requests:
         nodes: Nodes,
         quarantine: Quarantine,
         recheck: Recheck,
+        group_check: GroupCheck,
     ) -> None:
         self._settings = settings
         self._timers = timers
@@ -177,6 +188,7 @@ class Requests:
         self._nodes = nodes
         self._quarantine = quarantine
         self._recheck = recheck
+        self._group_check = group_check
         self._alternates = Alternates(settings, timers, planner)
         self._under_way: dict[int, RequestState] = {}
         #: those that wait for a claim to land, in the order in which they are decided again
@@ -269,6 +281,8 @@ class Requests:
             self._no_host(step, state, Refusal(text, stale_mirror=not state.request.root_only))
             return
         plan = self._planner.plan(state, instance)
+        if isinstance(plan, Refusal) and state.forget_soft_hosts():
+            return  # the group is soft: decide again, with all hosts
         if isinstance(plan, Selected):
             self._claim(step, state, instance, plan)
         elif isinstance(plan, CandidatesWanted):
@@ -310,6 +324,7 @@ class Requests:
             return
         instance.attempts += 1
         instance.state, instance.choice = InstanceState.CLAIMING, plan.choice
+        self._group_check.chosen(state, instance)
         intent = self._intent(state, instance, plan)
         instance.claim = self._claims.begin(step, (state.key, instance.index), intent)
 
@@ -334,6 +349,8 @@ class Requests:
             deadline_s=state.deadline_s,
             take=plan.take,
             epoch=self._nodes.epoch_of(choice.node),
+            group=self._planner.claim_group(state, instance, choice.node),
+            counts_groups=self._nodes.counts_groups(choice.node),
         )
 
     def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: CandidatesWanted) -> None:
@@ -350,7 +367,7 @@ class Requests:
         """Placement named the candidates of one host, for an instance or for an alternate."""
         kind, key, index, *_ = event.ask_id.split(".")
         state = self._under_way.get(int(key))
-        if state is None or state.phase != Phase.PLACING:
+        if state is None or state.phase not in (Phase.PLACING, Phase.CHECKING):
             return
         if kind == "alternate":
             self._alternates.on_candidates(state, event)
@@ -395,7 +412,7 @@ class Requests:
         if claim.owner[0] not in self._under_way:
             return  # the caller got its Fail at the deadline
         state, instance = self._instance_of(claim)
-        node, step.trigger = claim.intent.node, claim.cause
+        step.trigger = claim.cause
         instance.reopen()
         state.journal.claim_went(claim, outcome_of(claim, ending))
         self._learn(step, instance, claim, ending)
@@ -403,16 +420,21 @@ class Requests:
             self._fail_if_clean(step, state)
         elif (hard := hard_error(claim, ending)) is not None:
             self._fail(step, state, *hard)
+        elif state.phase == Phase.YIELDING:
+            self._decide_again_if_clean(step, state)
         elif state.phase == Phase.PLACING:
-            instance.out.setdefault(node, Reason(ending.value))
             self._advance(step, state)
 
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
         """Take from a bad ending what it says of the node."""
         node = claim.intent.node
         if ending == ClaimState.REFUSED:
-            instance.out[node] = claim.reason or Reason("refused")
-            self._quarantine.claim_refused(step, node, instance.out[node])
+            reason = claim.reason or Reason("refused")
+            if reason.code == RefusalCode.GROUP_CHANGED:
+                instance.insists = True  # decided again with what the agent told; this host may still be the best
+            else:
+                instance.out[node] = reason
+            self._quarantine.claim_refused(step, node, reason)
             if claim.judged_epoch < claim.seen.epoch:
                 self._nodes.judged_in_the_past(step, node, claim.seen.epoch)
         elif ending == ClaimState.TIMED_OUT:
@@ -422,6 +444,8 @@ class Requests:
             code = claim.write_code or WriteCode.UNREACHABLE
             instance.out[node] = Reason(code.value, {"text": claim.write_detail})
             self._quarantine.claim_not_written(step, node, code)
+        elif claim.reason is None:  # else it yielded to its server group
+            instance.out.setdefault(node, Reason(ending.value))
 
     def _instance_of(self, claim: OpenClaim) -> tuple[RequestState, InstancePlacement]:
         key, index = claim.owner
@@ -471,9 +495,57 @@ class Requests:
         self._begin_again(state)
         self._advance(step, state)
 
+    # -- the server group
+
+    def on_group(self, step: Step, event: GroupAnswered) -> None:
+        """Where the members of a request's group stand, after it was written."""
+        state = self._under_way.get(int(event.ask_id.split(".")[1]))
+        if state is None or state.phase != Phase.CHECKING or state.check.ask_id != event.ask_id:
+            return
+        if event.error:
+            text = f"the members of server group {_group_of(state)} could not be read: {event.error}"
+            self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
+            return
+        match self._group_check.judge(state, event):
+            case Agreed():
+                state.phase = Phase.PLACING
+                self._advance(step, state)
+            case LookAgain(pause_s):
+                self._timers.set(("group", str(state.key)), step.now + pause_s)
+            case Yield() as wanted:
+                self._yield(step, state, wanted)
+
+    def on_group_timer(self, step: Step, key: str) -> None:
+        """Perhaps the other members have yielded by now."""
+        self._group_check.ask(step, self._under_way[int(key)])
+
+    def _yield(self, step: Step, state: RequestState, wanted: Yield) -> None:
+        """Take back everything, and decide again where the members of the group are."""
+        if state.check.yields > YIELDS_MAX:
+            text = f"other members of server group {_group_of(state)} were placed elsewhere, {YIELDS_MAX} times"
+            self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
+            return
+        state.phase, state.check.hosts, state.check.pause_s = Phase.YIELDING, wanted.hosts, wanted.pause_s
+        for instance in state.instances:
+            if instance.choice is not None and instance.choice.node in wanted.full:
+                instance.out[instance.choice.node] = wanted.reason
+        for claim in list(state.claims()):
+            self._claims.cancel(step, claim, wanted.reason)
+
+    def _decide_again_if_clean(self, step: Step, state: RequestState) -> None:
+        if any(state.claims()):
+            return
+        state.phase, state.narrowing, state.check.first = Phase.PLACING, OncePerRequestFilters(), False
+        for instance in state.instances:
+            self._wait(step, state, instance, step.now + state.check.pause_s)
+
     # -- endings
 
     def _finish(self, step: Step, state: RequestState) -> None:
+        if self._group_check.is_needed(state):
+            state.phase = Phase.CHECKING
+            self._group_check.ask(step, state)
+            return
         if not self._alternates.ready(step, state):
             return
         for instance in state.instances:
@@ -499,6 +571,7 @@ class Requests:
         self._crowded.pop(state.key, None)
         if state.phase == Phase.RECHECKING:
             self._recheck.withdraw(state)
+        self._timers.cancel(("group", str(state.key)))
         state.phase, state.failure = Phase.FAILING, (code, text)
         self._set_timer(step, state)
         for claim in list(state.claims()):
@@ -524,12 +597,17 @@ class Requests:
         self._timers.cancel(("request", str(state.key)))
         self._timers.cancel(("alternates", str(state.key)))
         self._timers.cancel(("again", str(state.key)))
+        self._timers.cancel(("group", str(state.key)))
 
     def on_timer(self, step: Step, key: str) -> None:
         """Time to clean up, or the deadline itself."""
         state = self._under_way[int(key)]
         if state.phase == Phase.FAILING:
             self._fail_now(step, state)
+            return
+        if state.phase == Phase.CHECKING:
+            text = f"where the members of server group {_group_of(state)} stand was not known in time"
+            self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
         if state.all_in(InstanceState.WRITTEN):  # only alternates are missing
             self._alternates.give_up(state)
@@ -554,3 +632,7 @@ def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] 
     if ending == ClaimState.NOT_WRITTEN and claim.write_code in HARD_ERRORS:
         return HARD_ERRORS[claim.write_code], claim.write_detail
     return None
+
+
+def _group_of(state: RequestState) -> str:
+    return "" if state.request.group is None else state.request.group.uuid

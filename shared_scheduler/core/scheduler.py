@@ -15,6 +15,8 @@ requests.py          the life of a request, and the hosts that the conductor tri
 request_state.py     what is remembered of a request, and what its record says
 planner.py           one instance, one host: decider and judge
 claims.py            the life of a claim, and then until its node shows it
+known_groups.py      what the table knows of a request's server group
+group_check.py       members placed at the same moment: write first, then look
 recheck.py           asks Placement before "no valid host"
 peers.py             which other schedulers are alive
 step.py              what the parts share while one event is handled
@@ -29,6 +31,7 @@ from random import Random
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten, ConfirmedClaims, NodeHasRoom
 from shared_scheduler.core.effects import Effect
+from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead
 from shared_scheduler.core.peers import Peers, SchedulersChanged
 from shared_scheduler.core.planner import HostJudge, Planner
@@ -102,8 +105,9 @@ class SchedulerCore:
             settings.last_words_max, settings.judged_per_step_max,
         )  # fmt: skip
         self.requests = Requests(
-            settings, self.timers, self.planner, self.claims, self.nodes, self.quarantine, self.recheck
-        )
+            settings, self.timers, self.planner, self.claims, self.nodes, self.quarantine, self.recheck,
+            GroupCheck(table, rng),
+        )  # fmt: skip
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
         self._timer_handlers: dict[str, Callable[[Step, str], None]] = {
             "verdict": self.claims.on_verdict_timer,
@@ -114,6 +118,7 @@ class SchedulerCore:
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,
             "again": self.requests.on_again_timer,
+            "group": self.requests.on_group_timer,
             "recheck": self.recheck.on_timer,
             "window": self.nodes.on_window_timer,
             "unresponsive": self.nodes.on_unresponsive_timer,
@@ -181,12 +186,8 @@ class SchedulerCore:
                 self.claims.on_deleted(step, event)
             case ev.AnswerUnheard(claim_ids):
                 self.claims.unheard(step, claim_ids)
-            case ev.CandidatesAnswered():
-                self.requests.on_candidates(step, event)
-            case ev.FittingAnswered():
-                self.recheck.on_fitting(step, event)
-            case ev.ConsumerAnswered():
-                self.confirmed_claims.on_consumer(event)
+            case ev.CandidatesAnswered() | ev.FittingAnswered() | ev.GroupAnswered() | ev.ConsumerAnswered():
+                self._question_answered(step, event)
             case ev.ChannelChanged(cell, connected):
                 self._channel(step, cell, connected)
             case ev.Stopping() | ev.Draining():
@@ -195,6 +196,21 @@ class SchedulerCore:
                 pass
             case _:
                 self._source_read(step, event)
+
+    def _question_answered(
+        self,
+        step: Step,
+        event: ev.CandidatesAnswered | ev.FittingAnswered | ev.GroupAnswered | ev.ConsumerAnswered,
+    ) -> None:
+        match event:
+            case ev.CandidatesAnswered():
+                self.requests.on_candidates(step, event)
+            case ev.FittingAnswered():
+                self.recheck.on_fitting(step, event)
+            case ev.GroupAnswered():
+                self.requests.on_group(step, event)
+            case ev.ConsumerAnswered():
+                self.confirmed_claims.on_consumer(event)
 
     def _end(self, step: Step, event: ev.Stopping | ev.Draining) -> None:
         if isinstance(event, ev.Stopping):

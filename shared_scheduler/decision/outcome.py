@@ -37,7 +37,9 @@ class Decision:
         weights: FloatArray,
         own: BoolArray | None,
         rng: Random | None,
+        meeting: IntArray | None = None,
     ) -> None:
+        self._meeting = meeting
         self._context = context
         self._slots = slots
         self._weights = weights
@@ -50,7 +52,7 @@ class Decision:
     def nodes(self) -> Iterator[str]:
         """Nodes, best first.  Take what is needed before the table changes."""
         table = self._context.table
-        for position in order(self._weights, self._context.settings, self._own, self._rng):
+        for position in order(self._weights, self._context.settings, self._own, self._rng, self._meeting):
             row = table.row(int(self._slots[position]))
             if row is not None:
                 yield row.node

@@ -8,6 +8,9 @@ Several schedulers that all take the heaviest host refuse one another there.  So
 the hosts: a host belongs to the live scheduler for which a hash of both names is greatest (rendezvous
 hashing: when a scheduler comes or goes, only its own hosts change hands).  Among hosts whose weight
 is at most ``near_tie`` below the best, those of the own slice come first.
+
+Slices would pull the members of an affinity group apart.  For such a request the same hosts are ordered by a hash of
+group and host instead, so that all schedulers try the same one first.
 """
 
 from __future__ import annotations
@@ -63,6 +66,12 @@ class Slices:
         return own
 
     @staticmethod
+    def meeting_points(table: HostTable, group: str) -> IntArray:
+        """For each slot, how soon members of this group are to meet there: the same order in every scheduler."""
+        identities: IntArray = table.columns.identity.array[: table.columns.high]
+        return _mixed(identities ^ np.uint64(_hash(group)))
+
+    @staticmethod
     def _mine(hosts: IntArray, names: tuple[str, ...], me: str) -> BoolArray:
         scores = [_mixed(hosts ^ np.uint64(_hash(name))) for name in names]
         best = scores[0]
@@ -85,12 +94,17 @@ def _mixed(values: IntArray) -> IntArray:
 
 
 def order(
-    weights: FloatArray, settings: DecisionSettings, own: BoolArray | None, rng: Random | None
+    weights: FloatArray,
+    settings: DecisionSettings,
+    own: BoolArray | None,
+    rng: Random | None,
+    meeting: IntArray | None = None,
 ) -> Iterator[int]:
-    """Positions, best first.  ``own``: which positions are of our slice; None: do not mind."""
+    """Positions, best first.  ``own``: which positions are of our slice; ``meeting``: see ``meeting_points``; None:
+    do not mind."""
     if not len(weights):
         return
-    first = _first(weights, settings, own, rng) or [int(weights.argmax())]
+    first = _first(weights, settings, own, rng, meeting) or [int(weights.argmax())]
     yield first[0]
     left = weights.copy()
     left[first] = -np.inf
@@ -99,9 +113,17 @@ def order(
 
 
 def _first(
-    weights: FloatArray, settings: DecisionSettings, own: BoolArray | None, rng: Random | None
+    weights: FloatArray,
+    settings: DecisionSettings,
+    own: BoolArray | None,
+    rng: Random | None,
+    meeting: IntArray | None,
 ) -> list[int]:
     """Those whose order is not simply by weight."""
+    if meeting is not None and settings.near_tie is not None:
+        near = np.flatnonzero(weights >= weights.max() - settings.near_tie)
+        where: list[int] = near[np.argsort(meeting[near])[::-1]].tolist()
+        return where
     if own is not None and settings.near_tie is not None:
         return _of_own_slice(weights, settings, own, rng)
     if rng is None:

@@ -34,11 +34,14 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.targets import OpenStage, skips_filters, target_stages
 from shared_scheduler.decision.weigh import Weigher, WeightCache
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
+from shared_scheduler.protocol.messages import GroupPolicy
 from shared_scheduler.table.columns import BoolArray, IntArray
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
 
 NOVA_DEFAULTS = DecisionSettings()
+#: policies whose members are wanted on one host
+TOGETHER = frozenset({GroupPolicy.AFFINITY, GroupPolicy.SOFT_AFFINITY})
 
 
 class Decider:
@@ -110,8 +113,11 @@ class Decider:
         weights = self._totals.weigh(context, slots, left)
         if slots is None:
             slots = self._every(context.high)
-        own = self._own(slots) if left > 1 else None
-        return Decision(context, len(self._table), reasons, slots, weights, own, self._rng)
+        sliced = left > 1 and self._settings.near_tie is not None and self._slices.active
+        meets = sliced and request.group is not None and request.group.policy in TOGETHER
+        own = self._slices.own(self._table).take(slots) if sliced and not meets else None
+        meeting = self._meeting(request, slots) if meets else None
+        return Decision(context, len(self._table), reasons, slots, weights, own, self._rng, meeting)
 
     def _exact_max(self, request: Request) -> int:
         """Without its candidates a request that is not root-only cannot be shown to Nova's filters."""
@@ -139,10 +145,9 @@ class Decider:
         natives = [f for f in self._filters if isinstance(f, NativeFilter)]
         return [*early, *(f for f in natives if f.on_rebuild or not context.request.is_rebuild)]
 
-    def _own(self, slots: IntArray) -> BoolArray | None:
-        if self._settings.near_tie is None or not self._slices.active:
-            return None
-        return self._slices.own(self._table).take(slots)
+    def _meeting(self, request: Request, slots: IntArray) -> IntArray | None:
+        assert request.group is not None
+        return self._slices.meeting_points(self._table, request.group.uuid).take(slots)
 
     def _open(self, context: DecisionContext) -> tuple[BoolArray, int, dict[str, int]]:
         """Hosts that are considered at all, and why others are not."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers ``AskCandidates``, ``AskFitting`` and ``LookUpConsumer`` from Placement.
+"""Answers ``AskCandidates``, ``AskFitting``, ``LookUpConsumer`` and ``LookUpGroup`` from Placement.
 
 Candidates of one host are asked for with ``in_tree``, which hides what other trees share with it; without it the
 question costs Placement time for every host of the cloud.  So it is divided: some classes of the unnumbered group come
@@ -17,13 +17,19 @@ an operator's flavor may.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from urllib.parse import parse_qsl, urlencode
 
-from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
-from shared_scheduler.core.events import Candidate, CandidatesAnswered, ConsumerAnswered, FittingAnswered
+from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer, LookUpGroup
+from shared_scheduler.core.events import (
+    Candidate,
+    CandidatesAnswered,
+    ConsumerAnswered,
+    FittingAnswered,
+    GroupAnswered,
+)
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import fits
 from shared_scheduler.placement.client import FITTING_LIMIT, PlacementClient
@@ -31,8 +37,8 @@ from shared_scheduler.placement.connection import PlacementError
 
 LOG = logging.getLogger(__name__)
 
-Question = AskCandidates | AskFitting | LookUpConsumer
-Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered
+Question = AskCandidates | AskFitting | LookUpConsumer | LookUpGroup
+Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
 
 #: Divisions of one question: each costs a call.
 MAX_DIVISIONS = 16
@@ -125,11 +131,17 @@ def _amounts(value: str) -> dict[str, int]:
     return {name: int(amount) for name, _, amount in pairs}
 
 
+class MembersUnreadableError(Exception):
+    """The members of a server group cannot be read.  One line: why, and what to do."""
+
+
 class Questions:
     """``sync.question_reads`` says when and in which thread."""
 
-    def __init__(self, client: PlacementClient) -> None:
+    def __init__(self, client: PlacementClient, members_of: Callable[[str], frozenset[str]]) -> None:
+        """``members_of``: the members that a server group has now; it may raise ``MembersUnreadableError``."""
         self._client = client
+        self._members_of = members_of
 
     def answer(self, question: Question) -> Answered:
         """Ask Placement; an error is an answer too."""
@@ -138,9 +150,11 @@ class Questions:
                 return CandidatesAnswered(question.ask_id, self._candidates(question), cause=question.cause)
             if isinstance(question, AskFitting):
                 return FittingAnswered(question.ask_id, self._fitting(question), cause=question.cause)
+            if isinstance(question, LookUpGroup):
+                return GroupAnswered(question.ask_id, self._standing(question), cause=question.cause)
             standing = self._client.consumer(question.consumer)
             return ConsumerAnswered(question.consumer, standing.allocations, cause=question.cause)
-        except PlacementError as error:
+        except (PlacementError, MembersUnreadableError) as error:
             return no_answer(question, str(error))
         except Exception as error:
             LOG.exception("a read of Placement failed with an unexpected error")
@@ -167,6 +181,12 @@ class Questions:
         wide = self._client.candidates(query, request_id=ask.request_id)
         return [one for one in wide.requests if ask.node in one.allocations]
 
+    def _standing(self, question: LookUpGroup) -> dict[str, frozenset[str]]:
+        """First the members, then where each stands (core/group_check.py tells why in this order)."""
+        members = self._members_of(question.group) - question.known
+        held = {uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in sorted(members)}
+        return {uuid: providers for uuid, providers in held.items() if providers}
+
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()
         for query in ask.queries:
@@ -183,4 +203,6 @@ def no_answer(question: Question, error: str) -> Answered:
         return CandidatesAnswered(question.ask_id, (), error, cause=question.cause)
     if isinstance(question, AskFitting):
         return FittingAnswered(question.ask_id, frozenset(), error, cause=question.cause)
+    if isinstance(question, LookUpGroup):
+        return GroupAnswered(question.ask_id, {}, error, cause=question.cause)
     return ConsumerAnswered(question.consumer, {}, error, cause=question.cause)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 Outcome = ef.Answer | ef.Fail
 Write = ef.WriteAllocation | ef.DeleteAllocation
-Wanted = ef.RefreshNode | ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer
+Wanted = ef.RefreshNode | ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer | ef.LookUpGroup
 
 
 class Writer(Protocol):

@@ -83,7 +83,7 @@ def _table(name: str, *columns: str, **typed: Any) -> Any:
 
 
 _CELLS = _table("cell_mappings", "id", "uuid")
-_MAPPINGS = _table("instance_mappings", "cell_id", "instance_uuid", updated_at=sa.DateTime)
+_MAPPINGS = _table("instance_mappings", "cell_id", "instance_uuid", "queued_for_delete", updated_at=sa.DateTime)
 _TIMES = {"created_at": sa.DateTime, "updated_at": sa.DateTime}
 _SERVICES = _table(
     "services", "id", "uuid", "host", "binary", "topic", "report_count", "disabled",
@@ -92,6 +92,8 @@ _SERVICES = _table(
 _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
 _INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state", "hidden", "deleted",
                     updated_at=sa.DateTime)  # fmt: skip
+_GROUPS = _table("instance_groups", "id", "uuid")
+_GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _MIGRATIONS = _table("migrations", "instance_uuid", "migration_type", "status", "deleted")
 
 
@@ -132,7 +134,7 @@ class _Database:
 
 
 class ApiDatabase(_Database):
-    """Nova's API database: cells, aggregates, and which cell a server is mapped to."""
+    """Nova's API database: cells, aggregates, server groups, and which cell a server is mapped to."""
 
     def __init__(
         self,
@@ -187,6 +189,18 @@ class ApiDatabase(_Database):
         query = sa.select(_CELLS.c.uuid).select_from(there)
         rows = self.rows(query.where(_MAPPINGS.c.instance_uuid == server))
         return str(rows[0]["uuid"]) if rows else None
+
+    def members_of(self, group: str) -> frozenset[str]:
+        """Uuids of the servers in a server group, without those that are deleted: Nova never takes them out.
+
+        :raises DatabaseError: when they cannot be read
+        """
+        server = _GROUP_MEMBERS.c.instance_uuid
+        there = _GROUP_MEMBERS.join(_GROUPS, _GROUP_MEMBERS.c.group_id == _GROUPS.c.id)
+        there = there.outerjoin(_MAPPINGS, _MAPPINGS.c.instance_uuid == server)
+        lives = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
+        query = sa.select(server).select_from(there).where(_GROUPS.c.uuid == group, lives)
+        return frozenset(str(row["instance_uuid"]) for row in self.rows(query))
 
 
 class CellDatabase(_Database):

@@ -7,15 +7,17 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from shared_scheduler.core.effects import AskCandidates, AskFitting
+from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpGroup
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.questions import Answered, Question, Questions, no_answer
+from shared_scheduler.placement.questions import Answered, MembersUnreadableError, Question, Questions, no_answer
+from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, Place, ReadRequest
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import CANDIDATES, CONSUMER, FITTING
+from shared_scheduler.sync.sources import CANDIDATES, CONSUMER, FITTING, GROUP
 
 #: Questions that may wait.
 MAX_WAITING = 1024
+ASKED = (CANDIDATES, FITTING, CONSUMER, GROUP)
 
 
 class QuestionReads:
@@ -26,16 +28,18 @@ class QuestionReads:
         client: PlacementClient,
         revalidator: Revalidator,
         answer: Callable[[Answered], None],
+        members_of: Callable[[str], frozenset[str]],
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        self._questions = Questions(client)
+        """``members_of``: the members that a server group has now; it may raise ``DatabaseError``."""
+        self._questions = Questions(client, partial(_members, members_of))
         self._revalidator = revalidator
         self._answer = answer
         self._max_waiting = max_waiting
         self._waiting: dict[Place, Question] = {}
         self._lock = threading.Lock()
         self._stopping = False
-        revalidator.provide({source: partial(self._read, source) for source in (CANDIDATES, FITTING, CONSUMER)})
+        revalidator.provide({source: partial(self._read, source) for source in ASKED})
 
     def submit(self, question: Question) -> None:
         """Have it read; never blocks."""
@@ -64,10 +68,19 @@ class QuestionReads:
             self._answer(no_answer(question, "Placement was not asked: the scheduler stops"))
 
 
+def _members(read: Callable[[str], frozenset[str]], group: str) -> frozenset[str]:
+    try:
+        return read(group)
+    except DatabaseError as error:
+        raise MembersUnreadableError(str(error)) from error
+
+
 def _place(question: Question) -> Place:
     match question:
         case AskCandidates():
             return CANDIDATES, (question.ask_id,)
         case AskFitting():
             return FITTING, (question.ask_id,)
+        case LookUpGroup():
+            return GROUP, (question.ask_id,)
     return CONSUMER, (question.consumer,)

@@ -120,7 +120,7 @@ SERVICES, ALL_SERVICES, NODE_LIST = "services", "all services", "node list"
 PROVIDERS, RECORDS, AGENT_TREES = "providers", "records", "agents' trees"
 NODE, REPORTED, AUDIT = "node", "reported nodes", "audit"
 SHARING, AGGREGATES, ORPHANED, COUNTERS = "sharing providers", "aggregates", "orphans", "counters"
-CANDIDATES, FITTING, CONSUMER = "candidates", "fitting hosts", "consumer"
+CANDIDATES, FITTING, CONSUMER, GROUP = "candidates", "fitting hosts", "consumer", "server group"
 
 #: In the order in which a decision waits for them: each may change what the next one reads.
 SOURCES = (
@@ -206,5 +206,10 @@ SOURCES = (
     Source(
         CONSUMER, "what a consumer holds whose claim no agent has reported", Authority.PLACEMENT, Keys.QUESTION,
         "1 call", None, "", "the core asks", lane=QUESTIONS,
+    ),
+    Source(
+        GROUP, "the members of a server group and what they hold, before a request is answered that was written",
+        Authority.PLACEMENT, Keys.QUESTION, "1 query and 1 call a member that is not known to be there", None, "",
+        "the core asks; its request waits for the answer", lane=QUESTIONS,
     ),
 )  # fmt: skip

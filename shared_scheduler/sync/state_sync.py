@@ -83,7 +83,7 @@ class StateSync:
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
-        self._questions = QuestionReads(client, self.revalidator, submit)
+        self._questions = QuestionReads(client, self.revalidator, submit, api.members_of)
         placement = PlacementReads(mirror, self.fleet, leaves_of, agent_speaks_for, clock)
         self.revalidator.provide({
             of.SERVICES: self._of_cell(lambda cell: cell.services()),

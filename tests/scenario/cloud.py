@@ -256,7 +256,7 @@ class Cloud(Stage):
             case "dies":
                 compute.agent = None
             case "forgets":
-                compute.kept = ()
+                compute.kept, compute.kept_groups = (), {}
                 compute.epoch *= how_much != "all"
 
     def do_compute(self, node: str, what: str) -> None:
@@ -317,6 +317,11 @@ class Cloud(Stage):
         built = [c for c in self.computes.values() if c.tracker.instances.keys() & members]
         self.groups[uuid] = replace(known, members=members)
         return replace(known, members=members, hosts=frozenset(compute.host for compute in built))
+
+    def standing(self, members: frozenset[str]) -> dict[str, frozenset[str]]:
+        """Which of these hold something in Placement, and where."""
+        held = {uuid: frozenset(self.placement.consumers.get(uuid, ())) for uuid in members}
+        return {uuid: nodes for uuid, nodes in held.items() if nodes}
 
     def answered(self, scheduler: str, answer: ef.Answer) -> None:
         chosen = [inner[0].node for inner in answer.choices]

@@ -46,6 +46,7 @@ class Compute:
         self.epoch = 0
         self.rng = Random(node)  # goes on over its lives, as chance does
         self.kept: tuple[ef.KeptClaim, ...] = ()
+        self.kept_groups: Mapping[str, str] = {}
         self.agent: AgentCore | None = None
 
     # --- the agent -------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class Compute:
         self.epoch += 1
         self.agent = AgentCore(
             self.node, self.host, self.address, self.epoch, self, AgentSettings(),
-            self.rng, self.cloud.now, self.kept,
+            self.rng, self.cloud.now, self.kept, self.kept_groups,
         )  # fmt: skip
         self.feed(ev.ChannelChanged(self.cloud.broker_up))
         if self.up:
@@ -86,8 +87,8 @@ class Compute:
                 self.read("tree")
             case ef.ReadAllocations():
                 self.read("allocations")
-            case ef.Keep(claims=claims):
-                self.kept = claims
+            case ef.Keep(claims=claims, groups=groups):
+                self.kept, self.kept_groups = claims, groups
             case ef.KeepEpoch(epoch=epoch):
                 self.epoch = epoch
             case ef.Notice(code, _, detail):

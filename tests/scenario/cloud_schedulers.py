@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.scenario.cloud import Cloud
 
 CELL = "cell-1"
-Question = ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer
+Question = ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer | ef.LookUpGroup
 
 
 class CellsJudge:
@@ -147,6 +147,9 @@ class ScriptedScheduler:
             case ef.LookUpConsumer(consumer):
                 holds = self.cloud.placement.consumers.get(consumer, {})
                 return ev.ConsumerAnswered(consumer, holds, error, cause=effect.cause)
+            case ef.LookUpGroup(ask_id, group, known):
+                standing = {} if error else self.cloud.standing(self.cloud.groups[group].members - known)
+                return ev.GroupAnswered(ask_id, standing, error, cause=effect.cause)
 
     def fitting(self, queries: Sequence[str]) -> frozenset[str]:
         return frozenset[str]().union(*(self.cloud.placement.fitting(wanted_of(q)) for q in queries))
@@ -183,3 +186,5 @@ def wording(effect: Question) -> str:
             return "who fits"
         case ef.LookUpConsumer(consumer):
             return f"what holds {consumer}"
+        case ef.LookUpGroup(_, group, _):
+            return f"members of {group}"

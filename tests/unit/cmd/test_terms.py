@@ -12,6 +12,7 @@ from shared_scheduler.cmd import compare, manage, status, terms, why
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.group_check import GROUP_APART
 from shared_scheduler.decision import candidates, filtering, targets
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import RefusalCode
@@ -66,7 +67,7 @@ def test_what_a_decision_counts_hosts_under_is_defined() -> None:
 def test_what_became_of_an_attempt_is_defined() -> None:
     endings = {state.value for state in ClaimState if state not in UNDER_WAY}
 
-    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode)
+    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | {GROUP_APART}
 
 
 def test_how_a_request_ends_is_defined() -> None:

@@ -49,7 +49,8 @@ def test_the_first_of_a_group_may_be_built_on_any_host() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request(num_alternates=1, group=Group("group", "affinity"))))
     # when its first server is placed
-    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    look = only(ef.LookUpGroup, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    answer = only(ef.Answer, driver.give(ev.GroupAnswered(look.ask_id, {}, cause=look.cause)))
     # then the host that it is placed on binds the group once it is built there, not before
     assert {choice.node for choice in answer.choices[0]} == {"node-1", "node-2"}
 
@@ -62,7 +63,8 @@ def test_several_of_a_group_keep_to_the_hosts_of_one_another() -> None:
         effects = driver.accept(claim)
         (write,) = of_kind(ef.WriteAllocation, effects)
         effects = driver.written(write)
-    (answer,) = of_kind(ef.Answer, effects)
+    (look,) = of_kind(ef.LookUpGroup, effects)
+    answer = only(ef.Answer, driver.give(ev.GroupAnswered(look.ask_id, {}, cause=look.cause)))
     assert [len(inner) for inner in answer.choices] == [1, 1]
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer
+from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer, LookUpGroup
 from shared_scheduler.placement.client import narrowed
 from shared_scheduler.placement.mirror import PlacementMirror
+from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.question_reads import QuestionReads
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import SOURCES
@@ -28,7 +29,13 @@ class Asker:
     def __init__(self, world: World, **bounds: int) -> None:
         self.heard: queue.Queue[Any] = queue.Queue()
         self.revalidator = Revalidator(self.heard.put, sources=[each for each in SOURCES if each.is_on_request])
-        self.questions = QuestionReads(world.client, self.revalidator, self.heard.put, **bounds)
+        self.members: dict[str, frozenset[str]] = {}
+        self.questions = QuestionReads(world.client, self.revalidator, self.heard.put, self._members_of, **bounds)
+
+    def _members_of(self, group: str) -> frozenset[str]:
+        if group not in self.members:
+            raise DatabaseError("[api_database] connection: nobody answers there")
+        return self.members[group]
 
     def ask(self, question: Any) -> Any:
         self.questions.submit(question)
@@ -39,6 +46,23 @@ class Asker:
 @pytest.fixture
 def asker(world: World) -> Asker:
     return Asker(world)
+
+
+def test_members_of_a_group_are_read_first_and_then_where_each_stands(world: World, asker: Asker) -> None:
+    # given a group of three: one stands on a node, one nowhere, one is known to the scheduler
+    node = world.provider()
+    standing, known, nowhere = (str(uuid.uuid4()) for _ in range(3))
+    asker.members["group"] = frozenset({standing, known, nowhere})
+    world.take(standing, {node: {"VCPU": 1}})
+
+    answer = asker.ask(LookUpGroup("ask", "group", frozenset({known}), "req-1"))
+
+    assert (answer.ask_id, answer.standing, answer.error) == ("ask", {standing: frozenset({node})}, "")
+
+
+def test_a_group_that_cannot_be_read_is_answered_with_the_reason(asker: Asker) -> None:
+    answer = asker.ask(LookUpGroup("ask", "group", frozenset(), "req-1"))
+    assert (answer.standing, answer.error) == ({}, "[api_database] connection: nobody answers there")
 
 
 def test_candidates_of_one_node(world: World, asker: Asker) -> None:

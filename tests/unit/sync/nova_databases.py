@@ -76,6 +76,20 @@ class NovaDatabases:
                      updated_at=naive(self.now))  # fmt: skip
         return own
 
+    def group(self, *servers: str) -> str:
+        """A server group of these."""
+        own = str(uuid.uuid4())
+        number = self.api_row(api_models.InstanceGroup, uuid=own, name="group", project_id="p", user_id="u")
+        for server in servers:
+            self.api_row(api_models.InstanceGroupMember, instance_uuid=server, group_id=number)
+        return own
+
+    def delete_server(self, own: str) -> None:
+        """What nova-api notes when a server is deleted; its mapping stays until it is purged."""
+        model = api_models.InstanceMapping
+        with self.api_engine.begin() as connection:
+            connection.execute(sa.update(model).where(model.instance_uuid == own).values(queued_for_delete=True))
+
     def _cell_number(self, name: str) -> int:
         mapping = api_models.CellMapping
         with self.api_engine.connect() as connection:

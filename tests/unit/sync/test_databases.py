@@ -43,6 +43,17 @@ def test_aggregates_with_hosts_and_metadata(nova: NovaDatabases) -> None:
 # -- services ------------------------------------------------------------------------------------
 
 
+def test_the_members_of_a_group_without_those_that_are_deleted(nova: NovaDatabases) -> None:
+    # given a group with a server in a cell, one that is not mapped yet, and one that was deleted
+    built, new, deleted = nova.map_server("cell1"), nova.map_server(None), nova.map_server("cell1")
+    group = nova.group(built, new, deleted)
+    nova.group(nova.map_server("cell1"))
+    nova.delete_server(deleted)
+
+    assert nova.api().members_of(group) == {built, new}
+    assert nova.api().members_of("no such group") == frozenset()
+
+
 def test_services_as_novas_filters_see_them(nova: NovaDatabases) -> None:
     nova.service("cmp-1", version=73)
     nova.service("cmp-2", disabled=True, disabled_reason="maintenance")

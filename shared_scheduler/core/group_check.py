@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members of a server group that are placed at the same moment by several schedulers: write first, then look.
+
+The agent of a node judges what concerns that node alone (anti-affinity).  Whether two members are *together* concerns
+two nodes, of which each would accept; and a node without an agent has no judge at all.  Then Placement is the arbiter:
+when everything of a request is written, and before it is answered, the scheduler reads the members of the group from
+Nova's database, and then where they stand from Placement.  A request that sees another member in the wrong place is
+not answered.  It takes back what it wrote (it *yields*) and decides again.
+
+*No two requests whose members break the policy are both answered.*  Say that both are: request 1 wrote at W1, read the
+members at M1 and where they stand at L1, with W1 < M1 < L1, and what it wrote stands until its answer; request 2 the
+same.  Say that M1 < M2.  An instance joins its group before it is scheduled, so the member of request 1 had joined
+before W1 < M1 < M2, and request 2 knows it.  It stood from W1 < M1 < M2 < L2 on, so request 2 saw it, and was not
+answered.  This holds whatever schedulers know of one another, over cells, and beside schedulers that do not look, as
+long as those write before.  An owner of the group among the live schedulers would need them to agree on who is alive,
+which they cannot while messages are lost; both databases are needed for a boot anyway.  Where one of them does not
+answer, the request fails with that reason.
+
+Two requests that see each other need not both yield: the one with the smallest instance uuid is *senior*, looks again
+a few times, and yields only to one that stays.  Who has yielded waits for a random time.
+
+================  ===========================================================  ========================================
+policy            checked when                                                 in the wrong place
+================  ===========================================================  ========================================
+affinity          always                                                       a member on another host, unless the
+                                                                               conductor has named our host, and a
+                                                                               member is here
+soft-affinity     the decision knew no other member, and the request has not   a member on another host
+                  yielded yet
+anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
+================  ===========================================================  ========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.events import GroupAnswered
+from shared_scheduler.core.known_groups import hosts_of
+from shared_scheduler.core.request_state import InstancePlacement, RequestState
+from shared_scheduler.core.step import Step
+from shared_scheduler.decision.request import Group
+from shared_scheduler.decision.targets import skips_filters
+from shared_scheduler.protocol.messages import GroupPolicy, Leaf, Reason
+from shared_scheduler.table.host_table import HostTable
+
+#: looks of a senior request before it yields, and the longest pause between two
+LOOKS_MAX = 4
+LOOK_PAUSE_S = 0.1
+#: how often one request yields before it fails, and the longest pause after one time
+YIELDS_MAX = 8
+YIELD_PAUSE_S = 0.2
+#: the reason of a claim that was taken back because of another member of its group
+GROUP_APART = "group_apart"
+
+Standing = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """The request may be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The request is senior: perhaps the others yield."""
+
+    pause_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """Take back everything.  ``hosts``: where others stand (affinity); ``full``: nodes that have too many."""
+
+    reason: Reason
+    pause_s: float
+    hosts: frozenset[str] = frozenset()
+    full: frozenset[str] = frozenset()
+
+
+Outcome = Agreed | LookAgain | Yield
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Members in the wrong place, and what of our own placement is concerned."""
+
+    members: frozenset[str]
+    hosts: frozenset[str] = frozenset()
+    full: frozenset[str] = field(default=frozenset())
+
+
+class GroupCheck:
+    """Stateless but for the count of questions; ``RequestState.check`` is what is remembered of a request."""
+
+    def __init__(self, table: HostTable, rng: Random) -> None:
+        self._table = table
+        self._rng = rng
+        self._count = 0
+
+    def is_needed(self, state: RequestState) -> bool:
+        """Whether the request, which is written, must be checked before it is answered."""
+        group = state.request.group
+        if group is None or not group.uuid or state.check.passed or skips_filters(state.request):
+            return False
+        if group.policy == GroupPolicy.ANTI_AFFINITY:
+            return any(not claim.intent.counts_groups for claim in state.claims())
+        if group.policy == GroupPolicy.SOFT_AFFINITY:
+            return state.check.first and not state.check.yields
+        return group.policy == GroupPolicy.AFFINITY
+
+    def chosen(self, state: RequestState, instance: InstancePlacement) -> None:
+        """A host was chosen for an instance: note whether other members were known anywhere."""
+        group = state.request.group
+        if group is not None and group.policy == GroupPolicy.SOFT_AFFINITY:
+            others = (group.members | self._table.groups.of(group.uuid)) - {instance.consumer}
+            state.check.first |= not self._table.members_at(others)
+
+    def ask(self, step: Step, state: RequestState) -> None:
+        """Ask where the members stand, after all is written."""
+        group, request = state.request.group, state.request
+        assert group is not None
+        self._count += 1
+        state.check.ask_id = f"group.{state.key}.{self._count}"
+        known = frozenset(request.instance_uuids)
+        if group.policy != GroupPolicy.ANTI_AFFINITY:
+            known |= self._here(state, group)
+        step.emit(LookUpGroup(state.check.ask_id, group.uuid, known, request.request_id))
+
+    def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
+        """What follows from the answer."""
+        group, check = state.request.group, state.check
+        assert group is not None
+        own = frozenset(state.request.instance_uuids)
+        others = {uuid: providers for uuid, providers in event.standing.items() if uuid not in own}
+        apart = group.policy != GroupPolicy.ANTI_AFFINITY
+        wrong = self._apart(state, group, others) if apart else self._too_many(state, group, others)
+        if wrong is None:
+            check.passed = True
+            return Agreed()
+        check.looks += 1
+        if min(own) < min(wrong.members) and check.looks < LOOKS_MAX:
+            return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
+        check.looks = 0
+        check.yields += 1
+        return Yield(_reason(group, wrong), self._rng.uniform(0, YIELD_PAUSE_S), wrong.hosts, wrong.full)
+
+    def _apart(self, state: RequestState, group: Group, others: Standing) -> Wrong | None:
+        ours = frozenset(choice.host for choice in state.choices())
+        here = self._providers(ours)
+        apart = frozenset(uuid for uuid, providers in others.items() if not providers & here)
+        joined = ours <= group.hosts and (len(apart) < len(others) or bool(self._here(state, group)))
+        if not apart or joined:
+            return None
+        return Wrong(apart, self._hosts(others[uuid] for uuid in apart))
+
+    def _too_many(self, state: RequestState, group: Group, others: Standing) -> Wrong | None:
+        members, full = set[str](), set[str]()
+        for choice in state.choices():
+            here = self._providers(frozenset({choice.host}))
+            there = {uuid for uuid, providers in others.items() if providers & here}
+            own = sum(other.host == choice.host for other in state.choices())
+            if there and len(there) + own > group.max_server_per_host:
+                members |= there
+                full.add(choice.node)
+        return Wrong(frozenset(members), full=frozenset(full)) if members else None
+
+    def _here(self, state: RequestState, group: Group) -> frozenset[str]:
+        """Other members that the table shows on the hosts of this request: they are in no wrong place."""
+        ours = frozenset(choice.host for choice in state.choices())
+        others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
+        return frozenset(uuid for uuid in others if hosts_of(self._table, frozenset({uuid})) & ours)
+
+    def _providers(self, hosts: frozenset[str]) -> frozenset[str]:
+        rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
+        return frozenset(uuid for row in rows if row is not None for uuid in (row.node, *row.providers))
+
+    def _hosts(self, standing: Iterable[frozenset[str]]) -> frozenset[str]:
+        """The service hosts of the providers that are compute nodes."""
+        slots = (self._table.slot_of(uuid) for providers in standing for uuid in providers)
+        return frozenset(self._table.host_at(slot) for slot in slots if slot is not None)
+
+
+def _reason(group: Group, wrong: Wrong) -> Reason:
+    detail: dict[str, Leaf] = {"group": group.uuid, "policy": group.policy, "members": [*sorted(wrong.members)]}
+    return Reason(GROUP_APART, detail)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host table adds to a request's server group, and what a claim tells the agent of it.
+
+The conductor reads the group from the database before it asks.  The table is newer: it has the claims of all
+schedulers as soon as the agents accept them, and moves and deletes as soon as nova-compute notices them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shared_scheduler.decision.request import Group, Request
+from shared_scheduler.protocol.limits import GROUP_MEMBERS_MAX
+from shared_scheduler.protocol.messages import ClaimGroup, GroupPolicy
+from shared_scheduler.table.host_table import HostTable
+
+
+def with_known_members(table: HostTable, request: Request, consumer: str) -> Request:
+    """The request for ``consumer``, with the members of its group that rows and own claims tell besides.
+
+    With the policy affinity, the hosts where the table knows members are added to the hosts of the group.
+    """
+    group = request.group
+    if group is None or not group.uuid:
+        return request
+    members = group.members | table.groups.of(group.uuid)
+    hosts = group.hosts
+    if group.policy == GroupPolicy.AFFINITY:
+        hosts |= hosts_of(table, members - {consumer})
+    if members == group.members and hosts == group.hosts:
+        return request
+    return replace(request, group=replace(group, members=members, hosts=hosts))
+
+
+def hosts_of(table: HostTable, members: frozenset[str]) -> frozenset[str]:
+    """The service hosts on which the table knows any of these instances."""
+    return frozenset(table.host_at(slot) for slot in table.members_at(members))
+
+
+def claim_group(table: HostTable, group: Group, consumer: str, node: str, insists: bool) -> ClaimGroup | None:
+    """What a claim of ``consumer`` on ``node`` tells the agent.
+
+    ``insists``: the claim is for this node whatever a soft policy says, because it was tried to avoid that before.
+    """
+    if not group.uuid or not group.policy:
+        return None
+    others = group.members - {consumer}
+    here = [uuid for uuid in others if table.is_member(node, uuid)]
+    seen = None if insists else len(here)
+    return ClaimGroup(group.uuid, group.policy, group.max_server_per_host, _named(table, others, here), seen)
+
+
+def _named(table: HostTable, others: frozenset[str], here: list[str]) -> tuple[str, ...]:
+    """Those that may be on the node first; the bound cuts off those that are known to be elsewhere."""
+    nowhere = sorted(uuid for uuid in others if not table.members.slots(uuid))
+    elsewhere = sorted(others.difference(here, nowhere))
+    return tuple([*sorted(here), *nowhere, *elsewhere][:GROUP_MEMBERS_MAX])

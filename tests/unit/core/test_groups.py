@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server groups: what a claim tells the agent, and the look at Placement before an answer."""
+
+from __future__ import annotations
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.group_check import LOOK_PAUSE_S, LOOKS_MAX, YIELD_PAUSE_S, YIELDS_MAX
+from shared_scheduler.decision.request import Group
+from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
+from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request, taken
+
+GROUP = Group("group", "affinity", frozenset({"server-1", "server-5"}))
+
+
+def member(node: str) -> Consumer:
+    return Consumer(taken(node), True, "group")
+
+
+def placed(driver: SchedulerDriver, effects: list[ef.Effect]) -> list[ef.Effect]:
+    """The agent accepts the one claim of these effects, and Placement takes the write."""
+    return driver.written(only(ef.WriteAllocation, driver.accept(only_claim(effects))))
+
+
+def look(effects: list[ef.Effect]) -> ef.LookUpGroup:
+    (found,) = of_kind(ef.LookUpGroup, effects)
+    return found
+
+
+def stand(driver: SchedulerDriver, ask: ef.LookUpGroup, error: str = "", **homes: str) -> list[ef.Effect]:
+    """The members stand on these nodes (their names with _ for -)."""
+    standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
+    return driver.give(ev.GroupAnswered(ask.ask_id, standing, error, cause=ask.cause))
+
+
+# -- what a claim tells
+
+
+def test_a_claim_names_the_members_that_may_be_on_the_node_first() -> None:
+    # given a node with a member that only the table knows, and one whose place nobody knows
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-7": member("node-1")})
+    group = Group("group", "soft-anti-affinity", frozenset({"server-1", "server-5"}))
+    # when another member is placed
+    claim = only_claim(driver.ask(request(group=group)))
+    # then the agent hears of both, and how many of them the decision saw there
+    assert claim.group is not None
+    assert (claim.group.members, claim.group.seen) == (("server-7", "server-5"), 1)
+
+
+def test_a_host_with_a_member_that_the_conductor_did_not_know_is_not_chosen() -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-7": member("node-1")}).with_agents("node-2", free_mb=2048)
+    claim = only_claim(driver.ask(request(group=Group("group", "anti-affinity", frozenset({"server-1"})))))
+    assert claim.node == "node-2"
+
+
+def test_a_member_that_left_is_not_in_the_way() -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-7": member("node-1")})
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": None}))
+    claim = only_claim(driver.ask(request(group=Group("group", "anti-affinity", frozenset({"server-1"})))))
+    assert claim.group is not None and claim.group.members == ()
+
+
+def test_a_forced_host_is_not_judged_by_the_policy() -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-7": member("node-1")})
+    group = Group("group", "anti-affinity", frozenset({"server-1"}))
+    claim = only_claim(driver.ask(request(group=group, force_hosts=("host-1",))))
+    assert claim.group is not None and claim.group.max_server_per_host > 1_000_000
+
+
+def test_a_soft_policy_is_tried_to_be_kept_once() -> None:
+    # given the only node, which has taken a member meanwhile
+    driver = SchedulerDriver().with_agents("node-1")
+    group = Group("group", "soft-anti-affinity", frozenset({"server-1", "server-5"}))
+    claim = only_claim(driver.ask(request(group=group)))
+    # when its agent says so
+    again = only_claim(driver.refuse(claim, RefusalCode.GROUP_CHANGED))
+    # then it is asked once more, whatever is there, because there is no other
+    assert claim.group is not None and again.group is not None
+    assert (claim.group.seen, again.node, again.group.seen) == (0, "node-1", None)
+
+
+# -- the look before the answer
+
+
+def test_members_that_stand_on_our_host_let_the_answer_go() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request(group=GROUP)))
+    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    answer = only(ef.Answer, stand(driver, ask, server_5=claim.node))
+    assert answer.choices[0][0].node == claim.node
+    driver.idle()
+
+
+def test_the_junior_takes_its_server_back_and_goes_to_the_other() -> None:
+    # given a server that was written on a node, while another with a smaller name was written on the other node
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request("server-9", group=GROUP)))
+    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    # when it looks
+    (delete,) = of_kind(ef.DeleteAllocation, stand(driver, ask, server_5=other))
+    driver.deleted(delete)
+    # then it is claimed there after a pause, and answered when all is well
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == other
+    only(ef.Answer, stand(driver, look(placed(driver, effects)), server_5=other))
+    driver.idle()
+
+
+def test_the_senior_looks_again_before_it_yields() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request("server-1", group=GROUP)))
+    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    for _ in range(LOOKS_MAX - 1):
+        assert stand(driver, ask, server_5=other) == []
+        ask = look(driver.wait(LOOK_PAUSE_S))
+    only(ef.DeleteAllocation, stand(driver, ask, server_5=other))
+
+
+def test_the_senior_stays_where_the_junior_has_gone() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request("server-1", group=GROUP)))
+    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    assert stand(driver, ask, server_5="node-2" if claim.node == "node-1" else "node-1") == []
+    assert only(ef.Answer, stand(driver, look(driver.wait(LOOK_PAUSE_S)))).choices[0][0].node == claim.node
+
+
+def test_a_group_that_cannot_be_read_fails_the_request_when_all_is_taken_back() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    ask = look(placed(driver, driver.ask(request(group=GROUP))))
+    delete = only(ef.DeleteAllocation, stand(driver, ask, error="[api_database] connection: nobody answers"))
+    (fail,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert fail.code is ef.FailureCode.GROUP_UNSETTLED
+    assert "group could not be read: [api_database] connection: nobody answers" in fail.text
+    driver.idle()
+
+
+def test_a_look_that_is_not_answered_ends_with_the_request() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    look(placed(driver, driver.ask(request(group=GROUP), within_s=10.0)))
+    (delete,) = of_kind(ef.DeleteAllocation, driver.wait(9.0))
+    (fail,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert fail.code is ef.FailureCode.GROUP_UNSETTLED
+
+
+def test_a_group_that_is_always_elsewhere_fails_the_request() -> None:
+    # given others that are never where the server was written
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-9", group=GROUP))
+    for _ in range(YIELDS_MAX):
+        claim = only_claim(effects)
+        other = "node-2" if claim.node == "node-1" else "node-1"
+        delete = only(ef.DeleteAllocation, stand(driver, look(placed(driver, effects)), server_5=other))
+        driver.deleted(delete)
+        effects = driver.wait(YIELD_PAUSE_S)
+    claim = only_claim(effects)
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    # when that happens once too often
+    delete = only(ef.DeleteAllocation, stand(driver, look(placed(driver, effects)), server_5=other))
+    (fail,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert fail.code is ef.FailureCode.GROUP_UNSETTLED
+    driver.idle()
+
+
+def test_a_group_that_is_apart_already_grows_where_the_conductor_says() -> None:
+    # given a group with members on two hosts, moved there by force; the conductor names the first
+    group = Group("group", "affinity", frozenset({"server-1", "server-5", "server-6"}), frozenset({"host-1"}))
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    ask = look(placed(driver, driver.ask(request(group=group))))
+    assert only(ef.Answer, stand(driver, ask, server_5="node-1", server_6="node-2"))
+
+
+def test_several_of_one_request_yield_together() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    effects = driver.ask(request("server-8", "server-9", group=GROUP))
+    first, second = claims_in(effects)
+    assert first.node == second.node
+    for claim in (first, second):
+        effects = driver.written(only(ef.WriteAllocation, driver.accept(claim)))
+    other = "node-2" if first.node == "node-1" else "node-1"
+    deletes = of_kind(ef.DeleteAllocation, stand(driver, look(effects), server_5=other))
+    for delete in deletes:
+        driver.deleted(delete)
+    assert {claim.node for claim in claims_in(driver.wait(YIELD_PAUSE_S))} == {other}
+
+
+def test_where_no_agent_counts_the_members_the_scheduler_looks() -> None:
+    # given two nodes without an agent
+    driver = SchedulerDriver().without_agents("node-1", "node-2")
+    group = Group("group", "anti-affinity", frozenset({"server-5", "server-9"}))
+    write = only(ef.WriteAllocation, driver.ask(request("server-9", group=group)))
+    (home,) = write.allocations
+    # when another member was written on the same one
+    (delete,) = of_kind(ef.DeleteAllocation, stand(driver, look(driver.written(write)), server_5=home))
+    driver.deleted(delete)
+    # then the server goes to the other
+    (again,) = of_kind(ef.WriteAllocation, driver.wait(YIELD_PAUSE_S))
+    assert [*again.allocations] != [home]
+
+
+def test_an_agent_that_counts_the_members_makes_the_look_unnecessary() -> None:
+    driver = SchedulerDriver().with_agents("node-1", agent__groups=True)
+    group = Group("group", "anti-affinity", frozenset({"server-1"}))
+    only(ef.Answer, placed(driver, driver.ask(request(group=group))))
+
+
+def test_a_member_of_a_soft_group_looks_only_if_it_is_the_first() -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    group = Group("group", "soft-affinity", frozenset({"server-1", "server-5"}))
+    only(ef.Answer, placed(driver, driver.ask(request(group=group))))
+
+
+def test_the_first_of_a_soft_group_yields_once_and_then_stays() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    group = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
+    effects = driver.ask(request("server-9", group=group))
+    other = "node-2" if only_claim(effects).node == "node-1" else "node-1"
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, look(placed(driver, effects)), server_5=other)))
+    effects = driver.wait(YIELD_PAUSE_S)
+    assert only_claim(effects).node == other
+    only(ef.Answer, placed(driver, effects))
