@@ -15,7 +15,9 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.model.leaves import AGENT_READY
 from shared_scheduler.model.resources import same_allocations, sum_amounts
+from shared_scheduler.protocol.digest import told_digest
 from shared_scheduler.protocol.messages import Allocations, Claim, Heartbeat, Increment, Message, Snapshot, Verdict
+from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
@@ -61,6 +63,8 @@ class Checkers:
         self._versions: dict[tuple[str, str], Version] = {}
         #: (scheduler, node) -> servers to which the scheduler promised the node, by uuid
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
+        self.groups = GroupChecks(world, self.check)
+        self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._steps = 0
         self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
 
@@ -98,10 +102,13 @@ class Checkers:
                 self._check_heartbeat(node, message)
             case Verdict(accepted=True):
                 self._check_capacity(node, message)
+            case Verdict(claim_id=claim_id) if claim_id in self._claimed:
+                self.groups.refused(message, self._claimed[claim_id].consumer)
 
     def agent_forgot(self, node: SimNode) -> None:
         """An agent lost its state: claims that it accepted count from now on if Placement holds them."""
         held = self._accepted.get(node.node, {})
+        self.groups.agent_forgot(node, [claim.consumer for claim in held.values()])
         on_node = self._world.placement.consumers_of(node.node)
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
             del held[claim_id]
@@ -119,7 +126,7 @@ class Checkers:
             self._check_valid(node.node, node.agent.publisher.pipe.validate)
         published = self._published.get(node.node)
         if published is not None and Version(heartbeat.epoch, heartbeat.sequence) == published.version:
-            same = published.digest == heartbeat.digest
+            same = published.digest == told_digest(heartbeat)
             self.check("row_equals_agent", same, node.node, "a heartbeat's digest is wrong")
 
     def _check_valid(self, where: str, validate: Callable[[], None]) -> None:
@@ -134,6 +141,7 @@ class Checkers:
         assert node.agent is not None
         pending = node.agent.ledger.pending
         held = self._accepted.setdefault(node.node, {})
+        news = verdict.claim_id not in held
         if verdict.claim_id in pending:
             held[verdict.claim_id] = pending[verdict.claim_id].claim
         owners, on_node = self._world.owners(), self._world.placement.consumers_of(node.node)
@@ -144,6 +152,8 @@ class Checkers:
             for claim_id, claim in held.items()
             if claim_id in pending or claim.consumer in on_node
         }
+        if news and verdict.claim_id in held:
+            self.groups.judged(node, verdict, held[verdict.claim_id], by_consumer)
         used = sum_amounts(by_consumer.values()).get(node.node, {})
         inventories = self._world.placement.providers[node.node].inventories
         over = {rc: n for rc, n in used.items() if n > inventories[rc].capacity}
@@ -198,6 +208,8 @@ class Checkers:
     def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
         """A scheduler is about to send a claim.  Without an epoch in it, an agent that was restarted could not
         detect a copy of a claim that was judged before the restart."""
+        self._claimed[claim.claim_id] = claim
+        self.groups.cast(scheduler, claim)
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
@@ -286,6 +298,7 @@ class Checkers:
         self._check_record(asked, effect)
         if isinstance(effect, ef.Answer):
             self._check_answer(asked, effect)
+            self.groups.answered(scheduler, asked, effect)
         elif undisturbed:
             self._check_failure(asked)
 

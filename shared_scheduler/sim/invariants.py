@@ -24,6 +24,13 @@ WHILE_IT_RUNS = {
     "written_first": "Placement has each allocation before an answer names it.",
     "allocation_kept": "No scheduler deletes the allocation of a server that is being built or is on the host.",
     "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
+    "anti_affinity": "No agent accepts a claim beyond the members that an anti-affinity group may have on its node, "
+    "and no answer goes beyond them where no agent speaks.",
+    "affinity": "No answer places members of an affinity group on different hosts.",
+    "soft_anti_affinity": "An agent that has more members of a group than the decision saw says so once before it "
+    "accepts.",
+    "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
+    "done by one more try.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
 }
 

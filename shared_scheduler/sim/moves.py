@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.workload import Fate, Server
+from shared_scheduler.sim.workload import Fate, Server, disturb_group
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
@@ -54,6 +54,7 @@ class Moves:
         world.counters["migrations"] += 1
         world.trace.note("conductor", f"moves {server.uuid} from {source.node} to {to.node}")
         server.fate = Fate.MOVES
+        disturb_group(server)
         world.checkers.drop_claims_of(to.node, server.uuid)
         source.move_out(server.uuid, migration)
         world.agenda.work(self._rng.expovariate(1 / MOVE_S), self._end, server, migration, source, to)

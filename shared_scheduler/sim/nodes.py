@@ -8,7 +8,7 @@ on its disk over restarts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -86,6 +86,7 @@ class SimNode:
         #: part of the audits whose zeros are reported
         self.audits_seen = AUDITS_SEEN
         self.kept: tuple[ef.KeptClaim, ...] = ()
+        self.kept_groups: Mapping[str, str] = {}
         self.kept_epoch = 0
         self._agenda = around.agenda
         self._network = around.network
@@ -119,6 +120,7 @@ class SimNode:
             Random(self._rng.random()),
             self.clock.now,
             self.kept,
+            self.kept_groups,
         )
         self._ticking = Ticking(self._agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
         self._network.join(self.address, False, self._receive, self.newer)
@@ -149,7 +151,7 @@ class SimNode:
     def forget(self, set_back_s: int) -> None:
         """Delete the stored state of the agent, and set the wall clock back."""
         self._trace.note(self.node, f"the agent's memory is lost, the clock {set_back_s} s back")
-        self.kept, self.kept_epoch = (), 0
+        self.kept, self.kept_groups, self.kept_epoch = (), {}, 0
         self.clock.set_back(set_back_s)
 
     def freeze(self) -> None:
@@ -229,8 +231,8 @@ class SimNode:
                 self._read("tree", effect.cause)
             case ef.ReadAllocations():
                 self._read("allocations", effect.cause)
-            case ef.Keep(claims=claims):
-                self.kept = claims
+            case ef.Keep(claims=claims, groups=groups):
+                self.kept, self.kept_groups = claims, groups
             case ef.KeepEpoch(epoch=epoch):
                 self._trace.note(self.node, f"agent goes on in epoch {epoch}")
                 self.kept_epoch = epoch

@@ -8,7 +8,7 @@ from typing import Any
 
 from cachetools import FIFOCache
 
-from shared_scheduler.protocol.digest import claim_hash, consumer_hash, leaf_hash
+from shared_scheduler.protocol.digest import claim_hash, consumer_hash, leaf_hash, told_digest
 from shared_scheduler.protocol.messages import Increment, Snapshot
 from shared_scheduler.table.row import Version
 
@@ -44,7 +44,7 @@ class Published:
             self._begin()  # it covers increments that were never sent by themselves
             self._take_all(snapshot, version)
         known = self._digests.get(version)
-        return known is None or known == snapshot.digest
+        return known is None or known == told_digest(snapshot)
 
     def _begin(self) -> None:
         """A new epoch: usually a greater one, a lesser one if the agent lost its state."""

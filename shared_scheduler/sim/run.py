@@ -21,6 +21,10 @@ FAULTS_FROM_S = 3.0
 #: number of progress reports of a run
 STEPS = 50
 
+#: parts of the requests that belong to a server group, as in the production traces of a large public cloud; as half
+#: of these are followed by one more member, fewer are drawn
+GROUPED = (0.35, 0.48)
+
 #: part of the random worlds in which each receiver decodes each message
 DECODE_EACH = 0.25
 
@@ -48,7 +52,8 @@ class RunPlan:
         return (
             f"{PROGRAM} simulate --seed {self.seed} --nodes {sizes.nodes} --schedulers {sizes.schedulers}"
             f" --rate {exact(habits.rate_per_s)} --lifetime {exact(habits.lifetime_s)}"
-            f" --topologies {exact(habits.topologies)} --migrations {exact(habits.migrations_per_s)}"
+            f" --topologies {exact(habits.topologies)} --grouped {exact(habits.grouped)}"
+            f" --migrations {exact(habits.migrations_per_s)}"
             f" --duration {exact(self.duration_s)} --loss {exact(weather.loss)}"
             f" --duplicates {exact(weather.duplicates)} --garbled {exact(weather.garbled)}"
             f" --late {exact(weather.late)} --agentless {exact(sizes.agentless)} --newer {exact(sizes.newer)}"
@@ -76,6 +81,7 @@ def drawn(seed: int) -> RunPlan:
             rate_per_s=rng.choice((1.0, 3.0, 6.0, 15.0)),
             lifetime_s=rng.choice((5.0, 20.0, 60.0)),
             topologies=rng.choice((0.0, 0.3, 0.8)) if board is not None else 0.0,
+            grouped=rng.choice((0.0, *GROUPED)),
             migrations_per_s=rng.choice((0.0, 0.0, 1.0)),
         ),
         weather=Weather(

@@ -54,6 +54,9 @@ class SchedulerListener(Protocol):
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """The scheduler is about to delete these allocations, which stand there."""
 
+    def members_of(self, group: str) -> frozenset[str]:
+        """The members of a server group, as Nova's API database has them now."""
+
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
         """The scheduler is about to send a message to an agent."""
 
@@ -218,6 +221,8 @@ class SimScheduler:
                 self._listener.answered(self, effect)
             case ef.RefreshNode(_, node, _):
                 self._listener.refresh(self, node)
+            case ef.LookUpGroup():
+                self._agenda.after(self._placement_delay_s() / 2, self._read_members, effect)
             case _:
                 self._agenda.after(self._placement_delay_s() / 2, self._answer_question, effect)
 
@@ -264,6 +269,17 @@ class SimScheduler:
         self._listener.taken_back(self, effect.consumer, effect.written)
         self._placement.delete(effect.consumer)
         self._trace.note("placement", f"deleted {effect.claim_id} {effect.consumer}")
+
+    def _read_members(self, effect: ef.LookUpGroup) -> None:
+        members = self._listener.members_of(effect.group) - effect.known
+        self._agenda.after(self._placement_delay_s() / 2, self._look_up_members, effect, members)
+
+    def _look_up_members(self, effect: ef.LookUpGroup, members: frozenset[str]) -> None:
+        placement = self._placement
+        error = "" if placement.up else "Placement is down"
+        held = {uuid: placement.consumers[uuid] for uuid in sorted(members) if uuid in placement.consumers}
+        standing = {uuid: frozenset(allocations) for uuid, allocations in held.items()}
+        self._reply(ev.GroupAnswered(effect.ask_id, {} if error else standing, error, cause=effect.cause))
 
     def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer) -> None:
         error = "" if self._placement.up else "Placement is down"

@@ -9,13 +9,14 @@ no claim on its host.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 
 from shared_scheduler.core.effects import Answer, Choice, Fail
-from shared_scheduler.decision.request import Flavor, PlacementForm, Request
-from shared_scheduler.protocol.messages import Usage
+from shared_scheduler.decision.request import Flavor, Group, PlacementForm, Request
+from shared_scheduler.protocol.messages import GroupPolicy, Usage
 from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
 
 #: name, vcpus, memory in MiB, disk in GB
@@ -25,6 +26,11 @@ FLAVORS = (
     Flavor("large", 4, 8_192, 80),
     Flavor("xlarge", 8, 16_384, 160),
 )
+
+#: members of a server group; part of the requests for one that another follows at the same moment, and how soon
+GROUP_MAX = 5
+RACES = 0.5
+RACE_S = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +44,27 @@ class Habits:
     not_root_only: float = 0.05  # requests whose candidates Placement must name
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
+    grouped: float = 0.0  # requests for members of a server group
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
     asks_again: float = 0.5  # of the requests that fail, those whose servers are asked for again
     migrations_per_s: float = 0.0  # live migrations, which have no claim
     num_alternates: int = 2
     patience_s: float = 20.0  # time that the caller waits for an answer
     flavors: tuple[Flavor, ...] = FLAVORS
+
+
+@dataclass(slots=True)
+class ServerGroup:
+    """A server group.  ``members`` joined it, in this order, before they were scheduled.
+
+    ``disturbed``: a member was moved by force, or the conductor used an alternate: nobody can keep what is promised.
+    """
+
+    uuid: str
+    policy: GroupPolicy
+    max_server_per_host: int
+    members: list[str] = field(default_factory=list)
+    disturbed: bool = False
 
 
 class Fate(StrEnum):
@@ -69,6 +90,7 @@ class Server:
     node: str = ""
     #: how often it was asked for
     tries: int = 1
+    group: ServerGroup | None = None
 
 
 @dataclass(slots=True)
@@ -137,15 +159,59 @@ class Users:
     count: int = 0
     asked: dict[str, Asked] = field(default_factory=dict)
     servers: dict[str, Server] = field(default_factory=dict)
+    groups: list[ServerGroup] = field(default_factory=list)
+    #: the next request is for a member of this group, and comes at the same moment as the last one
+    racing: ServerGroup | None = None
 
     def next_pause_s(self) -> float:
         """Time to the next request."""
+        if self.racing is not None:
+            return self.rng.random() * RACE_S
         return self.rng.expovariate(self.habits.rate_per_s)
 
-    def ask(self, scheduler: str, now: float) -> Asked:
-        """The next request, for ``scheduler``."""
+    def members_of(self, group: str) -> frozenset[str]:
+        """The members of a group, as Nova's API database has them."""
+        found = (one.members for one in self.groups if one.uuid == group)
+        return frozenset(uuid for members in found for uuid in members)
+
+    def _draw_group(self) -> ServerGroup | None:
+        """The group of the next request; half of the groups grow by a request of the same moment."""
+        rng, habits = self.rng, self.habits
+        if self.racing is not None:
+            group, self.racing = self.racing, None
+            return group
+        if rng.random() >= habits.grouped:
+            return None
+        grown = [group for group in self.groups if len(group.members) < GROUP_MAX]
+        if grown and rng.random() < 0.5:
+            group = rng.choice(grown)
+        else:
+            group = ServerGroup(f"group-{len(self.groups) + 1}", rng.choice(list(GroupPolicy)), rng.choice((1, 1, 2)))
+            self.groups.append(group)
+        self.racing = group if rng.random() < RACES else None
+        return group
+
+    def _joined(
+        self, group: ServerGroup, request: Request, servers: tuple[Server, ...], host_of: Callable[[Server], str]
+    ) -> Request:
+        """What nova-api does before a scheduler is asked: the servers join their group."""
+        for server in servers:
+            server.group = group
+        group.members += request.instance_uuids
+        return self._with_group(group, request, host_of)
+
+    def _with_group(self, group: ServerGroup, request: Request, host_of: Callable[[Server], str]) -> Request:
+        """The request with the group as the conductor reads it: ``hosts`` are those of built members."""
+        known = [self.servers[uuid] for uuid in group.members if uuid in self.servers]
+        hosts = frozenset(host_of(server) for server in known if server.fate in (Fate.LIVES, Fate.MOVES))
+        found = Group(group.uuid, group.policy, frozenset(group.members), hosts, group.max_server_per_host)
+        return replace(request, group=found)
+
+    def ask(self, scheduler: str, now: float, host_of: Callable[[Server], str]) -> Asked:
+        """The next request, for ``scheduler``.  ``host_of`` tells the service host of a server that was built."""
         self.count += 1
         rng, habits = self.rng, self.habits
+        group = self._draw_group() if habits.grouped else None
         several = rng.random() < habits.several
         count = rng.randint(2, habits.several_max) if several else 1
         root_only = rng.random() >= habits.not_root_only
@@ -157,14 +223,18 @@ class Users:
             Server(uuid, request.request_id, request.usage, topology)
             for uuid in request.instance_uuids
         )
+        if group is not None:
+            request = self._joined(group, request, servers, host_of)
         self.servers.update({server.uuid: server for server in servers})
         return self._asked(request, servers, scheduler, now)
 
-    def ask_again(self, failed: Asked, scheduler: str, now: float) -> Asked:
+    def ask_again(self, failed: Asked, scheduler: str, now: float, host_of: Callable[[Server], str]) -> Asked:
         """The same servers once more, as a user does whose unshelve or evacuation has failed."""
         tries = failed.servers[0].tries + 1
         first_id = failed.request.request_id.partition("/")[0]
-        request = replace(failed.request, request_id=f"{first_id}/{tries}")
+        request, group = replace(failed.request, request_id=f"{first_id}/{tries}"), failed.servers[0].group
+        if group is not None:
+            request = self._with_group(group, request, host_of)
         for server in failed.servers:
             server.request_id, server.fate, server.node = request.request_id, Fate.ASKED, ""
             server.tries = tries
@@ -181,3 +251,9 @@ class Users:
 def placed(answer: Answer) -> tuple[Choice, ...]:
     """The claimed choice of each instance."""
     return tuple(inner[0] for inner in answer.choices)
+
+
+def disturb_group(server: Server) -> None:
+    """It goes where no scheduler has placed it: nothing is promised of its group any more."""
+    if server.group is not None:
+        server.group.disturbed = True

@@ -29,7 +29,7 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, SimScheduler
 from shared_scheduler.sim.surroundings import Surroundings
-from shared_scheduler.sim.workload import Asked, Fate, Habits, Server, Users, placed
+from shared_scheduler.sim.workload import Asked, Fate, Habits, Server, Users, disturb_group, placed
 from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
@@ -249,6 +249,10 @@ class World:
         """A scheduler deletes what it wrote."""
         self.checkers.taken_back(scheduler, self.owners()[consumer], allocations)
 
+    def members_of(self, group: str) -> frozenset[str]:
+        """The members of a server group, as Nova's API database has them now."""
+        return self.users.members_of(group)
+
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """An increment changes a row."""
         self.checkers.applied(scheduler, node, before, now)
@@ -269,7 +273,7 @@ class World:
     def ask(self) -> Asked:
         """Send one request to one of the running schedulers."""
         scheduler = self.schedulers[self._edge_rng.choice(sorted(self.schedulers))]
-        asked = self.users.ask(scheduler.name, self.now)
+        asked = self.users.ask(scheduler.name, self.now, self._host_of)
         self.trace.note("users", f"{asked.request.request_id} to {scheduler.name}")
         self.counters["requests"] += 1
         delay_s = RPC_S * self._edge_rng.random()
@@ -308,11 +312,14 @@ class World:
         if self._again_rng.random() < self.users.habits.asks_again:
             self.agenda.after(self._again_rng.expovariate(1 / AGAIN_S), self._ask_again, asked)
 
+    def _host_of(self, server: Server) -> str:
+        return self.nodes[server.node].host
+
     def _ask_again(self, asked: Asked) -> None:
         if not (self.is_open and self.schedulers):
             return
         scheduler = self.schedulers[self._again_rng.choice(sorted(self.schedulers))]
-        again = self.users.ask_again(asked, scheduler.name, self.now)
+        again = self.users.ask_again(asked, scheduler.name, self.now, self._host_of)
         self.trace.note("users", f"{again.request.request_id} to {scheduler.name}")
         self.counters["requests"] += 1
         self.agenda.work(RPC_S, scheduler.ask, again.request, again.deadline_s)
@@ -362,6 +369,7 @@ class World:
             write = self.placement.begin_write(server.uuid, choice.candidate.allocations)
             if self.placement.up and self.placement.end_write(write)[0] == ev.WriteCode.WRITTEN:
                 self.counters["alternates_used"] += 1
+                disturb_group(server)
                 self.checkers.drop_claims_of(choice.node, server.uuid)
                 server.node = choice.node
                 self._cast_build(server, alternates[i + 1 :])

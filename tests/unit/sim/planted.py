@@ -16,9 +16,14 @@ import pytest
 
 from compute_agent.claim_ledger import ClaimLedger
 from compute_agent.core import AgentCore
+from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
+from shared_scheduler.core import planner
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
+from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
+from shared_scheduler.core.planner import Planner
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.requests import Alternates, Requests
 from shared_scheduler.decision import filtering
@@ -305,6 +310,67 @@ def refuse_what_fits(patch: pytest.MonkeyPatch) -> None:
 
     real = ClaimLedger._shortage
     patch.setattr(ClaimLedger, "_shortage", shortage)
+
+
+# -- server groups
+
+
+@bug("anti_affinity", "soft_anti_affinity")
+def judge_without_groups(patch: pytest.MonkeyPatch) -> None:
+    """An agent does not look at the group of a claim."""
+    patch.setattr(GroupLedger, "judge", lambda self, claim, present, settled: None)
+
+
+@bug("anti_affinity")
+def count_groups_of_what_is_built_only(patch: pytest.MonkeyPatch) -> None:
+    """An agent counts the members that nova-compute has built, and not those that it has accepted since."""
+
+    def judge(self: GroupLedger, claim: Claim, present: Any, settled: Any) -> Any:
+        return real(self, claim, settled, settled)
+
+    real = GroupLedger.judge
+    patch.setattr(GroupLedger, "judge", judge)
+
+
+@bug("soft_anti_affinity")
+def insist_at_once(patch: pytest.MonkeyPatch) -> None:
+    """No claim tells how many members its decision saw, so that no agent can say that there are more."""
+
+    def group(self: Planner, state: Any, instance: Any, node: str) -> Any:
+        found = real(self, state, instance, node)
+        return found and replace(found, seen=None)
+
+    real = Planner.claim_group
+    patch.setattr(Planner, "claim_group", group)
+
+
+@bug("affinity", "soft_affinity")
+def answer_without_a_look(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks where other members were written at the same moment."""
+    patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
+
+
+@bug("affinity")
+def trust_the_members_of_the_request(patch: pytest.MonkeyPatch) -> None:
+    """Only those members are looked up that the conductor knew, long before the own allocation was written."""
+
+    def ask(self: GroupCheck, step: Any, state: RequestState) -> None:
+        real(self, step, state)
+        others = {uuid for effect in step.effects if isinstance(effect, LookUpGroup) for uuid in effect.known}
+        everybody = frozenset(f"server-{n}-{i}" for n in range(2_000) for i in range(4))
+        members = state.request.group.members if state.request.group else frozenset[str]()
+        step.effects[-1] = replace(step.effects[-1], known=(everybody - members) | others)
+
+    real = GroupCheck.ask
+    patch.setattr(GroupCheck, "ask", ask)
+
+
+@bug("anti_affinity", "affinity", "soft_anti_affinity", "soft_affinity")
+def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
+    """As before groups were part of a claim: a request's group is what the conductor has read, and nobody looks."""
+    patch.setattr(planner, "with_known_members", lambda table, request, consumer: request)
+    patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
+    patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

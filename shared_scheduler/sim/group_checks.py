@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that the policies of server groups hold, against what the world knows and no part of the product.
+
+What is checked is what can be promised: members that a scheduler placed.  A member that was moved by force, or that
+the conductor put on an alternate, was not; its group is *disturbed* from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
+from shared_scheduler.sim.workload import Asked, Fate, Server, ServerGroup
+
+if TYPE_CHECKING:
+    from shared_scheduler.sim.nodes import SimNode
+    from shared_scheduler.sim.schedulers import SimScheduler
+    from shared_scheduler.sim.world import World
+
+#: the outcome of an attempt that was given up because another member was elsewhere
+YIELDED = "group_apart"
+#: answered, and neither failed nor deleted since
+PLACED = (Fate.ASKED, Fate.BUILDING, Fate.LIVES)
+
+
+class GroupChecks:
+    """``check`` counts a check, and keeps the violation if there is one (``Checkers.check``)."""
+
+    def __init__(self, world: World, check: Callable[..., None]) -> None:
+        self._world = world
+        self._check = check
+        #: server -> the node of its answer
+        self._answered: dict[str, str] = {}
+        #: claim id -> other members that its scheduler saw on the node, and whether it knew one anywhere
+        self._seen: dict[str, int] = {}
+        self._knew_one: dict[str, bool] = {}
+        #: servers that an agent refused once, because of a soft policy
+        self._warned: set[str] = set()
+        #: node -> servers whose group its agent has forgotten
+        self._forgotten: dict[str, set[str]] = {}
+
+    def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
+        """A scheduler is about to send a claim, perhaps again."""
+        server = self._world.owners()[claim.consumer]
+        if server.group is None or claim.claim_id in self._seen:
+            return
+        table = scheduler.core.table
+        others = [uuid for uuid in server.group.members if uuid != claim.consumer]
+        self._seen[claim.claim_id] = sum(table.is_member(claim.node, uuid) for uuid in others)
+        self._knew_one[claim.consumer] = bool(table.members_at(others))
+
+    def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
+        """An agent has lost its memory; these were accepted by it."""
+        self._forgotten.setdefault(node.node, set()).update(consumers)
+
+    def judged(self, node: SimNode, verdict: Verdict, claim: Claim, accepted: Iterable[str]) -> None:
+        """An agent has accepted a claim.  ``accepted``: consumers that it had accepted and that are still there."""
+        server = self._world.owners()[claim.consumer]
+        group = server.group
+        if group is None or claim.consumer in node.tracker.instances:
+            return
+        there = {uuid for uuid in accepted if uuid != claim.consumer and self._is_known(node, uuid, server)}
+        there |= self._built(node, server)
+        if group.policy == GroupPolicy.ANTI_AFFINITY:
+            few = len(there) < group.max_server_per_host
+            self._check("anti_affinity", few, node.node, verdict.claim_id, "beside", sorted(there))
+        elif group.policy == GroupPolicy.SOFT_ANTI_AFFINITY and claim.consumer not in self._warned:
+            seen = self._seen.get(verdict.claim_id, 0)
+            what = (verdict.claim_id, "saw", seen, "members of", sorted(there))
+            self._check("soft_anti_affinity", len(there) <= seen, node.node, *what)
+
+    def refused(self, verdict: Verdict, consumer: str) -> None:
+        """An agent has refused a claim."""
+        if verdict.reason is not None and verdict.reason.code == RefusalCode.GROUP_CHANGED:
+            self._warned.add(consumer)
+
+    def _is_known(self, node: SimNode, uuid: str, server: Server) -> bool:
+        """A member of the same group that its agent can know: it has accepted it, or the request names it."""
+        other = self._world.owners()[uuid]
+        if other.group is not server.group:
+            return False
+        return uuid not in self._forgotten.get(node.node, ()) or uuid in self._named(server)
+
+    def _named(self, server: Server) -> frozenset[str]:
+        group = self._world.users.asked[server.request_id].request.group
+        return group.members if group is not None else frozenset()
+
+    def _built(self, node: SimNode, server: Server) -> set[str]:
+        """Members that nova-compute has told the agent of, however they came, and that the request names."""
+        if not node.is_current:
+            return set()
+        told = node.tracker.instances.keys() - node.tracker.unnoticed
+        return {uuid for uuid in told & self._named(server) if uuid != server.uuid}
+
+    # -- answers
+
+    def answered(self, scheduler: SimScheduler, asked: Asked, answer: ef.Answer) -> None:
+        """A scheduler answers a request."""
+        nodes = {s.uuid: inner[0].node for s, inner in zip(asked.servers, answer.choices, strict=True)}
+        self._answered.update(nodes)
+        group = asked.servers[0].group
+        if group is None or group.disturbed:
+            return
+        apart = sorted(set(self._placed(group)) - set(nodes.values()))
+        if group.policy == GroupPolicy.AFFINITY:
+            self._check("affinity", not apart, scheduler.name, asked.request.request_id, nodes, "others on", apart)
+        elif group.policy == GroupPolicy.SOFT_AFFINITY:
+            first = not any(self._knew_one.get(uuid, True) for uuid in nodes)
+            tried = any(attempt.outcome == YIELDED for attempt in answer.record.attempts)
+            together = not (apart and first) or tried
+            self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)
+        elif group.policy == GroupPolicy.ANTI_AFFINITY:
+            self._check_without_agents(scheduler, group, set(nodes.values()))
+
+    def _check_without_agents(self, scheduler: SimScheduler, group: ServerGroup, nodes: set[str]) -> None:
+        """Nodes that never had an agent: schedulers look before they answer."""
+        placed = list(self._placed(group))
+        for node in sorted(nodes):
+            if not self._world.nodes[node].lives:
+                few = placed.count(node) <= group.max_server_per_host
+                self._check("anti_affinity", few, scheduler.name, group.uuid, placed.count(node), "times on", node)
+
+    def _placed(self, group: ServerGroup) -> Iterator[str]:
+        """The nodes of the members that were answered and are still there."""
+        owners, answered = self._world.owners(), self._answered
+        return (answered[uuid] for uuid in group.members if uuid in answered and owners[uuid].fate in PLACED)
