@@ -23,8 +23,8 @@ a few times, and yields only to one that stays.  Who has yielded waits for a ran
 policy            checked when                                                 in the wrong place
 ================  ===========================================================  ========================================
 affinity          always                                                       a member on another host, unless the
-                                                                               conductor has named our host, and a
-                                                                               member is here
+                                                                               conductor has named our host, and one
+                                                                               that is built stands here
 soft-affinity     the decision knew no other member, and the request has not   a member on another host
                   yielded yet
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
@@ -126,7 +126,7 @@ class GroupCheck:
         self._count += 1
         state.check.ask_id = f"group.{state.key}.{self._count}"
         known = frozenset(request.instance_uuids)
-        if group.policy != GroupPolicy.ANTI_AFFINITY:
+        if group.policy != GroupPolicy.ANTI_AFFINITY and not state.check.all_asked:
             known |= self._here(state, group)
         step.emit(LookUpGroup(state.check.ask_id, group.uuid, known, request.request_id))
 
@@ -141,6 +141,9 @@ class GroupCheck:
         if wrong is None:
             check.passed = True
             return Agreed()
+        if self._may_have_joined(state, group):
+            check.all_asked = True
+            return LookAgain(0.0)
         check.looks += 1
         if min(own) < min(wrong.members) and check.looks < LOOKS_MAX:
             return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
@@ -152,10 +155,23 @@ class GroupCheck:
         ours = frozenset(choice.host for choice in state.choices())
         here = self._providers(ours)
         apart = frozenset(uuid for uuid, providers in others.items() if not providers & here)
-        joined = ours <= group.hosts and (len(apart) < len(others) or bool(self._here(state, group)))
+        joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
         if not apart or joined:
             return None
         return Wrong(apart, self._hosts(others[uuid] for uuid in apart))
+
+    def _may_have_joined(self, state: RequestState, group: Group) -> bool:
+        """Whether built members that were not asked for decide: those that the table shows here may have left."""
+        ours = frozenset(choice.host for choice in state.choices())
+        built = any(self._is_built(uuid, ours) for uuid in self._here(state, group))
+        return group.policy == GroupPolicy.AFFINITY and ours <= group.hosts and built and not state.check.all_asked
+
+    def _is_built(self, instance: str, hosts: frozenset[str]) -> bool:
+        """Whether the table shows an instance on one of these hosts that nobody can take back any more."""
+        rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
+        return any(
+            row is not None and row.is_member(instance) and instance not in row.pending.values() for row in rows
+        )
 
     def _too_many(self, state: RequestState, group: Group, others: Standing) -> Wrong | None:
         members, full = set[str](), set[str]()

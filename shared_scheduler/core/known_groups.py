@@ -15,17 +15,17 @@ from shared_scheduler.protocol.messages import ClaimGroup, GroupPolicy
 from shared_scheduler.table.host_table import HostTable
 
 
-def with_known_members(table: HostTable, request: Request, consumer: str) -> Request:
+def with_known_members(table: HostTable, request: Request, consumer: str, add_hosts: bool = True) -> Request:
     """The request for ``consumer``, with the members of its group that rows and own claims tell besides.
 
-    With the policy affinity, the hosts where the table knows members are added to the hosts of the group.
+    ``add_hosts``: with the policy affinity, the hosts where the table knows members are added to those of the group.
     """
     group = request.group
     if group is None or not group.uuid:
         return request
     members = group.members | table.groups.of(group.uuid)
     hosts = group.hosts
-    if group.policy == GroupPolicy.AFFINITY:
+    if add_hosts and group.policy == GroupPolicy.AFFINITY:
         hosts |= hosts_of(table, members - {consumer})
     if members == group.members and hosts == group.hosts:
         return request

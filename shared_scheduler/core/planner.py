@@ -224,7 +224,8 @@ class Planner:
         return claim_group(self._table, group, instance.consumer, node, instance.insists)
 
     def _request_for(self, state: RequestState, instance: InstancePlacement) -> Request:
-        return with_known_members(self._table, state.request_for(instance), instance.consumer)
+        unyielding = not state.check.hosts  # else Placement has named the hosts, and the table may be behind
+        return with_known_members(self._table, state.request_for(instance), instance.consumer, unyielding)
 
     def _verify(
         self,

@@ -183,6 +183,8 @@ class GroupCheckState:
 
     ask_id: str = ""
     passed: bool = False
+    #: whether members are asked for, too, that the table shows in the right place
+    all_asked: bool = False
     looks: int = 0
     yields: int = 0
     #: the pause after the yield that is under way
@@ -279,7 +281,7 @@ class RequestState:
         others = [s for s in self.instances if s is not instance and s.choice is not None]
         if group is None or not (others or self.check.hosts):
             return self.request
-        hosts = group.hosts | self.check.hosts | {s.choice.host for s in others if s.choice is not None}
+        hosts = (self.check.hosts or group.hosts) | {s.choice.host for s in others if s.choice is not None}
         members = group.members | {s.consumer for s in others if s.consumer}
         policy = GroupPolicy.AFFINITY.value if self.check.hosts else group.policy
         return replace(self.request, group=replace(group, policy=policy, hosts=hosts, members=members))

@@ -23,13 +23,7 @@ from itertools import islice, product
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer, LookUpGroup
-from shared_scheduler.core.events import (
-    Candidate,
-    CandidatesAnswered,
-    ConsumerAnswered,
-    FittingAnswered,
-    GroupAnswered,
-)
+from shared_scheduler.core.events import Candidate, CandidatesAnswered, ConsumerAnswered, FittingAnswered, GroupAnswered
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import fits
 from shared_scheduler.placement.client import FITTING_LIMIT, PlacementClient

@@ -141,7 +141,7 @@ class Checkers:
         assert node.agent is not None
         pending = node.agent.ledger.pending
         held = self._accepted.setdefault(node.node, {})
-        news = verdict.claim_id not in held
+        judged_now = verdict.claim_id in pending and pending[verdict.claim_id].accepted_at_s == node.clock.now
         if verdict.claim_id in pending:
             held[verdict.claim_id] = pending[verdict.claim_id].claim
         owners, on_node = self._world.owners(), self._world.placement.consumers_of(node.node)
@@ -152,7 +152,7 @@ class Checkers:
             for claim_id, claim in held.items()
             if claim_id in pending or claim.consumer in on_node
         }
-        if news and verdict.claim_id in held:
+        if judged_now:  # else an earlier life has, and the verdict was lost
             self.groups.judged(node, verdict, held[verdict.claim_id], by_consumer)
         used = sum_amounts(by_consumer.values()).get(node.node, {})
         inventories = self._world.placement.providers[node.node].inventories

@@ -48,7 +48,8 @@ def test_a_claim_names_the_members_that_may_be_on_the_node_first() -> None:
 
 
 def test_a_host_with_a_member_that_the_conductor_did_not_know_is_not_chosen() -> None:
-    driver = SchedulerDriver().with_agents("node-1", consumers={"server-7": member("node-1")}).with_agents("node-2", free_mb=2048)
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-7": member("node-1")})
+    driver.with_agents("node-2", free_mb=2048)
     claim = only_claim(driver.ask(request(group=Group("group", "anti-affinity", frozenset({"server-1"})))))
     assert claim.node == "node-2"
 
@@ -163,12 +164,36 @@ def test_a_group_that_is_always_elsewhere_fails_the_request() -> None:
     driver.idle()
 
 
-def test_a_group_that_is_apart_already_grows_where_the_conductor_says() -> None:
-    # given a group with members on two hosts, moved there by force; the conductor names the first
+def apart_already(driver: SchedulerDriver) -> ef.LookUpGroup:
+    """A group with members on two hosts; the conductor names the first, where the table shows one that is built.
+
+    The first look leaves that one out, and finds the other; the second one asks for all.
+    """
     group = Group("group", "affinity", frozenset({"server-1", "server-5", "server-6"}), frozenset({"host-1"}))
-    driver = SchedulerDriver().with_agents("node-1", "node-2")
     ask = look(placed(driver, driver.ask(request(group=group))))
-    assert only(ef.Answer, stand(driver, ask, server_5="node-1", server_6="node-2"))
+    assert "server-5" in ask.known
+    assert stand(driver, ask, server_6="node-2") == []
+    ask = look(driver.wait(0.001))
+    assert "server-5" not in ask.known
+    return ask
+
+
+def test_a_group_that_is_apart_already_grows_where_the_conductor_says() -> None:
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    assert only(ef.Answer, stand(driver, apart_already(driver), server_5="node-1", server_6="node-2"))
+
+
+def test_a_member_that_only_the_table_shows_is_joined_by_nobody() -> None:
+    # given a member that was deleted a moment ago, while another one was placed elsewhere
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    ask = apart_already(driver)
+    # when the senior looks, as often as it may
+    effects = stand(driver, ask, server_6="node-2")
+    while not of_kind(ef.DeleteAllocation, effects):
+        effects = stand(driver, look(driver.wait(LOOK_PAUSE_S)), server_6="node-2")
+    # then it goes to the other one
+    driver.deleted(only(ef.DeleteAllocation, effects))
+    assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
 
 
 def test_several_of_one_request_yield_together() -> None:
