@@ -12,6 +12,7 @@ import threading
 import traceback
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from nova import baserpc, context, exception, objects, service
 from nova.scheduler import rpcapi
 from oslo_utils import timeutils
 
-from shared_scheduler.nova import running
+from shared_scheduler.nova import configuration, running
 from shared_scheduler.nova.manager import SharedSchedulerManager
 from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
+from shared_scheduler.sync.sources import SOURCES
 from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
 from tests.unit.nova.test_host_state import compute_node
 from tests.unit.nova.test_request_filters import add_aggregate, cell1, set_version
@@ -32,6 +34,7 @@ from tests.unit.placement.world import World
 
 __all__ = ["placement_app", "world"]  # fixtures
 
+WAIT_S = 60.0
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
 
@@ -408,6 +411,32 @@ def test_when_it_stops_every_thread_of_ours_ends(start: Any, cloud: Cloud) -> No
     left = {each.name for each in set(threading.enumerate()) - before if not each.daemon}
     assert not [name for name in left if "engine" in name or "placement" in name]
     assert running_service.manager._running is None
+
+
+def test_no_read_outlives_the_stop_of_a_service_that_does_not_wait_for_its_manager(
+    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a scheduler whose polls are quick, in Nova's tests: there a Service does not wait for graceful_shutdown
+    quick = [replace(each, poll_s=each.poll_s and 0.01) for each in SOURCES]
+    monkeypatch.setattr(configuration, "sources", lambda: quick)
+    scheduler, shutting_down, may_go_on = start(), threading.Event(), threading.Event()
+    graceful_shutdown = scheduler.manager.graceful_shutdown
+
+    def slow(timeout: float) -> None:
+        shutting_down.set()
+        assert may_go_on.wait(WAIT_S)
+        graceful_shutdown(timeout)
+
+    monkeypatch.setattr(scheduler.manager, "graceful_shutdown", slow)
+    monkeypatch.setattr(scheduler, "_get_manager_shutdown_timeout", lambda: 0)
+
+    scheduler.stop()
+
+    # then nobody reads, although the manager is still busy; questions are for requests under way
+    assert shutting_down.wait(WAIT_S)
+    readers = {each.name for each in threading.enumerate() if each.name.startswith("read-")}
+    assert {each for each in readers if not each.startswith(("read-questions-", "read-fitting-"))} == set()
+    may_go_on.set()
 
 
 def test_while_it_stops_periodic_tasks_are_passed_over(
