@@ -126,8 +126,8 @@ class Engine:
             self._stopped.set()
             self._alarm.notify()
         if self._sinks is not None:
+            self._sinks.writer.stop()  # first: a delete that it still sends asks the reader's databases
             self._sinks.reader.stop()
-            self._sinks.writer.stop()
         for own in list(self.channels.values()):
             own.channel.close()
         for waiting in list(self._waiting.values()):
