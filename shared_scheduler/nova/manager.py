@@ -85,6 +85,13 @@ class SharedSchedulerManager(manager.Manager):
         else:
             self._running.reload()
 
+    def set_shutdown_in_progress(self) -> None:
+        """The first call of a stop.  The polls end here, because Nova's Service may not wait for
+        ``graceful_shutdown``."""
+        super().set_shutdown_in_progress()
+        if self._running is not None:
+            self._running.stop_polls()
+
     def stop_within(self, timeout_s: float) -> None:
         """The service is stopping: requests under way may use this much time."""
         if self._running is not None:

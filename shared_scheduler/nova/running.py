@@ -152,6 +152,10 @@ class RunningScheduler:
         """No request takes longer from now on."""
         self.engine.stop_within(timeout_s)
 
+    def stop_polls(self) -> None:
+        """Read only what a request under way waits for, from now on."""
+        self._sync.stop_polls()
+
     def drain(self, timeout_s: float) -> bool:
         """Take no new requests, let those in flight end; whether all did."""
         return self.engine.drain(timeout_s)

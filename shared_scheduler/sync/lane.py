@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections.abc import Callable
 from itertools import count
 
 from shared_scheduler.sync.flight import Flight
-
-#: How long ``join`` waits for a thread in the middle of a call.
-JOIN_S = 12.0
 
 
 class Lane:
@@ -89,8 +87,8 @@ class Lane:
         self._heap.clear()
         self._changed.notify_all()
 
-    def join(self) -> None:
-        """Wait for the threads; not with the lock held."""
+    def join(self, until_s: float) -> None:
+        """Wait for the threads, until this time of ``time.monotonic``; not with the lock held."""
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(JOIN_S)
+                thread.join(max(0.0, until_s - time.monotonic()))

@@ -31,7 +31,7 @@ from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest
 from shared_scheduler.sync.lane import Lane
-from shared_scheduler.sync.sources import LANES, NODE, SOURCES, Keys, Source
+from shared_scheduler.sync.sources import LANES, NODE, QUESTIONS, SOURCES, WIDE, Keys, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ MAX_WAITING = 50_000
 #: Who finds that a read has been in flight for so long goes on without it: its source hangs.  Who has waited so long
 #: begins no more reads.
 MAX_WAIT_S = 3.0
+#: How long the end of all threads waits for those in the middle of a call.
+JOIN_S = 12.0
 
 Read = Callable[[Key, float], Iterable[Event | ReadRequest]]
 
@@ -101,7 +103,7 @@ class Revalidator:
             lane.stop()
             for place in [place for place in self._flights if place[1][:1] == (cell,)]:
                 self._authorities.forget(self._flights.pop(place))
-        lane.join()
+        lane.join(time.monotonic() + JOIN_S)
 
     def start(self) -> None:
         """Begin to poll and to serve requests; the first poll of each key comes within its interval."""
@@ -109,14 +111,23 @@ class Revalidator:
         for name, lane in list(self._lanes.items()):
             lane.start(self._work, self._threads.get(name, 1))
 
+    def stop_polls(self) -> None:
+        """End all threads but those that answer questions, and wait for reads in flight no longer than a decision
+        would.  Who waits for a read carries it out itself.  Idempotent."""
+        polling = [lane for name, lane in list(self._lanes.items()) if name not in (QUESTIONS, WIDE)]
+        self._end_lanes(polling, self._max_wait_s)
+
     def stop(self) -> None:
         """End all threads.  Idempotent."""
+        self._end_lanes(list(self._lanes.values()), JOIN_S)
+
+    def _end_lanes(self, lanes: Sequence[Lane], within_s: float) -> None:
         with self._lock:
-            lanes = list(self._lanes.values())
             for lane in lanes:
                 lane.stop()
+        until_s = time.monotonic() + within_s
         for lane in lanes:
-            lane.join()
+            lane.join(until_s)
 
     def _add(self, names: Iterable[str], key: Key) -> None:
         with self._lock:

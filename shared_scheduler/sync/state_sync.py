@@ -155,6 +155,10 @@ class StateSync:
         else:
             self._questions.submit(effect)
 
+    def stop_polls(self) -> None:
+        """Read only what a request under way waits for, from now on."""
+        self.revalidator.stop_polls()
+
     def stop(self) -> None:
         """End all threads, and answer with an error what is still asked."""
         self.revalidator.stop()

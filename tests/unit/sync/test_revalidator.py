@@ -19,7 +19,7 @@ from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import AGGREGATES, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
+from shared_scheduler.sync.sources import AGGREGATES, CONSUMER, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
 
 WAIT_S = 60.0
 CLOUD = (AGGREGATES, ())
@@ -346,6 +346,61 @@ def test_a_lane_that_hangs_does_not_hold_up_the_others() -> None:
     assert begun.wait(WAIT_S)
     sut.request(ReadRequest(NODE, ("cell", "node")))
     assert read.wait(WAIT_S)
+    answer.set()
+    sut.stop()
+
+
+def test_when_the_polls_have_ended_a_decision_reads_for_itself_and_questions_are_answered() -> None:
+    # given a source that is polled all the time
+    quick = [replace(each, poll_s=each.poll_s and 0.001) for each in SOURCES]
+    readers: list[str] = []
+    answered = threading.Event()
+
+    def read(*_: object) -> tuple[()]:
+        readers.append(threading.current_thread().name)
+        return ()
+
+    def answer(*_: object) -> tuple[()]:
+        answered.set()
+        return ()
+
+    sut = Revalidator(lambda event: None, sources=quick)
+    sut.provide({AGGREGATES: read, CONSUMER: answer})
+    sut.start()
+    sut.wait_for([CLOUD], 0.0)
+
+    sut.stop_polls()
+
+    # then nobody reads any more
+    readers.clear()
+    time.sleep(0.05)
+    assert readers == []
+    # but for a decision
+    sut.wait_for([CLOUD], 0.0)
+    assert readers == [threading.current_thread().name]
+    # and the core's questions are answered
+    sut.request(ReadRequest(CONSUMER, ("server",)))
+    assert answered.wait(WAIT_S)
+    sut.stop()
+
+
+def test_a_source_that_hangs_does_not_hold_up_the_end_of_the_polls() -> None:
+    begun, answer = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> tuple[()]:
+        begun.set()
+        assert answer.wait(WAIT_S)
+        return ()
+
+    sut = Revalidator(lambda event: None, max_wait_s=0.05)
+    sut.provide({AGGREGATES: hang})
+    sut.start()
+    sut.request(ReadRequest(AGGREGATES, ()))
+    assert begun.wait(WAIT_S)
+    ending = threading.Thread(target=sut.stop_polls)
+    ending.start()
+    ending.join(WAIT_S / 2)
+    assert not ending.is_alive()
     answer.set()
     sut.stop()
 
