@@ -194,7 +194,7 @@ class ConsumerAnswered(Caused):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAnswered(Answering):
+class GroupAnswered(Caused):
     """The answer to a ``LookUpGroup``: the members that hold allocations, with their providers."""
 
     ask_id: str
