@@ -18,7 +18,6 @@ from nova.compute import vm_states
 from nova.compute.resource_tracker import ResourceTracker
 from nova.exception import ComputeResourcesUnavailable
 from nova.pci.stats import PciDeviceStats
-from oslo_concurrency.lockutils import ReaderWriterLock
 
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.conf import register_opts
@@ -27,13 +26,11 @@ from compute_agent.service.agent import Agent, Do
 from compute_agent.tap import embedded as embedded_module
 from compute_agent.tap.hooks import METHODS
 from compute_agent.tap.monitor import ResourceTrackerTap
-from shared_scheduler.nova import cells
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import Increment, Leave, Message, Snapshot, Verdict, agent_address
 from shared_scheduler.sim.topology import is_pool
 from shared_scheduler.transport.channel import Channel
-from tests.support import one_process
 from tests.support.local_bus import LocalBus
 from tests.support.one_process import EmbeddedAgents, NothingKept, SettlingAgent
 from tests.unit.compute_agent.fake_placement import FakePlacement
@@ -476,58 +473,3 @@ def test_the_class_is_left_as_it_is(conf: Any) -> None:
     conf.set_override("embedded", True, group="compute_agent")
     ResourceTrackerTap(Tracker())
     assert {name: getattr(ResourceTracker, name) for name in METHODS} == before
-
-
-class NovasTest:
-    """What a test case of Nova's has that ``one_process`` uses."""
-
-    def __init__(self) -> None:
-        self._cleanups: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-
-    def addCleanup(self, call: Callable[..., None], *args: Any) -> None:
-        self._cleanups.append((call, args))
-
-    def clean_up(self) -> None:
-        for call, args in reversed(self._cleanups):
-            call(*args)
-
-
-def test_one_process_puts_everything_back() -> None:
-    before = {name: getattr(ResourceTracker, name) for name in METHODS}
-    open_bus = cells.open_bus
-    novas = NovasTest()
-
-    one_process.attach(novas)
-    assert all(getattr(ResourceTracker, name) is not before[name] for name in METHODS)
-    assert cells.open_bus("fake:/") is cells.open_bus("fake://nowhere/")
-
-    novas.clean_up()
-    assert {name: getattr(ResourceTracker, name) for name in METHODS} == before
-    assert cells.open_bus is open_bus
-
-
-def test_in_one_process_a_task_may_wait_for_a_thread_that_wants_its_cell_too() -> None:
-    # given a task that is in a cell, and an API request that waits to switch to another one
-    novas, cell, switched = NovasTest(), ReaderWriterLock(), threading.Event()
-    one_process.attach(novas)
-
-    def switch() -> None:
-        with cell.write_lock():
-            switched.set()
-
-    def look() -> None:
-        with cell.read_lock():
-            pass
-
-    with cell.read_lock():
-        threading.Thread(target=switch, daemon=True).start()
-        eventually(lambda: cell._pending_writers)
-        # when the task waits for a thread that needs the cell
-        helper = threading.Thread(target=look, daemon=True)
-        helper.start()
-        helper.join(WAIT_S)
-        helped = not helper.is_alive()
-    novas.clean_up()
-    # then it does not wait for the request, which comes next
-    assert helped
-    assert switched.wait(WAIT_S)
