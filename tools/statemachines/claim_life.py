@@ -50,9 +50,10 @@ class Setting:
     placement_down_s: float = 0.0  # how long Placement is down each time
 
 
-#: three small nodes that are nearly full, so that claims collide; some builds fail, and servers are deleted soon
+#: three small nodes that are nearly full, so that claims collide; some builds fail, and servers are deleted soon.
+#: Nobody asks twice for a server: then Placement would show what another claim of it does
 SIZES = Sizes(nodes=3, schedulers=2, build_queue_s=0.05)
-HABITS = Habits(rate_per_s=8.0, lifetime_s=3.0, several=0.4, build_fails=0.1, phantoms=0.3)
+HABITS = Habits(rate_per_s=8.0, lifetime_s=3.0, several=0.4, build_fails=0.1, phantoms=0.3, asks_again=0.0)
 SETTINGS = (
     Setting(SIZES, HABITS),
     Setting(replace(SIZES, agentless=1.0), HABITS),
