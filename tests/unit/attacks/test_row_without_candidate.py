@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from shared_scheduler.core import effects as ef
-from shared_scheduler.core.planner import AcceptAll, Approval
-from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in
+from shared_scheduler.core.planner import Approval
+from tests.unit.core.scheduler_driver import AcceptAll, SchedulerDriver, claims_in
 
 
 class Blind(AcceptAll):
