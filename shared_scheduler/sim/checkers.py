@@ -152,7 +152,8 @@ class Checkers:
             for claim_id, claim in held.items()
             if claim_id in pending or claim.consumer in on_node
         }
-        if judged_now:  # else an earlier life has, and the verdict was lost
+        # an earlier life may have judged it, and the verdict was lost; or its server is deleted already
+        if judged_now and verdict.claim_id in held:
             self.groups.judged(node, verdict, held[verdict.claim_id], by_consumer)
         used = sum_amounts(by_consumer.values()).get(node.node, {})
         inventories = self._world.placement.providers[node.node].inventories
