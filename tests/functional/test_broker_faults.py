@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(900)
 SIZES = Sizes(agents=24, schedulers=2, processes=1, rate_per_s=4.0)
 #: what may become of a request besides its answer: a failure that its caller is told, or, where its scheduler is
 #: dead or frozen, the end of the RPC's time
-CLEAR_FAILURES = {"timed_out", "no_valid_host", "placement_unreachable"}
+CLEAR_FAILURES = {"timed_out", "no_valid_host", "no_candidates", "placement_unreachable"}
 NOBODY_ANSWERS = {"killed-scheduler": {"no_reply"}, "frozen-scheduler": {"no_reply", "late"}}
 
 
