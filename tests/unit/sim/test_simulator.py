@@ -61,7 +61,7 @@ def test_one_scheduler_and_no_other_writer_is_never_refused() -> None:
     world = run(RunPlan(3, 20.0, Sizes(nodes=5, schedulers=1), habits))
     endings = report(world)["claim_endings"]
     assert set(endings) == {"confirmed"}
-    assert world.counters["failed_no_valid_host"] > 0, "the cloud is full, and still nobody erred"
+    assert world.counters["failed_no_candidates"] > 0, "the cloud is full, and still nobody erred"
 
 
 def test_four_schedulers_fill_a_cloud_that_placement_alone_would_over_commit() -> None:
@@ -71,7 +71,7 @@ def test_four_schedulers_fill_a_cloud_that_placement_alone_would_over_commit() -
     assert world.placement.races
     # then no node is above its capacity, for its agent judged one claim after the other
     assert report(world)["over_committed_nodes"] == 0
-    assert world.counters["failed_no_valid_host"] > 0
+    assert world.counters["failed_no_candidates"] > 0
     assert world.checkers.violations == []
 
 
