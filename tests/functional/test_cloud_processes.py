@@ -116,7 +116,7 @@ def test_one_that_ignores_term_is_killed_and_named(table: ProcessTable, tmp_path
     wait_for("it to be deaf", lambda: "deaf" in (tmp_path / "deaf.log").read_text(), 10)
     spawn(table, tmp_path, "polite")
 
-    killed = table.stop(["deaf", "polite"], grace_s=0.3)
+    killed = table.stop(["deaf", "polite"], grace_s=3.0)
 
     assert killed == ["deaf"]
     assert table.alive("deaf") is None and table.alive("polite") is None
