@@ -65,7 +65,7 @@ class Server:
         self.manager = Manager()
         self.transport = messaging.get_rpc_transport(conf, url)
         target = messaging.Target(topic=TOPIC, server=name)
-        self.rpcserver: Any = messaging.get_rpc_server(self.transport, target, [self.endpoint], executor="threading")
+        self.rpcserver: Any = messaging.get_rpc_server(self.transport, target, [self.endpoint])
 
     def start(self) -> None:
         self.rpcserver.start()

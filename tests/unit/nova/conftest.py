@@ -25,7 +25,8 @@ USER = "fake-user-0001"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nova_ready(tmp_path_factory: pytest.TempPathFactory) -> None:
+def nova_ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration file that CONF was read from."""
     objects.register_all()
     CONF.clear()  # other tests may have parsed a command line, after which no option could be added
     opts.register(CONF)
@@ -34,6 +35,7 @@ def nova_ready(tmp_path_factory: pytest.TempPathFactory) -> None:
     config.parse_args(
         ["nova-scheduler"], default_config_files=[str(file)], configure_db=False
     )
+    return file
 
 
 @pytest.fixture(autouse=True)

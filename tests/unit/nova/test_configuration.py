@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nova import config
 from oslo_config import cfg
 
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
@@ -60,9 +62,12 @@ def test_options_arrive(conf: Any) -> None:
 
 
 @pytest.fixture
-def nova_conf(conf: Any) -> Any:
+def nova_conf(conf: Any, nova_ready: Path) -> Iterator[Path]:
     """The file that CONF was read from; put back afterwards."""
-    path = Path(conf.config_file[0])
+    path = nova_ready
+    if conf.config_file != [str(path)]:  # tests of another package have parsed a command line since
+        conf.clear()
+        config.parse_args(["nova-scheduler"], default_config_files=[str(path)], configure_db=False, init_rpc=False)
     before = path.read_text()
     configuration.make_reloadable()
     yield path

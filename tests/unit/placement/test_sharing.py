@@ -39,7 +39,7 @@ def canonical(candidates: Any) -> Canonical:
 
 @pytest.fixture
 def questions(world: World) -> Questions:
-    return Questions(world.client)
+    return Questions(world.client, lambda group: frozenset())
 
 
 def ours(questions: Questions, node: str, query: str, sharing: Sharing) -> Canonical:
