@@ -17,37 +17,38 @@ from typing import Any
 LOG = logging.getLogger(__name__)
 
 
-def cancel_consumers(server: Any, timeout_s: float) -> bool:
+def cancel_consumers(server: Any, timeout_s: float) -> None:
     """Cancel all consumers of this RPC server.  What was delivered before is still served.
 
     The connection belongs to the thread that polls it, so the consumers are cancelled there.  oslo.messaging has no
-    public way to this; where its driver is built in another way nothing is done.
+    public way to do this; where its driver is built in another way, nothing is done.
 
     :param server: an oslo_messaging.RPCServer that was started
     :param timeout_s: how long to wait for the polling thread
-    :returns: whether the broker has confirmed it
     """
     listener: Any = getattr(getattr(server, "listener", None), "_poll_style_listener", None)
     connection: Any = getattr(listener, "conn", None)
     operations: Any = getattr(listener, "_message_operations_handler", None)
     if operations is None or not hasattr(connection, "_consumers"):
         LOG.debug("The messaging driver has no consumers that can be cancelled")
-        return False
-    cancelled = threading.Event()
-    operations.do(lambda: _cancel(connection, cancelled))
+        return
+    ended = threading.Event()
+    operations.do(lambda: _cancel(connection, ended))
     connection.stop_consuming()  # the thread leaves its wait for messages and runs the operation
-    if cancelled.wait(timeout_s):
-        return True
-    LOG.warning("The consumers could not be cancelled; requests that arrive during the stop may be lost")
-    return False
+    if not ended.wait(timeout_s):
+        _warn("no answer from the broker")
 
 
-def _cancel(connection: Any, cancelled: threading.Event) -> None:
-    # the exception would end up in oslo.messaging's loop, which would try for ever
+def _cancel(connection: Any, ended: threading.Event) -> None:
+    # an exception would end up in oslo.messaging's loop, which would try for ever
     try:
         for consumer, tag in list(connection._consumers.items()):
             consumer.cancel(tag=tag)
     except Exception as error:
-        LOG.warning("The consumers could not be cancelled: %s", error)
-    else:
-        cancelled.set()
+        _warn(error)
+    finally:
+        ended.set()
+
+
+def _warn(why: object) -> None:
+    LOG.warning("The consumers are not cancelled, and requests that arrive during the stop may be lost: %s", why)
