@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of a claim, from *assume* to its one ending.
 
-A claim is one instance's try for one node.  It is assumed in the table first, so that the next
-decision counts it; then the node's agent judges it; then it is written to Placement.  Without an agent that
+A claim is one attempt to place one instance on one node.  It is assumed in the table first, so that the next
+decision counts it.  Then the agent of the node judges it, and then it is written to Placement.  If no agent
 reports for the node, Placement is the only judge, and the write has the flag ``serialise``.
 
-A request may lose interest in a claim at any moment (it timed out, or another instance of it found
-no host).  The claim then unwinds by itself, whatever was under way, and no faster than is safe: a
-write in flight is awaited, and what was written is taken back before the node hears of it.
+A request may cancel a claim at any moment (the request timed out, or another of its instances found no host).
+The claim then unwinds by itself, and no faster than is safe: a write in flight is awaited, and an allocation is
+deleted before the node gets the Release.
 
 =========  =======================================  ===========  ============================================
 state      event                                    next         action
@@ -24,7 +24,7 @@ WRITING    written, cancelled                       DELETING     delete
 WRITING    not written                              NOT_WRITTEN  forget; cast Release
 WRITING    result unknown                           DELETING     delete (it may have been written)
 WRITING    no answer long after its deadline        DELETING     delete; the writer has lost it
-WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node shows it
+WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node reports it
 WRITTEN    cancelled                                DELETING     delete
 DELETING   deleted                                  DELETED      forget; cast Release
 DELETING   deleted, but the lost write was carried  DELETING     delete: it may have been carried out
@@ -35,16 +35,17 @@ DELETING   another writer has changed it, or the    LEFT_ALONE   forget; no Rele
            server was asked for again and lives
            there
 DELETING   not deleted                              DELETING     delete again after a pause, without a limit;
-                                                                 after some attempts the request is told
-                                                                 ABANDONED
+                                                                 after some attempts report ABANDONED to the
+                                                                 request
 =========  =======================================  ===========  ============================================
 
-States on the right that do not appear on the left are endings; every claim has exactly one.
-CONFIRMED is one, too, unless the caller did not get the answer; the last few are remembered for this case.  So are
-DELETED ones whose write was abandoned, because the write may be carried out after the delete.
+States on the right that do not appear on the left are endings; every claim has exactly one ending.
+CONFIRMED is also an ending, unless the caller did not get the answer; the last confirmed claims are remembered for
+this case.  DELETED claims whose write was abandoned are remembered as well, because the write may be carried out
+after the delete.
 
-Without an agent no Release is sent.  If an agent reports by the end, it gets a Release and reads Placement, because
-it may have seen the allocation there.
+If the node has no agent, no Release is sent.  If an agent has started to report when the claim ends, the agent gets a
+Release and reads Placement, because it may have seen the allocation there.
 
 A Release may be lost, and a late verdict may then accept a claim that is not needed any more.  Claims that ended with
 a Release are remembered for a while, and such a verdict is answered with the Release again.  The agent finds the
@@ -96,7 +97,7 @@ from shared_scheduler.table.row import Freshness, Version
 
 
 class ConfirmedClaims:
-    """What was confirmed and is not known to be shown yet (the second table above)."""
+    """Confirmed claims whose node is not known to report them yet (the second table above)."""
 
     def __init__(self, settings: SchedulerSettings, table: HostTable, timers: Timers) -> None:
         self._settings = settings
@@ -114,7 +115,7 @@ class ConfirmedClaims:
         return claim_id in self._watched
 
     def begin(self, step: Step, claim_id: str, consumer: str, allocations: Allocations, cause: str) -> None:
-        """It was confirmed."""
+        """Watch a claim that was confirmed."""
         self._watched[claim_id] = (consumer, allocations, cause)
         self._of_consumer.setdefault(consumer, set()).add(claim_id)
         self._look_later(step, claim_id)
@@ -123,7 +124,7 @@ class ConfirmedClaims:
         self._timers.set(("look", claim_id), step.now + self._settings.look_after_s)
 
     def on_timer(self, step: Step, claim_id: str) -> None:
-        """Is it still only in our own table?  Then Placement is asked."""
+        """Look the consumer up in Placement if the claim is still only in the overlay."""
         if not self._table.is_outstanding(claim_id) or self._table.is_shown(claim_id):
             self._end(claim_id)
             return
@@ -132,7 +133,7 @@ class ConfirmedClaims:
         self._look_later(step, claim_id)
 
     def on_consumer(self, event: ConsumerAnswered) -> None:
-        """Placement says what a consumer holds."""
+        """Handle the allocations of a consumer that was looked up in Placement."""
         if event.error:
             return
         for claim_id in sorted(self._of_consumer.get(event.consumer, ())):
@@ -150,16 +151,16 @@ class ConfirmedClaims:
             del self._of_consumer[consumer]
 
 
-#: the version of a row that no agent has spoken for
+#: the version of a row that no agent has reported
 DATABASES = Version(0, 0)
 #: pauses between attempts to delete stop growing here
 DELETE_PAUSE_MAX_S = 30.0
-#: a write that is not answered this long after its deadline never will be
+#: a write without an answer this long after its deadline is treated as lost
 WRITE_GRACE_S = 30.0
 
 
 class ClaimState(StrEnum):
-    """Where a claim is in its life.  The second half are endings."""
+    """The states of a claim.  The second half are endings."""
 
     CLAIMING = "claiming"
     WRITING = "writing"
@@ -178,9 +179,9 @@ class ClaimState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a claim wants: one consumer on one node.  ``by_agent`` tells who judges it first.
+    """One consumer to place on one node.  ``by_agent``: the agent of the node judges the claim first.
 
-    ``epoch`` is the life of that agent: it may have begun after the host was chosen.
+    ``epoch`` is the epoch of that agent; it may have begun after the host was chosen.
     """
 
     node: str
@@ -197,11 +198,11 @@ class Intent:
     policy: ConsumerPolicy
     request_id: str
     deadline_s: float
-    #: what it takes of NUMA cells and PCI pools, as far as the judge knows
+    #: what the claim takes of NUMA cells and PCI pools, as far as the judge knows
     take: TopologyUsage | None = None
     epoch: int = 0
     group: ClaimGroup | None = None
-    #: whether the agent that judges it counts the members of groups
+    #: whether the agent that judges the claim counts the members of groups
     counts_groups: bool = False
 
 
@@ -214,9 +215,9 @@ class OpenClaim:
     intent: Intent
     state: ClaimState
     began_s: float
-    #: the version of the row that it was decided on
+    #: the version of the row that the decision used
     seen: Version = DATABASES
-    judged_s: float | None = None  # when the verdict came, and in which life of the agent
+    judged_s: float | None = None  # when the verdict came, and the epoch of the agent
     judged_epoch: int = 0
     writing_s: float | None = None  # when the write began, and when its answer came
     answered_s: float | None = None
@@ -226,29 +227,29 @@ class OpenClaim:
     write_code: WriteCode | None = None
     write_detail: str = ""
     written: Allocations = field(default_factory=dict)
-    before: Allocations = field(default_factory=dict)  # what a merge found
+    before: Allocations = field(default_factory=dict)  # the allocations that a merge found
     deletes: int = 0
-    #: its lost write was done while a delete was under way, which may have come too early
+    #: the lost write was carried out while a delete was under way, and the delete may have come before it
     outrun: bool = False
-    #: its request has been told, and others may ask for the same server
+    #: ABANDONED was reported to the request, and other requests may place the same server
     abandoned: bool = False
 
     @property
     def cause(self) -> str:
-        """The cause id of everything that is done for it: its request's."""
+        """The cause id of the request, which is the cause of everything that is done for the claim."""
         return self.intent.request_id
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimWritten(Fact):
-    """A claim stands in Placement; its request keeps it or drops it later."""
+    """A claim is written to Placement; its request keeps it or cancels it later."""
 
     claim: OpenClaim
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimEnded(Fact):
-    """A claim is over, and everything that it held is given back (not told of CONFIRMED)."""
+    """A claim has ended, and everything that it held is released (not reported for CONFIRMED)."""
 
     claim: OpenClaim
     ending: ClaimState
@@ -256,11 +257,11 @@ class ClaimEnded(Fact):
 
 @dataclass(frozen=True, slots=True)
 class NodeHasRoom(Fact):
-    """Some node that had as many claims in flight as it may has one less."""
+    """A node that had the maximum number of claims in flight has one less."""
 
 
 class Claims:
-    """All claims of this scheduler that have not ended, and what is remembered of some that have."""
+    """All claims of this scheduler that have not ended, and some claims that have ended."""
 
     def __init__(
         self,
@@ -277,7 +278,7 @@ class Claims:
         self._confirmed = confirmed
         self._open: dict[str, OpenClaim] = {}
         self._in_flight: dict[str, int] = {}  # node -> claims without a verdict
-        # the last few of those that have ended
+        # the last claims that have ended
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         self._given_up: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
@@ -294,7 +295,7 @@ class Claims:
         return iter(self._open.values())
 
     def is_open(self, claim_id: str) -> bool:
-        """Whether it has not ended."""
+        """Whether the claim has not ended."""
         return claim_id in self._open
 
     def has_room_on(self, node: str) -> bool:
@@ -304,7 +305,7 @@ class Claims:
     # -- begin
 
     def begin(self, step: Step, owner: tuple[int, int], intent: Intent) -> OpenClaim:
-        """Assume it, and ask the node's agent, or else Placement."""
+        """Assume the claim and cast it to the agent of the node; without an agent, write it to Placement."""
         self.begun += 1
         claim_id = f"{self._prefix}-{self.begun}"
         state = ClaimState.CLAIMING if intent.by_agent else ClaimState.WRITING
@@ -355,7 +356,7 @@ class Claims:
             self._timers.set(("repeat", claim.claim_id), step.now + repeat_s)
 
     def on_repeat_timer(self, step: Step, claim_id: str) -> None:
-        """No verdict for a while: claim or verdict may be lost."""
+        """Cast the claim again, because the claim or its verdict may be lost."""
         self._cast(step, self._open[claim_id])
 
     def _write(self, step: Step, claim: OpenClaim) -> None:
@@ -379,20 +380,20 @@ class Claims:
         )
 
     def _written_by_s(self, claim: OpenClaim) -> float:
-        """Later, the agent may have let the claim go, and have accepted another one for its room."""
+        """The last moment for the write.  Later, the agent may have ended the claim and accepted another one."""
         return claim.began_s + self._settings.written_within_s if claim.intent.by_agent else float("inf")
 
     def _is_judged(self, intent: Intent) -> bool:
-        """An agent judges its own tree; of shared storage only Placement can tell."""
+        """Whether the agent judges all of the claim: only Placement can judge shared storage."""
         return intent.by_agent and self._table.owns(intent.node, intent.allocations)
 
     def _has_plenty(self, intent: Intent) -> bool:
         return self._table.has_headroom(intent.node, intent.allocations)
 
-    # -- the agent's word
+    # -- verdicts
 
     def on_verdict(self, step: Step, verdict: Verdict) -> None:
-        """The node answered.  Late or repeated verdicts change nothing, and neither do those of other nodes."""
+        """Handle a verdict.  A late or repeated verdict, or one of another node, changes nothing."""
         claim = self._open.get(verdict.claim_id)
         if claim is not None and verdict.node != claim.intent.node:
             self.counters["verdicts_of_others"] += 1
@@ -419,7 +420,7 @@ class Claims:
             self._cast_release(step, verdict.claim_id, intent)
 
     def on_verdict_timer(self, step: Step, claim_id: str) -> None:
-        """No verdict came in time."""
+        """End a claim whose verdict did not come in time."""
         claim = self._open[claim_id]
         step.trigger = claim.cause
         self._landed(step, claim)
@@ -436,10 +437,10 @@ class Claims:
         if not self._in_flight[node]:
             del self._in_flight[node]
 
-    # -- Placement's word
+    # -- writes
 
     def on_written(self, step: Step, event: AllocationWritten) -> None:
-        """How the write ended."""
+        """Handle the result of a write."""
         claim = self._open.get(event.claim_id)
         if claim is None or claim.state != ClaimState.WRITING:
             self._written_after_all(step, event)
@@ -461,7 +462,7 @@ class Claims:
         claim.written, claim.before = event.written or claim.intent.allocations, event.before
 
     def on_write_timer(self, step: Step, claim_id: str) -> None:
-        """The write was lost on its way; existing allocations of the claim must be deleted."""
+        """Give the write up as lost, and delete the allocations that it may have written."""
         detail = "the write was never answered"
         claim = self._open.get(claim_id)
         if claim is None:
@@ -470,14 +471,14 @@ class Claims:
         self.on_written(step, AllocationWritten(claim_id, WriteCode.UNREACHABLE, detail, cause=claim.cause))
 
     def _written_after_all(self, step: Step, event: AllocationWritten) -> None:
-        """A write that was given up is answered: a delete may have come too early, so once more."""
+        """Delete again: a write that was given up has an answer, and the delete may have come before it."""
         claim = self._given_up.pop(event.claim_id, None)
         if event.code != WriteCode.WRITTEN or claim is None:
             return
         self._note_what_stands(claim, event)
         if claim.state == ClaimState.DELETED:
             self.endings[ClaimState.DELETED.value] -= 1
-            claim.abandoned = True  # its request has heard of its end
+            claim.abandoned = True  # its end was reported to the request
             self._open[claim.claim_id] = claim
             self._assume(claim)
             self._delete(step, claim)
@@ -494,7 +495,7 @@ class Claims:
         step.tell(ClaimWritten(claim))
 
     def keep(self, step: Step, claim: OpenClaim) -> None:
-        """The request is answered: the claim stays, until the node itself shows it."""
+        """Confirm the claim of a request that is answered; it stays assumed until the node reports it."""
         assert claim.state == ClaimState.WRITTEN, claim.state
         del self._open[claim.claim_id]
         claim.state = ClaimState.CONFIRMED
@@ -505,7 +506,7 @@ class Claims:
         self._answered[claim.claim_id] = claim
 
     def unheard(self, step: Step, claim_ids: Iterable[str]) -> None:
-        """The answer with these claims found nobody: take back what they wrote."""
+        """Delete what these claims wrote, because the caller did not get the answer."""
         for claim_id in claim_ids:
             claim = self._answered.pop(claim_id, None)
             if claim is not None:
@@ -517,7 +518,7 @@ class Claims:
     # -- unwinding
 
     def cancel(self, step: Step, claim: OpenClaim, why: Reason | None = None) -> None:
-        """The request has no use for it any more; ``claim_ended`` follows, now or later."""
+        """End a claim that its request does not need any more; the fact ``ClaimEnded`` follows, now or later."""
         claim.wanted, claim.reason = False, why or claim.reason
         if claim.state == ClaimState.CLAIMING:
             self._landed(step, claim)
@@ -540,11 +541,11 @@ class Claims:
 
     @staticmethod
     def _sole_until_s(claim: OpenClaim) -> float:
-        """A server is asked for again only when its request has been told, or has got no answer in time."""
+        """Until when no other request places this server: until its request is answered or its time is over."""
         return float("-inf") if claim.abandoned else claim.intent.deadline_s
 
     def on_deleted(self, step: Step, event: AllocationDeleted) -> None:
-        """How the delete ended."""
+        """Handle the result of a delete."""
         claim = self._open.get(event.claim_id)
         if claim is None or claim.state != ClaimState.DELETING:
             return
@@ -578,7 +579,7 @@ class Claims:
         self._cast_release(step, claim.claim_id, claim.intent)
 
     def _agent_speaks_for(self, node: str) -> bool:
-        """One may have come since we wrote without it, and count what it saw in Placement."""
+        """Whether an agent reports now.  It may have started after the write, and count what it saw in Placement."""
         return node in self._table and self._table.freshness(node) is not Freshness.PROVISIONAL
 
     def _cast_release(self, step: Step, claim_id: str, intent: Intent) -> None:

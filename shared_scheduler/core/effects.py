@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scheduler core wants done.  Edges carry these out, in order, without blocking the core.
+"""The effects of the scheduler core.  Edges carry them out in order, without blocking the core.
 
-Each effect has a ``cause`` (``protocol/causes.py``).  Where a request wants it, that is the request's id.
+Each effect has a ``cause`` (``protocol/causes.py``).  The cause of an effect of a request is the request id.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shared_scheduler.protocol.messages import Allocations, Message
 
 
 class OfRequest:
-    """An effect that a request wants: its ``request_id`` (the global one, sent to Placement) is the cause."""
+    """An effect of a request.  Its cause is the ``request_id`` (the global one, which is sent to Placement)."""
 
     __slots__ = ()
     request_id: str
@@ -40,14 +40,14 @@ class Send(Caused):
 
 @dataclass(frozen=True, slots=True)
 class Broadcast(Caused):
-    """Say it to every agent and other scheduler of a cell."""
+    """Send to every agent and every other scheduler of a cell."""
 
     cell: str
     message: Message
 
 
 class ConsumerPolicy(StrEnum):
-    """What is expected of the consumer in Placement (one table in placement/consumer_conflicts.py)."""
+    """What the consumer may hold in Placement (``placement/consumer_conflicts.py`` has the table)."""
 
     NEW = "new"  # generation null; any existing allocation is a hard error
     MERGE = "merge"  # evacuation: read the existing allocations, write the union with their generation
@@ -57,9 +57,8 @@ class ConsumerPolicy(StrEnum):
 class WriteAllocation(OfRequest):
     """Write one consumer's allocations.  Answered by ``AllocationWritten``.
 
-    ``serialise`` asks for at most one write in flight for these providers, and for a look at the
-    provider afterwards: room is tight, and nobody but Placement has judged this claim, or that part of
-    it which is of shared storage.
+    ``serialise``: at most one write is in flight for these providers, and the provider is read afterwards.  This is
+    for claims that only Placement judges, completely or for their part of shared storage, where little is free.
     """
 
     claim_id: str
@@ -79,8 +78,8 @@ class DeleteAllocation(OfRequest):
     """Delete what this claim wrote: delete the consumer if its allocations are exactly
     ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``.
 
-    Until ``sole_until_s`` its request waits, so there is no other operation of this server.  After that
-    the server may have been asked for again and have got the same host: Nova must be asked first."""
+    Until ``sole_until_s`` the request waits, so there is no other operation of this server.  After that another
+    request may have placed the server on the same host: Nova's databases must be read first."""
 
     claim_id: str
     consumer: str
@@ -106,7 +105,7 @@ class AskCandidates(OfRequest):
 
 @dataclass(frozen=True, slots=True)
 class AskFitting(OfRequest):
-    """Before "no valid host": which root providers fit?  Answered by ``FittingAnswered``."""
+    """GET the root providers that fit, before "no valid host".  Answered by ``FittingAnswered``."""
 
     ask_id: str
     queries: tuple[str, ...]
@@ -122,7 +121,7 @@ class LookUpConsumer(Caused):
 
 @dataclass(frozen=True, slots=True)
 class LookUpGroup(OfRequest):
-    """Where do the members of a server group stand?  Answered by ``GroupAnswered``.
+    """Read where the members of a server group are placed.  Answered by ``GroupAnswered``.
 
     The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
     Those in ``known`` are left out.
@@ -138,7 +137,7 @@ class LookUpGroup(OfRequest):
 class RefreshNode(Caused):
     """Read this node again from the databases and Placement.  Answered by ``NodeRead`` or nothing.
 
-    ``cell`` is empty where the node is not known: look into all of them, and read its service too."""
+    ``cell`` is empty if the node is not known: then all cells are searched, and its service is read as well."""
 
     cell: str
     node: str
@@ -147,10 +146,10 @@ class RefreshNode(Caused):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One host for one instance: what a Nova Selection is made from.
+    """One host for one instance, from which Nova's Selection is made.
 
-    ``candidate`` is None where nothing was claimed (rebuild, legacy callers).  ``limits`` is opaque
-    (Nova's SchedulerLimits contents, from the host judge).
+    ``candidate`` is None if nothing was claimed (rebuild, legacy callers).  ``limits`` is opaque (the contents of
+    Nova's SchedulerLimits, from the host judge).
     """
 
     node: str
@@ -162,7 +161,7 @@ class Choice:
 
 
 class FailureCode(StrEnum):
-    """Why a request has no answer."""
+    """Why a request failed."""
 
     NO_VALID_HOST = "no_valid_host"
     NO_CANDIDATES = "no_candidates"  # no valid host, because Placement has no candidate at all
@@ -177,8 +176,8 @@ class FailureCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One inner tuple an instance, in order: the claimed choice, then alternates.  ``claim_ids`` are
-    the claims behind it, for an ``AnswerUnheard``; empty where nothing was claimed."""
+    """One inner tuple for each instance, in order: the claimed choice, then alternates.  ``claim_ids`` are the
+    claims of the answer, for an ``AnswerUnheard``; empty if nothing was claimed."""
 
     request: Request
     choices: tuple[tuple[Choice, ...], ...]
@@ -192,7 +191,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The request ends without a host; ``text`` is for people, ``record`` says why in detail."""
+    """The request ends without a host; ``text`` is a message for operators, ``record`` contains the details."""
 
     request: Request
     code: FailureCode

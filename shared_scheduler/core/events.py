@@ -2,7 +2,7 @@
 """The events of the scheduler core.  Edges turn messages, timers, RPC and HTTP answers into these.
 
 ``SchedulerCore.step(event, now)`` takes one and returns the effects; ``now`` is in seconds of a
-monotonic clock that the caller owns.  Each event has a ``cause`` (``protocol/causes.py``); what answers an
+monotonic clock that the caller owns.  Each event has a ``cause`` (``protocol/causes.py``); the answer to an
 effect has the cause of that effect.
 """
 
@@ -29,7 +29,7 @@ class MessagesArrived:
 
     @property
     def cause(self) -> str:
-        """That of the first message; the core takes each message for a cause of its own."""
+        """The cause of the first message.  The core uses each message's own cause."""
         return cause_of(self.messages[0]) if self.messages else f"no message of cell {self.cell}"
 
 
@@ -60,7 +60,7 @@ class RequestArrived:
 
 @dataclass(frozen=True, slots=True)
 class ServicesRead:
-    """``complete``: these are all services of the cell, others are gone.  Otherwise an update."""
+    """``complete``: these are all services of the cell, and others were deleted.  Otherwise an update."""
 
     cell: str
     services: tuple[ServiceFacts, ...]
@@ -80,7 +80,7 @@ class AggregatesRead:
 
 @dataclass(frozen=True, slots=True)
 class SharingRead:
-    """All resource providers that share with other trees through an aggregate, by uuid."""
+    """All sharing providers (they share with other trees through an aggregate), by uuid."""
 
     providers: Mapping[str, Provider]
     cause: str = field(default="sharing providers read", kw_only=True)
@@ -88,11 +88,11 @@ class SharingRead:
 
 @dataclass(frozen=True, slots=True)
 class NodeRead:
-    """What databases and Placement say of one node: the source of provisional rows.
+    """One node as read from the databases and Placement: the source of provisional rows.
 
     ``leaves`` and ``consumers`` have the shape that an agent would publish
     (``shared_scheduler/model/leaves.py``).  Ignored while the node's agent reports.
-    ``read_at_s`` is when the read began, so that claims made later survive it.
+    ``read_at_s`` is when the read began; claims made later survive it.
     """
 
     cell: str
@@ -116,22 +116,22 @@ class NodesGone:
 
 
 class WriteCode(StrEnum):
-    """How one allocation write ended.  Told apart by Placement's error code, never by its text."""
+    """The result of an allocation write, by Placement's error code and never by its text."""
 
-    WRITTEN = "written"  # also: a lost reply, and the existing allocations are exactly those of the claim
-    NO_CAPACITY = "no_capacity"  # this provider cannot take it: learn, next host
-    PROVIDER_CONFLICT = "provider_conflict"  # raced, retries used up: next host
+    WRITTEN = "written"  # also: the reply was lost, and the existing allocations are exactly those of the claim
+    NO_CAPACITY = "no_capacity"  # this provider has no room: correct the row, next host
+    PROVIDER_CONFLICT = "provider_conflict"  # other writers were faster, no retries left: next host
     CONSUMER_CONFLICT = "consumer_conflict"  # the consumer holds other allocations: hard error
     UNKNOWN_PROVIDER = "unknown_provider"  # stale topology: forget the node, next host
-    UNREACHABLE = "unreachable"  # outcome read back as "not written", or nothing could be learned
-    REJECTED = "rejected"  # Placement says that the request itself is wrong
+    UNREACHABLE = "unreachable"  # read back as "not written", or the result is unknown
+    REJECTED = "rejected"  # Placement answers that the request is malformed
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationWritten(Caused):
-    """The answer to a ``WriteAllocation``.  ``written`` is the consumer's allocation if WRITTEN (after a
-    merge it is more than what was asked), and what may stand there if UNREACHABLE; ``before`` what a
-    merge found."""
+    """The answer to a ``WriteAllocation``.  ``written``: if WRITTEN, the allocations of the consumer (after a
+    merge more than the claim asked for); if UNREACHABLE, the allocations that it may have.  ``before``: the
+    allocations that a merge found."""
 
     claim_id: str
     code: WriteCode
@@ -142,8 +142,8 @@ class AllocationWritten(Caused):
 
 @dataclass(frozen=True, slots=True)
 class AllocationDeleted(Caused):
-    """The answer to a ``DeleteAllocation``; ``gone`` False means that it could not be verified, or
-    with ``left_alone`` that somebody else has added to it: then it is theirs, and not tried again."""
+    """The answer to a ``DeleteAllocation``.  ``gone`` is False if the delete could not be verified.  With
+    ``left_alone`` another writer has changed the allocations: they are kept, and the delete is not repeated."""
 
     claim_id: str
     gone: bool
@@ -153,7 +153,7 @@ class AllocationDeleted(Caused):
 
 @dataclass(frozen=True, slots=True)
 class AnswerUnheard(Caused):
-    """The caller of an ``Answer`` had gone: what its claims wrote is of use to nobody."""
+    """The caller did not get the ``Answer``: what its claims wrote is not needed any more."""
 
     claim_ids: tuple[str, ...]
 
@@ -168,7 +168,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesAnswered(Caused):
-    """The answer to an ``AskCandidates``.  ``error`` empty on success, ``candidates`` may be empty."""
+    """The answer to an ``AskCandidates``.  ``error`` is empty on success; ``candidates`` may be empty."""
 
     ask_id: str
     candidates: tuple[Candidate, ...]
@@ -177,7 +177,7 @@ class CandidatesAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class FittingAnswered(Caused):
-    """The answer to an ``AskFitting``: root providers that Placement says fit."""
+    """The answer to an ``AskFitting``: the root providers that fit according to Placement."""
 
     ask_id: str
     nodes: frozenset[str]
@@ -204,7 +204,7 @@ class GroupAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class NodeDoubted:
-    """Placement shows other providers than the node's row: its agent, or this scheduler, has to read them."""
+    """Placement has other providers than the node's row: the agent, or this scheduler, has to read them."""
 
     node: str
     why: str
@@ -213,14 +213,14 @@ class NodeDoubted:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed.  The core says by ``next_deadline_s()`` when it wants one."""
+    """Time has passed.  ``SchedulerCore.next_deadline_s()`` returns when the next one is due."""
 
     cause: str = field(default="tick", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The service stops: every request, begun or yet to begin, ends by ``deadline_s``."""
+    """The service stops: every request, also one that arrives later, ends by ``deadline_s``."""
 
     deadline_s: float
     cause: str = field(default="service is stopping", kw_only=True)
@@ -228,7 +228,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """The service stops: refuse new requests, end the others."""
+    """The service stops: refuse new requests, finish the others."""
 
     cause: str = field(default="service is draining", kw_only=True)
 

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of a server group that are placed at the same moment by several schedulers: write first, then look.
+"""Checks the server group of a request after its allocations are written and before it is answered.
 
-The agent of a node judges what concerns that node alone (anti-affinity).  Whether two members are *together* concerns
-two nodes, of which each would accept; and a node without an agent has no judge at all.  Then Placement is the arbiter:
-when everything of a request is written, and before it is answered, the scheduler reads the members of the group from
-Nova's database, and then where they stand from Placement.  A request that sees another member in the wrong place is
-not answered.  It takes back what it wrote (it *yields*) and decides again.
+Several schedulers may place members of one group at the same moment.  The agent of a node judges what concerns that
+node alone (anti-affinity).  Affinity concerns two nodes, each of which would accept; and a node without an agent has
+no judge.  Therefore Placement decides: after all allocations of a request are written, and before it is answered, the
+scheduler reads the members of the group from Nova's database, and then their allocations from Placement.  If another
+member is in the wrong place, the request is not answered.  It deletes what it wrote (it *yields*) and decides again.
 
-*No two requests whose members break the policy are both answered.*  Say that both are: request 1 wrote at W1, read the
-members at M1 and where they stand at L1, with W1 < M1 < L1, and what it wrote stands until its answer; request 2 the
-same.  Say that M1 < M2.  An instance joins its group before it is scheduled, so the member of request 1 had joined
-before W1 < M1 < M2, and request 2 knows it.  It stood from W1 < M1 < M2 < L2 on, so request 2 saw it, and was not
-answered.  This holds whatever schedulers know of one another, over cells, and beside schedulers that do not look, as
-long as those write before.  An owner of the group among the live schedulers would need them to agree on who is alive,
-which they cannot while messages are lost; both databases are needed for a boot anyway.  Where one of them does not
-answer, the request fails with that reason.
+*No two requests whose members break the policy are both answered.*  Proof: assume that both are answered.  Request 1
+wrote at W1, read the members at M1 and their allocations at L1, with W1 < M1 < L1, and its allocations exist until its
+answer; request 2 likewise.  Assume M1 < M2.  An instance joins its group before it is scheduled, so the member of
+request 1 joined before W1 < M1 < M2, and request 2 knows it.  Its allocations exist since W1 < M1 < M2 < L2, so request
+2 saw them and was not answered, a contradiction.  The proof does not depend on what schedulers know of each other.  It
+holds across cells, and beside schedulers without this check, as long as those write before they answer.
 
-Two requests that see each other need not both yield: the one with the smallest instance uuid is *senior*, looks again
-a few times, and yields only to one that stays.  Who has yielded waits for a random time.
+The alternative is an owner of the group among the live schedulers.  It would need all schedulers to agree on which of
+them are alive, which is impossible while messages are lost.  A boot needs both databases anyway.  If one of them does
+not answer, the request fails with that reason.
+
+If two requests see each other, only one has to yield: the one with the smallest instance uuid is *senior*.  It reads
+again a few times, and yields only if the other one stays.  A request that has yielded waits for a random time.
 
 ================  ===========================================================  ========================================
 policy            checked when                                                 in the wrong place
 ================  ===========================================================  ========================================
 affinity          always                                                       a member on another host, unless the
-                                                                               conductor has named our host, and one
-                                                                               that is built stands here
+                                                                               conductor has named our host, and a
+                                                                               built member is on it
 soft-affinity     the decision knew no other member, and the request has not   a member on another host
                   yielded yet
 anti-affinity     an instance was placed without an agent that counts groups   more than max_server_per_host here
@@ -47,7 +49,7 @@ from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.protocol.messages import GroupPolicy, Leaf, Reason
 from shared_scheduler.table.host_table import HostTable
 
-#: looks of a senior request before it yields, and the longest pause between two
+#: checks of a senior request before it yields, and the longest pause between two
 LOOKS_MAX = 4
 LOOK_PAUSE_S = 0.1
 #: how often one request yields before it fails, and the longest pause after one time
@@ -66,14 +68,17 @@ class Agreed:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The request is senior: perhaps the others yield."""
+    """The request is senior: check again, because the others may yield."""
 
     pause_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """Take back everything.  ``hosts``: where others stand (affinity); ``full``: nodes that have too many."""
+    """Delete everything and decide again.
+
+    ``hosts``: the hosts of other members (affinity); ``full``: nodes with too many members.
+    """
 
     reason: Reason
     pause_s: float
@@ -86,7 +91,7 @@ Outcome = Agreed | LookAgain | Yield
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """Members in the wrong place, and what of our own placement is concerned."""
+    """Members in the wrong place, and the part of the request's own placement that conflicts with them."""
 
     members: frozenset[str]
     hosts: frozenset[str] = frozenset()
@@ -94,7 +99,7 @@ class Wrong:
 
 
 class GroupCheck:
-    """Stateless but for the count of questions; ``RequestState.check`` is what is remembered of a request."""
+    """Checks groups.  It only counts its questions; the state of a check is ``RequestState.check``."""
 
     def __init__(self, table: HostTable, rng: Random) -> None:
         self._table = table
@@ -113,14 +118,14 @@ class GroupCheck:
         return group.policy == GroupPolicy.AFFINITY
 
     def chosen(self, state: RequestState, instance: InstancePlacement) -> None:
-        """A host was chosen for an instance: note whether other members were known anywhere."""
+        """Note, when a host was chosen for an instance, whether other members were known anywhere."""
         group = state.request.group
         if group is not None and group.policy == GroupPolicy.SOFT_AFFINITY:
             others = (group.members | self._table.groups.of(group.uuid)) - {instance.consumer}
             state.check.first |= not self._table.members_at(others)
 
     def ask(self, step: Step, state: RequestState) -> None:
-        """Ask where the members stand, after all is written."""
+        """Emit the question where the members are, after everything is written."""
         group, request = state.request.group, state.request
         assert group is not None
         self._count += 1
@@ -131,7 +136,7 @@ class GroupCheck:
         step.emit(LookUpGroup(state.check.ask_id, group.uuid, known, request.request_id))
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
-        """What follows from the answer."""
+        """The outcome of the check for an answer."""
         group, check = state.request.group, state.check
         assert group is not None
         own = frozenset(state.request.instance_uuids)
@@ -161,13 +166,13 @@ class GroupCheck:
         return Wrong(apart, self._hosts(others[uuid] for uuid in apart))
 
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
-        """Whether built members that were not asked for decide: those that the table shows here may have left."""
+        """Whether built members that were not looked up decide, because those in the table may have left."""
         ours = frozenset(choice.host for choice in state.choices())
         built = any(self._is_built(uuid, ours) for uuid in self._here(state, group))
         return group.policy == GroupPolicy.AFFINITY and ours <= group.hosts and built and not state.check.all_asked
 
     def _is_built(self, instance: str, hosts: frozenset[str]) -> bool:
-        """Whether the table shows an instance on one of these hosts that nobody can take back any more."""
+        """Whether the table has the instance on one of these hosts, from a request that cannot yield any more."""
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
         return any(
             row is not None and row.is_member(instance) and instance not in row.pending.values() for row in rows
@@ -185,7 +190,7 @@ class GroupCheck:
         return Wrong(frozenset(members), full=frozenset(full)) if members else None
 
     def _here(self, state: RequestState, group: Group) -> frozenset[str]:
-        """Other members that the table shows on the hosts of this request: they are in no wrong place."""
+        """Other members that the table has on the hosts of this request, where they break no policy."""
         ours = frozenset(choice.host for choice in state.choices())
         others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
         return frozenset(uuid for uuid in others if hosts_of(self._table, frozenset({uuid})) & ours)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host table adds to a request's server group, and what a claim tells the agent of it.
+"""The members of a request's server group that the host table knows, and the group in a claim.
 
-The conductor reads the group from the database before it asks.  The table is newer: it has the claims of all
-schedulers as soon as the agents accept them, and moves and deletes as soon as nova-compute notices them.
+The conductor reads the group from the database before it calls the scheduler.  The table is newer: it has the claims
+of all schedulers as soon as the agents accept them, and moves and deletes as soon as nova-compute notices them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from shared_scheduler.table.host_table import HostTable
 
 
 def with_known_members(table: HostTable, request: Request, consumer: str, add_hosts: bool = True) -> Request:
-    """The request for ``consumer``, with the members of its group that rows and own claims tell besides.
+    """The request for ``consumer``, with the additional members of its group from rows and own claims.
 
-    ``add_hosts``: with the policy affinity, the hosts where the table knows members are added to those of the group.
+    ``add_hosts``: with the policy affinity, the hosts on which the table has members are added to those of the group.
     """
     group = request.group
     if group is None or not group.uuid:
@@ -33,14 +33,14 @@ def with_known_members(table: HostTable, request: Request, consumer: str, add_ho
 
 
 def hosts_of(table: HostTable, members: frozenset[str]) -> frozenset[str]:
-    """The service hosts on which the table knows any of these instances."""
+    """The service hosts on which the table has any of these instances."""
     return frozenset(table.host_at(slot) for slot in table.members_at(members))
 
 
 def claim_group(table: HostTable, group: Group, consumer: str, node: str, insists: bool) -> ClaimGroup | None:
-    """What a claim of ``consumer`` on ``node`` tells the agent.
+    """The group in a claim of ``consumer`` on ``node``.
 
-    ``insists``: the claim is for this node whatever a soft policy says, because it was tried to avoid that before.
+    ``insists``: the agent ignores a soft policy, because another host was tried before.
     """
     if not group.uuid or not group.policy:
         return None
@@ -51,7 +51,7 @@ def claim_group(table: HostTable, group: Group, consumer: str, node: str, insist
 
 
 def _named(table: HostTable, others: frozenset[str], here: list[str]) -> tuple[str, ...]:
-    """Those that may be on the node first; the bound cuts off those that are known to be elsewhere."""
+    """The members that may be on the node come first; the bound removes those that are known to be elsewhere."""
     nowhere = sorted(uuid for uuid in others if not table.members.slots(uuid))
     elsewhere = sorted(others.difference(here, nowhere))
     return tuple([*sorted(here), *nowhere, *elsewhere][:GROUP_MEMBERS_MAX])

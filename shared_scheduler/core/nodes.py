@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every node of which this scheduler receives messages: one window each, and the updates of the table.
+"""The nodes that send messages to this scheduler: one window for each, and the updates of the table.
 
-A row of the table is as fresh as its window says, with two things on top that only the core knows:
+The freshness of a row follows from its window, and from two states that only the core knows:
 
-*unresponsive*  The agent gave no verdict on a claim, or judged it in an epoch of the past.  Its row is
-                stale (not chosen) until the agent is heard again.  If that takes too long, the agent
+*unresponsive*  The agent gave no verdict on a claim, or judged it in a past epoch.  Its row is stale
+                (not chosen) until a message of the agent arrives.  If that takes too long, the agent
                 counts as silent although no heartbeat is overdue yet.
 *quarantined*   The node refused several claims in a row.  It is chosen last for a while.
 
@@ -18,7 +18,7 @@ LOST, or unresponsive                  stale        nobody; the row is not selec
 =====================================  ===========  =========================================
 
 A message with a leaf of a wrong kind (``model/leaf_validation.py``) is dropped as if it had been lost.  The window
-misses it and asks again with back-off; what stays unusable ends as a LOST window, a stale row.
+detects the gap and asks again with back-off.  If the messages stay unusable, the window becomes LOST and the row stale.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from shared_scheduler.protocol.window import (
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness
 
-#: window freshness -> row freshness; what else the core knows comes on top (``_freshness_of``)
+#: window freshness -> row freshness, before ``_freshness_of`` applies the states of the core
 ROW_FRESHNESS = {
     WindowFreshness.NEW: Freshness.PROVISIONAL,
     WindowFreshness.FRESH: Freshness.FRESH,
@@ -75,12 +75,12 @@ ROW_FRESHNESS = {
 #: rows whose claims go to the node's agent
 BY_AGENT = frozenset({Freshness.FRESH, Freshness.SUSPECT, Freshness.STALE})
 
-#: where an agent says what its node is called (Nova: hypervisor_hostname)
+#: the leaf with the name of the node (Nova: hypervisor_hostname)
 NODENAME_LEAF = COMPUTE_NODE + "hypervisor_hostname"
 
 
 def consumers_of(event: NodeRead) -> dict[str, Consumer]:
-    """The consumers of a read as an agent would publish them."""
+    """The consumers of a read, in the form in which an agent publishes them."""
     return {
         uuid: Consumer(event.consumers.get(uuid, {}), uuid in event.members)
         for uuid in sorted(event.consumers.keys() | event.members)
@@ -89,7 +89,7 @@ def consumers_of(event: NodeRead) -> dict[str, Consumer]:
 
 @dataclass(frozen=True, slots=True)
 class RowRead(Fact):
-    """All of a node's row was read, from its agent or from the databases."""
+    """The whole row of a node was read, from its agent or from the databases."""
 
     node: str
 
@@ -104,7 +104,7 @@ class AgentSilent(Fact):
 
 @dataclass(slots=True)
 class Node:
-    """What the core knows of one node besides its row."""
+    """The state of one node besides its row."""
 
     cell: str
     node: str
@@ -112,12 +112,12 @@ class Node:
     host: str = ""
     unresponsive: bool = False
     unresponsive_for_long: bool = False
-    #: when the newest read of the databases began; an older one that comes later is no news
+    #: when the newest read of the databases began; an older one that arrives later is ignored
     read_at_s: float = float("-inf")
 
 
 class Nodes:
-    """All nodes that were ever heard of, by uuid."""
+    """All known nodes, by uuid."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Nodes:
         return len(self._nodes)
 
     def get(self, node: str) -> Node | None:
-        """What is known of one node."""
+        """The state of one node, None if it is not known."""
         return self._nodes.get(node)
 
     def agent_speaks_for(self, node: str) -> bool:
@@ -167,7 +167,7 @@ class Nodes:
     # -- messages
 
     def receive(self, step: Step, cell: str, message: NodeMessage) -> None:
-        """A message of a node, from its agent."""
+        """Handle a message of a node's agent."""
         known = self._nodes.get(message.node) or self._add(cell, message.node)
         if known is None:
             self.counters["messages_of_too_many_nodes"] += 1
@@ -179,13 +179,13 @@ class Nodes:
             return
         heard_s, past = known.window.heard_at_s, known.window.counters.old_epochs
         outcome = known.window.receive(message, step.now, lambda: self._table.digest(known.node))
-        if known.window.counters.old_epochs == past or not known.host:  # a message of the past moves nobody
+        if known.window.counters.old_epochs == past or not known.host:  # a message of a past epoch moves no host
             known.host = _host_in(message) or known.host
         if known.window.heard_at_s > heard_s:
             self._heard(known)
         self._carry_out(step, known, outcome)
         if isinstance(message, Snapshot):
-            step.tell(RowRead(known.node))  # perhaps it was asked for; it may show just what we have
+            step.tell(RowRead(known.node))  # it may have been asked for, even if it changes nothing
 
     def _leaves(self, known: Node) -> Mapping[str, Leaf]:
         slot = self._table.slot_of(known.node)
@@ -193,14 +193,14 @@ class Nodes:
         return {} if row is None else row.leaves
 
     def _unusable(self, step: Step, known: Node) -> None:
-        """Drop a message as if it had been lost: the window misses it, and asks with back-off."""
+        """Drop a message as if it had been lost: the window detects the gap, and asks with back-off."""
         self.counters["messages_unusable"] += 1
         known.window.reconnected(step.now)
         self._show(known)
         self._arm(known)
 
     def distrust(self, step: Step, node: str) -> None:
-        """We failed on a message of this node: its row may be half changed, use it no more."""
+        """Stop using the row: handling a message of this node failed, and the row may be half updated."""
         known = self._nodes.get(node)
         if known is not None:
             known.window.forget(step.now)
@@ -263,13 +263,13 @@ class Nodes:
         )
 
     def _arm(self, known: Node) -> None:
-        """Be there when the window wants a tick; an alarm that comes too early does no harm."""
+        """Set the timer for the next tick of the window; a timer that rings too early does no harm."""
         deadline_s = known.window.next_deadline_s()
         if deadline_s is not None and deadline_s < self._timers.at_s(("window", known.node)):
             self._timers.set(("window", known.node), deadline_s)
 
     def on_window_timer(self, step: Step, node: str) -> None:
-        """Time passed for one window."""
+        """Give one window its tick."""
         known = self._nodes[node]
         was_silent = known.window.freshness is WindowFreshness.SILENT
         self._carry_out(step, known, known.window.on_tick(step.now))
@@ -287,7 +287,7 @@ class Nodes:
     # -- the channel
 
     def connected(self, step: Step, cell: str, spread_s: float) -> None:
-        """The channel of a cell is up (again); all agents were asked to speak within ``spread_s``."""
+        """The channel of a cell is connected (again); all agents were asked to report within ``spread_s``."""
         self._patient_until_s[cell] = step.now + spread_s
         for known in self.of_cell(cell):
             known.window.reconnected(step.now)
@@ -302,7 +302,7 @@ class Nodes:
     # -- other sources
 
     def read(self, step: Step, event: NodeRead) -> None:
-        """A node as read from the databases and Placement: used while no agent reports for it."""
+        """Update a row from the databases and Placement, if no agent reports for the node."""
         known = self._nodes.get(event.node) or self._add(event.cell, event.node)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
@@ -325,27 +325,28 @@ class Nodes:
         step.tell(RowRead(known.node))
 
     def gone(self, event: NodesGone) -> None:
-        """These nodes are no more."""
+        """Remove nodes that no longer exist."""
         for node in sorted(event.nodes):
             if self._nodes.pop(node, None) is not None:
                 for kind in ("window", "unresponsive"):
                     self._timers.cancel((kind, node))
             self._table.remove(node)
 
-    # -- what claims teach
+    # -- corrections because of claims
 
     def verdict_missed(self, step: Step, node: str) -> None:
-        """Its agent gave no verdict on a claim: ask it to speak."""
+        """Ask an agent that gave no verdict on a claim for its state."""
         self.counters["verdicts_missed"] += 1
         known = self._nodes.get(node)
         if known is not None:
             self._leave_alone(step, known, ResyncWish(0, 0))
 
     def judged_in_the_past(self, step: Step, node: str, epoch: int) -> None:
-        """Its agent judged a claim, decided on in ``epoch``, in an earlier one: its memory is lost.
+        """Ask an agent to exceed ``epoch``, because it judged a claim of ``epoch`` in an earlier epoch.
 
-        Nobody believes what it says now, and it refuses what is decided on what it said before: ask it
-        to go on above ``epoch`` (``compute_agent/epochs.py``), if that is still what we follow.
+        The agent has lost its memory.  Schedulers ignore its messages, because their epoch is old, and the agent
+        refuses claims that are based on its earlier messages.  It has to continue above ``epoch``
+        (``compute_agent/epochs.py``), if ``epoch`` is still the epoch of our window.
         """
         known = self._nodes.get(node)
         if known is not None and known.window.epoch == epoch:
@@ -353,7 +354,7 @@ class Nodes:
             self._leave_alone(step, known, ResyncWish(epoch, 0))
 
     def _leave_alone(self, step: Step, known: Node, wish: ResyncWish) -> None:
-        """Ask, and give it no claims until it is heard."""
+        """Ask the agent, and send it no claims until it answers."""
         if known.unresponsive:
             return
         known.unresponsive = True
@@ -363,21 +364,21 @@ class Nodes:
             self._ask(step, known, wish)
 
     def on_unresponsive_timer(self, step: Step, node: str) -> None:
-        """The agent was silent for too long: from now on the node counts as a node without an agent."""
+        """Treat the node as a node without an agent, because its agent did not answer for too long."""
         known = self._nodes[node]
         known.unresponsive_for_long = True
         self._show(known)
         step.tell(AgentSilent(known.node, "its agent does not answer"))
 
     def ask_to_check_placement(self, step: Step, node: str) -> bool:
-        """Have its agent check Placement, and send a snapshot then; False if that cannot be asked now."""
+        """Ask the agent to read Placement and to send a snapshot then; False if that is not possible now."""
         known = self._nodes[node]
         if not known.host or not self._bucket.take(step.now):
             return False
         self._ask(step, known, ResyncWish(0, 0), doubted=True)
         return True
 
-    # -- what the table shows
+    # -- freshness of rows
 
     def _freshness_of(self, known: Node) -> Freshness:
         if known.unresponsive_for_long:
@@ -392,5 +393,5 @@ class Nodes:
 
 
 def _host_in(message: NodeMessage) -> str:
-    """The host that a message names, if it names one."""
+    """The host that a message names; empty if it names none."""
     return message.host if isinstance(message, Hello | Snapshot | Heartbeat) else ""

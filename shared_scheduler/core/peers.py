@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which schedulers live, so that each prefers a slice of the hosts of its own.
+"""The live schedulers of each cell, so that each scheduler prefers its own slice of the hosts.
 
-Every scheduler says Hello on each cell's channel every ``hello_interval_s``.  One that was not heard
-of for three intervals is gone.  A Hello that wants something comes from a newcomer: it is answered
-with our own Hello at once (at most once a second and cell), so that the newcomer knows the others
-before its first decision.
+Every scheduler broadcasts a Hello on the channel of each cell every ``hello_interval_s``.  A scheduler without a
+Hello for three intervals counts as gone.  A Hello with a *want* comes from a new scheduler: it is answered with our
+own Hello at once (at most once per second and cell), so that the new scheduler knows the others before its first
+decision.
 
-Names are the addresses that the schedulers have on the cell in question: slices are per cell.
+Names are the addresses of the schedulers in the cell, because slices are per cell.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from shared_scheduler.protocol.messages import Hello, Role, Want
 
 #: a Hello keeps its sender alive for this many intervals
 INTERVALS_ALIVE = 3
-#: schedulers remembered per cell; far more than anybody runs, so that a forger cannot fill memory
+#: schedulers remembered per cell; more than any cloud runs, and a bound on what forged Hellos can fill
 SCHEDULERS_MAX = 256
-#: pause between two Hellos that answer newcomers
+#: pause between two Hellos that answer new schedulers
 ANSWER_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulersChanged(Fact):
-    """The live schedulers of a cell are these now, sorted."""
+    """The set of live schedulers of a cell has changed; ``names`` are sorted."""
 
     cell: str
     names: tuple[str, ...]
@@ -59,20 +59,20 @@ class Peers:
         return tuple(sorted({own, *self._heard_s.get(cell, ())}))
 
     def connected(self, step: Step, cell: str, want: Want, nodes: int) -> int:
-        """The channel of ``cell`` is up: say who we are and what we want of its agents.
+        """Send our Hello when the channel of ``cell`` is connected; ``want`` is what its agents shall send.
 
-        Returns the time over which they spread their answers, in milliseconds.
+        Returns the time over which the agents spread their answers, in milliseconds.
         """
         spread_ms = self._settings.spread_ms_per_1000_nodes * nodes // 1000
         self._say(step, cell, want, spread_ms)
         return spread_ms
 
     def disconnected(self, cell: str) -> None:
-        """The channel of ``cell`` is lost: no peer can be reached, so no message is sent."""
+        """Stop sending Hellos when the channel of ``cell`` is lost."""
         self._timers.cancel(("hello", cell))
 
     def heard(self, step: Step, cell: str, hello: Hello) -> None:
-        """A scheduler said Hello."""
+        """Handle the Hello of another scheduler."""
         if hello.sender == self._identity.address(cell):
             return
         peers = self._heard_s.setdefault(cell, {})
@@ -84,7 +84,7 @@ class Peers:
             self._say(step, cell, Want.NOTHING, 0)
 
     def on_timer(self, step: Step, cell: str) -> None:
-        """Time to say Hello again, and to see who has gone."""
+        """Send the next Hello, and remove schedulers that have gone."""
         alive_s = INTERVALS_ALIVE * self._settings.hello_interval_s
         peers = self._heard_s.get(cell, {})
         for name in [name for name, at_s in peers.items() if step.now - at_s > alive_s]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One instance, one host: the decision, and Nova's own filter objects on the winner.
+"""Selects one host for one instance: the decision, and then Nova's own filter objects on the best host.
 
-The decider orders the hosts that pass; this walks down that order until the judge approves one.  A
-host of a request that is not root-only needs allocation candidates before it can be judged: then the
-answer is ``CandidatesWanted``.
+The decider orders the hosts that pass.  The planner offers them in this order to the judge until the judge approves
+one.  If the request is not root-only, a host needs allocation candidates before it can be judged; then the planner
+returns ``CandidatesWanted``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from shared_scheduler.table.host_table import HostTable
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The host passes with ``candidate``.  ``topology`` goes to the agent with the claim; ``take`` is
-    what the claim takes of NUMA cells and PCI pools, for the overlay of our own row."""
+    """The host passes with ``candidate``.  ``topology`` is sent to the agent in the claim; ``take`` is what the
+    claim takes of NUMA cells and PCI pools, for the overlay of the row."""
 
     candidate: Candidate | None
     topology: str = ""
@@ -56,12 +56,12 @@ class HostJudge(Protocol):
         view: Any,  # table.host_view.HostView of the row, own outstanding claims included
         candidates: Sequence[Candidate],
     ) -> Approval | Reason:
-        """Approve with the first candidate that passes all filters, or say which filter refused."""
+        """Approve with the first candidate that passes all filters, or return the filter that refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """This host, with this candidate (None where nothing is claimed)."""
+    """The selected host with its candidate (None if nothing is claimed)."""
 
     choice: Choice
     topology: str
@@ -70,15 +70,15 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesWanted:
-    """The best host; Placement must name its candidates first."""
+    """The best host, for which Placement must be asked for candidates first."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No host is left.  ``stale_mirror``: some fell to what the mirror of Placement says, or are stale.
-    ``without_candidates``: Placement has no candidate on any host."""
+    """No host is left.  ``stale_mirror``: some hosts were rejected because of mirrored data of Placement, or are
+    stale.  ``without_candidates``: Placement has no candidate on any host."""
 
     text: str
     stale_mirror: bool
@@ -87,7 +87,7 @@ class Refusal:
 
     @property
     def code(self) -> FailureCode:
-        """What the request fails with."""
+        """The code with which the request fails."""
         if self.bad_request:
             return FailureCode.BAD_REQUEST
         return FailureCode.NO_CANDIDATES if self.without_candidates else FailureCode.NO_VALID_HOST
@@ -95,17 +95,17 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """Hosts pass, and each has as many claims in flight as it may."""
+    """Hosts pass, but each has the maximum number of claims in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The judge refused many hosts, and there are more: other events are handled first."""
+    """The judge refused many hosts, and more are left: other events are handled first."""
 
 
 Plan = Selected | CandidatesWanted | Refusal | Crowded | Pause
 
-#: the reason of a host for which Placement named no candidate
+#: the reason for a host without a candidate in Placement
 NO_CANDIDATE = "no_candidate"
 #: refusals that may not last: other claims may end, and rows and agents may be behind
 NOT_FOR_GOOD = frozenset(
@@ -122,14 +122,14 @@ NOT_FOR_GOOD = frozenset(
 
 
 def candidates_on(decision: Decision, node: str) -> tuple[Candidate, ...]:
-    """What a root-only request may take of this host: each form that fits, from the root provider."""
+    """The candidates of a root-only request on this host, one for each form that fits the root provider."""
     return tuple(
         Candidate({node: form.resources}, {"": (node,)}) for form in decision.forms(node) or ()
     )
 
 
 class Planner:
-    """Decides for requests; knows nothing of what becomes of its choices."""
+    """Selects hosts for requests.  It keeps no state of its choices."""
 
     def __init__(
         self,
@@ -153,9 +153,9 @@ class Planner:
     # -- one instance
 
     def plan(self, state: RequestState, instance: InstancePlacement) -> Plan:
-        """The host for one instance.  Hosts that the judge refuses are put into ``instance.out``.
+        """Select the host for one instance.  Hosts that the judge refuses are added to ``instance.out``.
 
-        What claims nothing is decided without a ``Pause``: it ends in the step in which it began."""
+        A request that claims nothing is decided without a ``Pause``, because it ends in the step in which it began."""
         request = self._request_for(state, instance)
         try:
             decision = self._decide(state, request, instance)
@@ -176,9 +176,9 @@ class Planner:
 
     @contextmanager
     def unclaimed(self, state: RequestState) -> Iterator[tuple[FailureCode, str] | None]:
-        """Hosts for all instances of a request that claims nothing; or why there is none for one.
+        """Select hosts for all instances of a request that claims nothing; yields the error if one has no host.
 
-        Each is assumed in the table until the ``with`` ends, so that each instance sees those before it."""
+        Each instance is assumed in the table until the ``with`` ends, so that the next instance counts it."""
         assumed: list[str] = []
         try:
             yield self._plan_each(state, assumed)
@@ -201,13 +201,13 @@ class Planner:
         return None
 
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
-        """What Placement hides when it is asked for candidates of this node."""
+        """The sharing providers of this node, which Placement omits if it is asked with ``in_tree``."""
         return self._table.sharing_with(node)
 
     def judge(
         self, state: RequestState, instance: InstancePlacement, node: str, candidates: Sequence[Candidate]
     ) -> Selected | Reason:
-        """Whether one host passes with one of the candidates that Placement named."""
+        """Let the judge verify one host with the candidates that Placement named."""
         if not candidates:
             return Reason(NO_CANDIDATE)
         if node not in self._table:
@@ -215,7 +215,7 @@ class Planner:
         return self._verify(state, self._request_for(state, instance), instance, node, candidates)
 
     def claim_group(self, state: RequestState, instance: InstancePlacement, node: str) -> ClaimGroup | None:
-        """What the claim of an instance tells the node's agent of its server group."""
+        """The server group in the claim of an instance, for the agent of the node."""
         group, asked = self._request_for(state, instance).group, state.request.group
         if group is None or asked is None:
             return None
@@ -224,7 +224,7 @@ class Planner:
         return claim_group(self._table, group, instance.consumer, node, instance.insists)
 
     def _request_for(self, state: RequestState, instance: InstancePlacement) -> Request:
-        unyielding = not state.check.hosts  # else Placement has named the hosts, and the table may be behind
+        unyielding = not state.check.hosts  # after a yield the hosts come from Placement; the table may be older
         return with_known_members(self._table, state.request_for(instance), instance.consumer, unyielding)
 
     def _verify(
@@ -253,8 +253,8 @@ class Planner:
     def _hosts(
         self, state: RequestState, request: Request, instance: InstancePlacement, decision: Decision
     ) -> Iterator[str]:
-        """Those that pass.  Then a few that fell to our counterparts of Nova's filters: Nova's own have
-        the last word before an instance has no host."""
+        """The hosts that pass.  Then a few that our counterparts of Nova's filters rejected, because Nova's own
+        filters decide before an instance has no host."""
         yield from self._walk(state, decision, instance)
         if not decision.filtered or instance.last_words >= self._last_words_max:
             return
@@ -265,9 +265,9 @@ class Planner:
             yield node
 
     def _walk(self, state: RequestState, decision: Decision, instance: InstancePlacement) -> Iterator[str]:
-        """The hosts of a decision, best first, that have room for another claim in flight if it needs one.
+        """The hosts of a decision, best first.  Hosts with the maximum number of claims in flight are omitted.
 
-        Those in quarantine come last: their refusals may have been about other requests."""
+        Quarantined hosts come last, because they may have refused only other requests."""
         alone = self._quarantine.nodes
         well = (node for node in decision.nodes() if node not in alone)
         ill = (node for node in decision.nodes() if node in alone)
@@ -287,14 +287,14 @@ class Planner:
     def alternates(self, state: RequestState, cell: str) -> list[Choice] | None:
         """Approved hosts of ``cell`` besides the chosen ones, for a root-only request.
 
-        None: among the best is a tree of which only Placement can tell."""
+        None: one of the best hosts has a provider tree that only Placement can judge."""
         found: list[Choice] = []
         instance = state.instances[-1]
         request = self._request_for_alternates(state)
         try:
             decision = self._decide(state, request, instance)
         except DecisionError:
-            return found  # the chosen hosts are good without alternates
+            return found  # the chosen hosts need no alternates
         for judged, node in enumerate(self._others(state, decision, cell)):
             if len(found) == request.num_alternates or judged - len(found) == self._judged_max:
                 break
@@ -310,7 +310,7 @@ class Planner:
         return with_known_members(self._table, state.request_for_alternates(), state.instances[0].consumer)
 
     def alternate_nodes(self, state: RequestState, cell: str) -> list[str]:
-        """The best hosts of ``cell`` besides the chosen ones; Placement must name candidates."""
+        """The best hosts of ``cell`` besides the chosen ones; Placement must be asked for their candidates."""
         try:
             decision = self._decide(state, self._request_for_alternates(state), state.instances[-1])
         except DecisionError:
@@ -325,5 +325,5 @@ class Planner:
                 yield node
 
     def schedulers_changed(self, cell: str, names: Sequence[str], own: str) -> None:
-        """The live schedulers of a cell: slices are drawn anew."""
+        """Compute the slices again for the live schedulers of a cell."""
         self._decider.set_schedulers(cell, tuple(names), own)

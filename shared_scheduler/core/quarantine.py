@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that refused several claims in a row are selected last for a while.
 
-An agent's refusal counts, unless it says nothing of what the node can take; so does a write that Placement
-did not take because the row is wrong about what the node has.  A claim that goes well ends the row of
-refusals, and the quarantine.
+A refusal of the agent counts, unless its reason does not concern the room on the node.  A write that Placement
+refused because the row is wrong about the inventories of the node counts as well.  A successful claim resets the
+count of refusals and ends the quarantine.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.protocol.messages import Reason, RefusalCode
 
-#: refusals that say nothing of what the node can take
+#: refusals that do not concern the room on the node
 NO_FAULT = frozenset(
     {RefusalCode.RELEASED, RefusalCode.EXPIRED, RefusalCode.GROUP_FULL, RefusalCode.GROUP_CHANGED}
 )
 
-#: refusals that show that the row is of another node, or that its inventories are
+#: refusals which show that the row, or its inventories, belong to another node
 ROW_IS_OLD = frozenset({RefusalCode.WRONG_NODE, RefusalCode.NO_INVENTORY})
 
-#: writes that show that a row is wrong about what its providers have
+#: results of writes which show that a row is wrong about the inventories of its providers
 ROW_IS_WRONG = frozenset({WriteCode.NO_CAPACITY, WriteCode.UNKNOWN_PROVIDER})
 
 
 class Quarantine:
-    """Counts refusals of known nodes; ``nodes`` are those that are selected last now."""
+    """Counts the refusals of known nodes; ``nodes`` are those in quarantine."""
 
     def __init__(
         self, settings: SchedulerSettings, timers: Timers, nodes: Nodes, corrections: RowCorrections
@@ -45,12 +45,12 @@ class Quarantine:
         self.counters: Counter[str] = Counter()
 
     def claim_went_well(self, node: str) -> None:
-        """A claim on this node stands in Placement."""
+        """Reset the count: a claim on this node was written to Placement."""
         if node in self.nodes or node in self._refusals:
             self.forget([node])
 
     def claim_refused(self, step: Step, node: str, reason: Reason) -> None:
-        """The agent of this node refused a claim."""
+        """Count a refusal by the agent of this node."""
         self.counters["refused"] += 1
         if self._nodes.get(node) is None or reason.code in NO_FAULT:
             return
@@ -59,7 +59,7 @@ class Quarantine:
         self._count(step, node)
 
     def claim_not_written(self, step: Step, node: str, code: WriteCode) -> None:
-        """Placement did not take an allocation for this node."""
+        """Count a write for this node that Placement refused."""
         if self._nodes.get(node) is None or code not in ROW_IS_WRONG:
             return
         self._corrections.correct(step, node, f"Placement answered {code.value}")
@@ -74,11 +74,11 @@ class Quarantine:
         self.nodes |= {node}
 
     def on_timer(self, _step: Step, node: str) -> None:
-        """The node is selected as the others are."""
+        """End the quarantine of a node."""
         self.forget([node])
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """Begin anew with these nodes, or end with them."""
+        """Forget the refusals and the quarantine of these nodes."""
         for node in nodes:
             self._refusals.pop(node, None)
             self._timers.cancel(("quarantine", node))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before a request fails because of mirrored data of Placement or of stale rows, Placement itself is asked.
+"""Asks Placement before a request fails because of mirrored data of Placement or because of stale rows.
 
 The rows of the hosts that fit according to Placement are read again, and the request is decided again.
 
 The question costs Placement time for each fitting host, so it is bounded: one question is in flight, and each
 *shape* (the query strings) is asked at most once within ``recheck_interval_s``.  Requests of the same shape share a
-question; those of another shape wait for their turn, each until its own deadline.
+question; requests of other shapes wait in a queue, each until its own deadline.
 
 =========  ===================================  =========  =========================================
 shape      event                                next       action
@@ -51,7 +51,7 @@ class Rechecked(Fact):
 
 
 class RecheckState(StrEnum):
-    """Where a shape is."""
+    """The states of a shape."""
 
     WAITING = "waiting"
     ASKING = "asking"
@@ -66,25 +66,25 @@ class ShapeQuestion:
     request_id: str
     state: RecheckState = RecheckState.WAITING
     keys: list[int] = field(default_factory=list)
-    #: the hosts that Placement named, and those of them whose rows are being read again
+    #: the hosts that Placement named, and those whose rows are being read again
     fitting: frozenset[str] = frozenset()
     mending: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """When a shape was settled last, and which hosts Placement named then."""
+    """When a shape was settled, and the hosts that Placement named then."""
 
     at_s: float
     fitting: frozenset[str]
 
 
-#: a shape that was not settled lately
+#: a shape that was not settled recently
 NEVER = Settled(float("-inf"), frozenset())
 
 
 class Recheck:
-    """All questions that wait or are in flight."""
+    """All questions that wait or are in flight, and the shapes that were settled recently."""
 
     def __init__(self, settings: SchedulerSettings, timers: Timers, corrections: RowCorrections) -> None:
         self._settings = settings
@@ -99,7 +99,7 @@ class Recheck:
         return len(self._questions)
 
     def ask(self, step: Step, state: RequestState) -> bool:
-        """Check this request's "No".  False: it was checked a moment ago, or cannot be."""
+        """Recheck a request without a host.  False if its shape was settled recently or cannot be asked."""
         shape = state.request.queries
         settled = self._settled.get(shape, NEVER)
         if not shape or step.now - settled.at_s < self._settings.recheck_interval_s:
@@ -112,17 +112,17 @@ class Recheck:
         return True
 
     def withdraw(self, state: RequestState) -> None:
-        """The answer is of no use to this request any more."""
+        """Remove a request that does not need the answer any more."""
         question = self._questions.get(state.request.queries)
         if question is not None and state.key in question.keys:
             question.keys.remove(state.key)
 
     def fitting(self, shape: Shape) -> frozenset[str]:
-        """The hosts that Placement named when it was asked for this shape last."""
+        """The hosts that Placement named in its last answer for this shape."""
         return self._settled.get(shape, NEVER).fitting
 
     def ask_next(self, step: Step) -> None:
-        """Put the oldest question to Placement, unless one is in flight."""
+        """Send the oldest question to Placement, unless one is in flight."""
         question = None if self._asked is not None else self._next()
         if question is None:
             return
@@ -133,7 +133,7 @@ class Recheck:
         self._timers.set(("recheck", ""), step.now + self._settings.recheck_timeout_s)
 
     def _next(self) -> ShapeQuestion | None:
-        """The oldest that anybody still waits for; what nobody waits for is dropped, unasked."""
+        """The oldest question for which a request still waits; questions without a request are dropped."""
         while self._questions:
             question = next(iter(self._questions.values()))
             if question.keys:
@@ -142,7 +142,7 @@ class Recheck:
         return None
 
     def on_fitting(self, step: Step, event: FittingAnswered) -> None:
-        """Placement named the root providers that fit."""
+        """Have the rows of the root providers that fit corrected."""
         question = self._asked
         late = event.ask_id != f"fitting.{self._count}"
         if question is None or late or question.state != RecheckState.ASKING:
@@ -157,7 +157,7 @@ class Recheck:
             self._settle(step, question, False)
 
     def row_read(self, step: Step, node: str) -> None:
-        """A whole row came; what changes a part of it is no answer."""
+        """Handle a whole row that was read; an increment does not count as an answer."""
         question = self._asked
         if question is None or node not in question.mending:
             return
@@ -166,7 +166,7 @@ class Recheck:
             self._settle(step, question, True)
 
     def on_timer(self, step: Step, _name: str) -> None:
-        """Too late: go on with what is there."""
+        """End the wait: continue with the rows that have arrived."""
         question = self._asked
         if question is not None:
             self._settle(step, question, question.state == RecheckState.MENDING)

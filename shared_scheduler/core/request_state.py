@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is remembered of a request while it is under way (requests.py tells how it moves)."""
+"""The state of a request while it is under way (``requests.py`` contains its transitions)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import GroupPolicy, Reason
 from shared_scheduler.table.host_view import HostView
 
-#: decisions and attempts that one record holds
+#: the maximum numbers of decisions and attempts in one record
 DECISIONS_MAX = 64
 ATTEMPTS_MAX = 128
 
 
 @dataclass(slots=True)
 class Journal:
-    """What is written down of one request, and the record that it leaves.
+    """Collects the decisions and attempts of one request for its record.
 
     The first decisions and attempts are kept; later ones are counted in ``timings_ms`` as ``decisions`` and
     ``attempts``.
@@ -34,19 +34,19 @@ class Journal:
     attempt_count: int = 0
 
     def decided(self, decision: Decision) -> None:
-        """A decision was made; its counts are taken while the rows are as it saw them."""
+        """Add a decision; its counts are computed now, while the rows are unchanged."""
         self.decision_count += 1
         if len(self.decisions) < DECISIONS_MAX:
             self.decisions.append(decision.counts())
 
     def refused_by_judge(self, instance: str, view: HostView, reason: Reason) -> None:
-        """One of Nova's own filters did not want the host."""
+        """Add a host that one of Nova's own filters refused."""
         self._tried(
             Attempt(instance, view.node, view.host, reason.code, reason.detail, *view.version)
         )
 
     def claim_went(self, claim: OpenClaim, outcome: str) -> None:
-        """A claim was written, or ended badly."""
+        """Add a claim that was written or that failed."""
         intent = claim.intent
         detail = dict(claim.reason.detail) if claim.reason is not None else {}
         if claim.write_detail:
@@ -79,7 +79,7 @@ class Journal:
         code: FailureCode | None = None,
         text: str = "",
     ) -> DecisionRecord:
-        """All of it, as the request ends."""
+        """The decision record of a request that ends."""
         timings = {
             "total": round(1000 * total_s, 3),
             "decisions": float(self.decision_count),
@@ -98,7 +98,7 @@ class Journal:
 
 
 def outcome_of(claim: OpenClaim, ending: ClaimState) -> str:
-    """The most telling word for how a claim ended."""
+    """The most specific reason for the end of a claim."""
     if ending in (ClaimState.REFUSED, ClaimState.DELETED) and claim.reason is not None:
         return claim.reason.code
     if ending == ClaimState.NOT_WRITTEN and claim.write_code is not None:
@@ -112,12 +112,12 @@ def _milliseconds(from_s: float | None, until_s: float | None) -> float | None:
     return round(1000 * (until_s - from_s), 3)
 
 
-#: the reason of a host whose agent gave no verdict
+#: the reason for a host whose agent gave no verdict
 NO_VERDICT = "no_verdict"
 
 
 class Phase(StrEnum):
-    """Where a request is."""
+    """The phases of a request."""
 
     PLACING = "placing"
     RECHECKING = "rechecking"
@@ -127,12 +127,12 @@ class Phase(StrEnum):
 
 
 class InstanceState(StrEnum):
-    """Where one instance of a request is."""
+    """The states of one instance of a request."""
 
     OPEN = "open"  # to be decided
     WAITING = "waiting"  # for a verdict on another claim, or for other events to be handled
     ASKING = "asking"  # Placement is asked for candidates of one host
-    CLAIMING = "claiming"  # its claim is with the agent or with Placement
+    CLAIMING = "claiming"  # the agent judges its claim, or the claim is being written
     WRITTEN = "written"
 
 
@@ -151,19 +151,19 @@ class InstancePlacement:
     #: hosts that refused this instance, and the last reason
     out: dict[str, Reason] = field(default_factory=dict)
     attempts: int = 0
-    #: a soft policy was tried to be kept on another host once
+    #: another host was tried before because of a soft policy
     insists: bool = False
-    #: hosts judged although a filter over columns had left them out
+    #: hosts that were judged although a filter over columns had rejected them
     last_words: int = 0
 
     def reopen(self) -> None:
-        """Its host is lost; decide it again."""
+        """Mark the instance for another decision, because it has lost its host."""
         self.state, self.choice, self.claim = InstanceState.OPEN, None, None
 
 
 @dataclass(slots=True)
 class AlternatesSearch:
-    """Alternates of one set of chosen nodes: found so far, and what is still asked of Placement."""
+    """Alternates for one set of chosen nodes: those found so far, and the open questions to Placement."""
 
     chosen: frozenset[str]
     found: dict[str, list[Choice]] = field(default_factory=dict)  # cell -> best first
@@ -171,7 +171,7 @@ class AlternatesSearch:
     asked: list[str] = field(default_factory=list)  # nodes, the best of a cell first
 
     def add(self, choice: Choice) -> None:
-        """One of those that were asked for; answers come in any order."""
+        """Add an alternate whose candidates Placement named; answers come in any order."""
         found = self.found.setdefault(choice.cell, [])
         found.append(choice)
         found.sort(key=lambda one: self.asked.index(one.node))
@@ -179,19 +179,19 @@ class AlternatesSearch:
 
 @dataclass(slots=True)
 class GroupCheckState:
-    """What is remembered of the check of a request's server group (group_check.py)."""
+    """The state of the check of a request's server group (``group_check.py``)."""
 
     ask_id: str = ""
     passed: bool = False
-    #: whether members are asked for, too, that the table shows in the right place
+    #: whether members that the table has in the right place are looked up as well
     all_asked: bool = False
     looks: int = 0
     yields: int = 0
     #: the pause after the yield that is under way
     pause_s: float = 0.0
-    #: no other member was known when a host was chosen
+    #: whether no other member was known when a host was chosen
     first: bool = False
-    #: where the members stood that the request has yielded to
+    #: the hosts of the members to which the request has yielded
     hosts: frozenset[str] = frozenset()
 
 
@@ -206,10 +206,10 @@ class RequestState:
     instances: list[InstancePlacement]
     phase: Phase = Phase.PLACING
     rechecked: bool = False
-    #: the only hosts to try, once Placement has named those that have candidates
+    #: the only hosts to try, after Placement has named the hosts with candidates
     fitting: frozenset[str] | None = None
     journal: Journal = field(default_factory=Journal)
-    #: what the first instance's decision leaves to the others (Nova's once-per-request filters)
+    #: results of the first instance's decision for the others (Nova's once-per-request filters)
     narrowing: OncePerRequestFilters = field(default_factory=OncePerRequestFilters)
     alternates: AlternatesSearch | None = None
     check: GroupCheckState = field(default_factory=GroupCheckState)
@@ -217,25 +217,25 @@ class RequestState:
 
     @classmethod
     def begin(cls, key: int, request: Request, now: float, deadline_s: float) -> RequestState:
-        """All instances are open."""
+        """The state of a request that arrives: all instances are open."""
         instances = [InstancePlacement(i, consumer) for i, consumer in enumerate(request.instance_uuids)]
         return cls(key, request, now, deadline_s, instances)
 
     @property
     def claims_hosts(self) -> bool:
-        """Whether hosts are claimed for it: not for a rebuild, and not for legacy callers."""
+        """Whether hosts are claimed for the request: not for a rebuild, and not for legacy callers."""
         return self.request.claim and bool(self.request.forms)
 
     def leaves_out(self, instance: InstancePlacement, node: str) -> bool:
-        """Whether a host is not to be tried for this instance."""
+        """Whether a host must not be tried for this instance."""
         return node in instance.out or (self.fitting is not None and node not in self.fitting)
 
     def claims(self) -> Iterator[OpenClaim]:
-        """Those that have not ended."""
+        """The claims of the request that have not ended."""
         return (instance.claim for instance in self.instances if instance.claim is not None)
 
     def next_open(self) -> InstancePlacement | None:
-        """The instance to decide now: none while one waits for its candidates or for a claim to land."""
+        """The instance to decide now; None while one waits for its candidates or for the end of a claim."""
         for instance in self.instances:
             if instance.state in (InstanceState.ASKING, InstanceState.WAITING):
                 return None
@@ -244,7 +244,7 @@ class RequestState:
         return None
 
     def wake(self) -> None:
-        """Verdicts have come, or other events were handled: decide what waited for that."""
+        """Mark the instances that wait for verdicts or for other events as open again."""
         for instance in self.instances:
             if instance.state == InstanceState.WAITING:
                 instance.state = InstanceState.OPEN
@@ -254,7 +254,7 @@ class RequestState:
         return all(instance.state in states for instance in self.instances)
 
     def forget_soft_hosts(self) -> bool:
-        """No host passes where a soft policy wants it: all hosts count again.  False if that was so already."""
+        """Ignore a soft policy, because no host passes with it; False if it was ignored already."""
         group = self.request.group
         if group is None or group.policy != GroupPolicy.SOFT_AFFINITY or not self.check.hosts:
             return False
@@ -266,17 +266,20 @@ class RequestState:
         return (instance.choice for instance in self.instances if instance.choice is not None)
 
     def chosen(self) -> frozenset[str]:
-        """Nodes that instances are on."""
+        """The nodes of the hosts that were chosen so far."""
         return frozenset(choice.node for choice in self.choices())
 
     def request_for_alternates(self) -> Request:
-        """As Nova: one instance alone does not bind its group to the host that is chosen for it, for an
-        alternate is where it goes if it is not built there; several bind one another."""
+        """The request with which alternates are decided.
+
+        As in Nova, a single instance does not bind its group to its chosen host, because it moves to an alternate
+        only if its build fails on that host.  Several instances bind each other.
+        """
         return self.request_for(self.instances[0] if len(self.instances) == 1 else None)
 
     def request_for(self, instance: InstancePlacement | None) -> Request:
-        """The request as one instance sees it: the others are in the server group already, and the group is where
-        the request has yielded to it."""
+        """The request for one instance: its group includes the other instances, and the hosts to which the
+        request has yielded."""
         group = self.request.group
         others = [s for s in self.instances if s is not instance and s.choice is not None]
         if group is None or not (others or self.check.hosts):

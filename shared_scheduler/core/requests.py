@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The life of a request, from ``RequestArrived`` to exactly one ``Answer`` or ``Fail``.
 
-The instances of one request are decided one after the other, each assumed before the next is looked
-at, as Nova does; their claims and writes are then under way together.  An instance whose claim ends
-badly is decided again, alone.  Nothing is answered before every instance is written, and when one
-instance cannot be placed, everything that the others hold is given back first.
+The instances of one request are decided one after the other, as in Nova: each one is assumed before the next one is
+decided.  Their claims and writes then run in parallel.  An instance whose claim fails is decided again, alone.  The
+answer follows when every instance is written.  If one instance cannot be placed, everything that the others hold is
+released before the request fails.
 
 ==========  ==============================================  ==========  =======================================
 phase       event                                           next        action
@@ -43,8 +43,8 @@ FAILING     the deadline                                    -           Fail; th
 
 A request that claims nothing (rebuild, legacy callers) is answered in the step in which it arrives.
 
-Alternates are looked for while the claims travel: by a timer that rings at once, so that the claims
-leave first.  When a host is decided again they are looked for again.
+Alternates are searched while the claims are in flight, by a timer that rings at once, so that the claims leave first.
+When a host is decided again, they are searched again.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
 from shared_scheduler.protocol.messages import Reason, RefusalCode
 
-#: the outcome of an attempt that went well
+#: the outcome of a successful attempt
 WRITTEN = WriteCode.WRITTEN.value
 
-#: writes that no other host would mend
+#: results of writes for which another host would not help
 HARD_ERRORS = {
     WriteCode.CONSUMER_CONFLICT: FailureCode.CONSUMER_CONFLICT,
     WriteCode.REJECTED: FailureCode.BAD_REQUEST,
@@ -86,12 +86,13 @@ HARD_ERRORS = {
 
 
 class Alternates:
-    """Looks for hosts for the conductor to try without us, should a build fail.
+    """Searches for alternates: hosts that the conductor tries without the scheduler if a build fails.
 
-    As Nova gives them: of the same cell as the chosen host, none of the request's chosen hosts, best first, approved
-    by the judge, with an allocation candidate, not claimed.  All instances of a request in one cell get the same ones,
-    and fewer than wanted is fine.  Where only Placement can tell what a host would give, it is asked for the candidates
-    of each; what is not there in time is left out.  What is found is kept in ``RequestState.alternates``.
+    As in Nova, alternates are of the same cell as the chosen host, are none of the request's chosen hosts, are
+    approved by the judge, have an allocation candidate and are not claimed; the best comes first.  All instances of a
+    request in one cell get the same ones, and fewer than configured are allowed.  If only Placement can judge the
+    hosts, it is asked for the candidates of each; answers that come too late are ignored.  The result is in
+    ``RequestState.alternates``.
     """
 
     def __init__(self, settings: SchedulerSettings, timers: Timers, planner: Planner) -> None:
@@ -101,30 +102,30 @@ class Alternates:
         self._count = 0
 
     def want(self, step: Step, state: RequestState) -> None:
-        """All claims are on their way: look for alternates next, so that the claims leave first."""
+        """Schedule the search after all claims are cast, so that the claims leave first."""
         if state.request.num_alternates and not self._is_current(state):
             self._timers.set(("alternates", str(state.key)), step.now)
 
     def ready(self, step: Step, state: RequestState) -> bool:
-        """Whether the answer can leave; begins to look if nobody has."""
+        """Whether the answer can leave; begins the search if it has not begun."""
         if not self._is_current(state):
             self.search(step, state)
         return state.alternates is None or not state.alternates.waiting
 
     def give_up(self, state: RequestState) -> None:
-        """Answer with what is there."""
+        """End the search: the answer contains the alternates that were found."""
         if state.alternates is not None:
             state.alternates.waiting.clear()
 
     def on_timer(self, step: Step, state: RequestState) -> None:
-        """Time to begin, or to answer without the rest."""
+        """Begin the search, or end it."""
         if self._is_current(state):
             self.give_up(state)
         else:
             self.search(step, state)
 
     def search(self, step: Step, state: RequestState) -> None:
-        """Find them, or ask Placement for the candidates of the best ones."""
+        """Find alternates, or ask Placement for the candidates of the best hosts."""
         state.alternates = None
         if not state.request.num_alternates:
             return
@@ -151,7 +152,7 @@ class Alternates:
             step.emit(AskCandidates(ask_id, node, request.queries, request.request_id, sharing))
 
     def on_candidates(self, state: RequestState, event: CandidatesAnswered) -> None:
-        """Placement named the candidates of one alternate."""
+        """Handle the candidates of one alternate."""
         search = state.alternates
         if search is None or event.ask_id not in search.waiting:
             return
@@ -191,11 +192,11 @@ class Requests:
         self._group_check = group_check
         self._alternates = Alternates(settings, timers, planner)
         self._under_way: dict[int, RequestState] = {}
-        #: those that wait for a claim to land, in the order in which they are decided again
+        #: requests that wait for the end of a claim, in the order in which they are decided again
         self._crowded: dict[int, RequestState] = {}
         self._count = 0
         self._draining = False
-        #: latest deadline of all requests; set when the service stops
+        #: the latest deadline of all requests; set when the service stops
         self._latest_s = float("inf")
 
     def __len__(self) -> int:
@@ -208,7 +209,7 @@ class Requests:
     # -- arrival
 
     def arrive(self, step: Step, event: RequestArrived) -> None:
-        """A caller wants hosts."""
+        """Begin a request, or refuse it."""
         self._count += 1
         deadline_s = min(event.deadline_s, self._latest_s)
         state = RequestState.begin(self._count, event.request, step.now, deadline_s)
@@ -235,14 +236,14 @@ class Requests:
         return None
 
     def _set_timer(self, step: Step, state: RequestState) -> None:
-        # who has little time cleans up in half of it, and does not begin with that
+        # a request with little time cleans up in the second half of it
         most_s = min(self._settings.cleanup_s, (state.deadline_s - state.arrived_s) / 2)
         early_s = 0.0 if state.phase == Phase.FAILING else most_s
         at_s = max(step.now, state.deadline_s - early_s)
         self._timers.set(("request", str(state.key)), at_s)
 
     def stop_by(self, step: Step, deadline_s: float) -> None:
-        """Bound every deadline by the end of the service; requests are still taken."""
+        """Bound every deadline by the end of the service; new requests are still accepted."""
         self._latest_s = deadline_s
         for state in self._under_way.values():
             if state.deadline_s > deadline_s:
@@ -250,11 +251,11 @@ class Requests:
                 self._set_timer(step, state)
 
     def drain(self) -> None:
-        """Take no more requests; those under way end as usual."""
+        """Refuse new requests; those under way end as usual."""
         self._draining = True
 
     def _choose_only(self, step: Step, state: RequestState) -> None:
-        """Rebuild and legacy callers: nothing is claimed, and nothing outlives this step."""
+        """Answer a request that claims nothing (rebuild, legacy callers) within this step."""
         with self._planner.unclaimed(state) as failure:
             if failure is None:
                 self._alternates.search(step, state)
@@ -265,7 +266,7 @@ class Requests:
     # -- deciding
 
     def _advance(self, step: Step, state: RequestState) -> None:
-        """Decide what is open, then see whether all is done."""
+        """Decide the open instances, then answer if all are placed."""
         while state.phase == Phase.PLACING and (instance := state.next_open()) is not None:
             self._decide(step, state, instance)
         if state.phase != Phase.PLACING:
@@ -300,13 +301,13 @@ class Requests:
         self._timers.set(("again", str(state.key)), until_s)
 
     def decide_crowded(self, step: Step) -> None:
-        """Some node takes claims again: decide for the requests that wait for that, while there is room."""
+        """Decide the requests that wait for the end of a claim, while nodes take claims."""
         for key in list(self._crowded):
             if not self._found_room(step, key):
                 return
 
     def _found_room(self, step: Step, key: int) -> bool:
-        """Decide it again.  Who finds none waits behind the others."""
+        """Decide a request again.  If it finds no room, it waits behind the others."""
         self._crowded.pop(key, None)
         state = self._under_way[key]
         state.wake()
@@ -314,11 +315,11 @@ class Requests:
         return key not in self._crowded
 
     def on_again_timer(self, step: Step, key: str) -> None:
-        """Other claims may have ended by now, or other events were handled: decide again."""
+        """Decide again: other claims may have ended, or other events were handled."""
         self._found_room(step, int(key))
 
     def _claim(self, step: Step, state: RequestState, instance: InstancePlacement, plan: Selected) -> None:
-        if len(plan.topology) > TOPOLOGY_MAX_CHARS:  # no agent could ever hear of it
+        if len(plan.topology) > TOPOLOGY_MAX_CHARS:  # no message could carry it
             text = f"NUMA cells and devices take {len(plan.topology)} characters, a claim holds {TOPOLOGY_MAX_CHARS}"
             self._fail(step, state, FailureCode.BAD_REQUEST, text)
             return
@@ -364,7 +365,7 @@ class Requests:
         )
 
     def on_candidates(self, step: Step, event: CandidatesAnswered) -> None:
-        """Placement named the candidates of one host, for an instance or for an alternate."""
+        """Handle the candidates of one host, for an instance or for an alternate."""
         kind, key, index, *_ = event.ask_id.split(".")
         state = self._under_way.get(int(key))
         if state is None or state.phase not in (Phase.PLACING, Phase.CHECKING):
@@ -397,10 +398,10 @@ class Requests:
         else:
             instance.out[node] = verdict
 
-    # -- how claims go
+    # -- results of claims
 
     def claim_written(self, step: Step, claim: OpenClaim) -> None:
-        """One instance stands in Placement."""
+        """Handle the claim of an instance that is written to Placement."""
         state, instance = self._instance_of(claim)
         instance.state = InstanceState.WRITTEN
         state.journal.claim_went(claim, WRITTEN)
@@ -408,7 +409,7 @@ class Requests:
         self._advance(step, state)
 
     def claim_ended(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
-        """One instance lost its host, or has given it back."""
+        """Handle the end of a claim: the instance has lost its host, or has released it."""
         if claim.owner[0] not in self._under_way:
             return  # the caller got its Fail at the deadline
         state, instance = self._instance_of(claim)
@@ -426,12 +427,12 @@ class Requests:
             self._advance(step, state)
 
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
-        """Take from a bad ending what it says of the node."""
+        """Update the state of the instance and the quarantine after a failed claim."""
         node = claim.intent.node
         if ending == ClaimState.REFUSED:
             reason = claim.reason or Reason("refused")
             if reason.code == RefusalCode.GROUP_CHANGED:
-                instance.insists = True  # decided again with what the agent told; this host may still be the best
+                instance.insists = True  # decide again with the agent's answer; this host may still be the best
             else:
                 instance.out[node] = reason
             self._quarantine.claim_refused(step, node, reason)
@@ -444,7 +445,7 @@ class Requests:
             code = claim.write_code or WriteCode.UNREACHABLE
             instance.out[node] = Reason(code.value, {"text": claim.write_detail})
             self._quarantine.claim_not_written(step, node, code)
-        elif claim.reason is None:  # else it yielded to its server group
+        elif claim.reason is None:  # otherwise it yielded to its server group
             instance.out.setdefault(node, Reason(ending.value))
 
     def _instance_of(self, claim: OpenClaim) -> tuple[RequestState, InstancePlacement]:
@@ -463,13 +464,13 @@ class Requests:
             state.phase, state.rechecked = Phase.RECHECKING, True
             if self._recheck.ask(step, state):
                 return
-            if self._knows_where(state):  # the same was asked a moment ago
+            if self._knows_where(state):  # the same question was answered recently
                 self._begin_again(state)
                 return
         self._fail(step, state, *state.failure)
 
     def _knows_where(self, state: RequestState) -> bool:
-        """Whether Placement has named the hosts of a request whose candidates the table cannot tell."""
+        """Whether Placement has named the hosts of a request whose candidates the table cannot compute."""
         fitting = frozenset[str]() if state.request.root_only else self._recheck.fitting(state.request.queries)
         state.fitting = fitting or None
         return bool(fitting)
@@ -484,7 +485,7 @@ class Requests:
                 instance.attempts = 0
 
     def rechecked(self, step: Step, key: int, corrected: bool) -> None:
-        """Placement was asked; ``corrected`` tells that rows may have changed."""
+        """Continue a request after its recheck; ``corrected``: rows may have changed."""
         state = self._under_way.get(key)
         if state is None or state.phase != Phase.RECHECKING:
             return
@@ -498,7 +499,7 @@ class Requests:
     # -- the server group
 
     def on_group(self, step: Step, event: GroupAnswered) -> None:
-        """Where the members of a request's group stand, after it was written."""
+        """Check a request that is written against the places of the members of its group."""
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
         if state is None or state.phase != Phase.CHECKING or state.check.ask_id != event.ask_id:
             return
@@ -516,11 +517,11 @@ class Requests:
                 self._yield(step, state, wanted)
 
     def on_group_timer(self, step: Step, key: str) -> None:
-        """Perhaps the other members have yielded by now."""
+        """Check again: the other members may have yielded."""
         self._group_check.ask(step, self._under_way[int(key)])
 
     def _yield(self, step: Step, state: RequestState, wanted: Yield) -> None:
-        """Take back everything, and decide again where the members of the group are."""
+        """Cancel every claim, and decide again with the hosts of the other members."""
         if state.check.yields > YIELDS_MAX:
             text = f"other members of server group {_group_of(state)} were placed elsewhere, {YIELDS_MAX} times"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
@@ -567,7 +568,7 @@ class Requests:
         return (instance.choice, *found.get(instance.choice.cell, ()))
 
     def _fail(self, step: Step, state: RequestState, code: FailureCode, text: str) -> None:
-        """Give everything back; the caller hears of it when that is done."""
+        """Release everything; the failure is reported to the caller after that."""
         self._crowded.pop(state.key, None)
         if state.phase == Phase.RECHECKING:
             self._recheck.withdraw(state)
@@ -600,13 +601,13 @@ class Requests:
         self._timers.cancel(("group", str(state.key)))
 
     def on_timer(self, step: Step, key: str) -> None:
-        """Time to clean up, or the deadline itself."""
+        """Handle the time for the clean-up, or the deadline."""
         state = self._under_way[int(key)]
         if state.phase == Phase.FAILING:
             self._fail_now(step, state)
             return
         if state.phase == Phase.CHECKING:
-            text = f"where the members of server group {_group_of(state)} stand was not known in time"
+            text = f"the members of server group {_group_of(state)} could not be read in time"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
         if state.all_in(InstanceState.WRITTEN):  # only alternates are missing
@@ -617,14 +618,14 @@ class Requests:
         self._fail(step, state, FailureCode.TIMED_OUT, f"no host after {waited_s:.1f} s")
 
     def on_alternates_timer(self, step: Step, key: str) -> None:
-        """Time to begin with alternates, or to answer without the rest of them."""
+        """Begin the search for alternates, or answer without the missing ones."""
         state = self._under_way[int(key)]
         self._alternates.on_timer(step, state)
         self._advance(step, state)
 
 
 def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] | None:
-    """Why the whole request fails with this claim; None where another host may do."""
+    """Why the whole request fails with this claim; None if another host may succeed."""
     if ending == ClaimState.LEFT_ALONE:
         return FailureCode.CONSUMER_CONFLICT, claim.write_detail
     if ending == ClaimState.ABANDONED:

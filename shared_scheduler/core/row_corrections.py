@@ -10,9 +10,9 @@ no agent                                    RefreshNode: databases and Placement
                                             most once in ``refresh_interval_s``
 ==========================================  ========================================================
 
-nova-api reports a change of a host aggregate before it writes it to Placement.  An agent reads its
-aggregates in Placement at long intervals, and ``member_of`` is judged by its report.  Some seconds
-after such a change the agents of its hosts are asked to check.
+nova-api announces a change of a host aggregate before it writes it to Placement.  ``member_of`` is judged by the
+agent's report, and an agent reads its aggregates in Placement at long intervals.  Therefore, some seconds after such
+a change, the agents of the hosts are asked to read Placement.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from shared_scheduler.table.host_table import HostTable
 
 
 class RowCorrections:
-    """Has rows corrected, and remembers when each was read from the databases last."""
+    """Requests corrections of rows, and remembers when each row was last read from the databases."""
 
     def __init__(self, settings: SchedulerSettings, table: HostTable, timers: Timers, nodes: Nodes) -> None:
         self._settings = settings
         self._table = table
         self._timers = timers
         self._nodes = nodes
-        self._refreshed_s: dict[str, float] = {}  # of nodes that are known
+        self._refreshed_s: dict[str, float] = {}  # known nodes only
 
     def correct(self, step: Step, node: str, why: str) -> bool:
-        """Have the row corrected; False if that cannot be done now."""
+        """Request the correction of a row; False if that is not possible now."""
         if self._nodes.get(node) is None:
             step.emit(RefreshNode("", node, why, cause=step.cause))
             return True
@@ -46,7 +46,7 @@ class RowCorrections:
         return self.refresh(step, node, why)
 
     def refresh(self, step: Step, node: str, why: str) -> bool:
-        """Have a node read again; False if that was done a moment ago."""
+        """Request a new read of a node; False if it was read recently."""
         known = self._nodes.get(node)
         if known is None or step.now - self._refreshed_s.get(node, float("-inf")) < self._settings.refresh_interval_s:
             return False
@@ -55,13 +55,13 @@ class RowCorrections:
         return True
 
     def forget(self, nodes: Iterable[str]) -> None:
-        """These nodes are no more."""
+        """Forget nodes that no longer exist."""
         for node in nodes:
             self._refreshed_s.pop(node, None)
             self._timers.cancel(("mirrored", node))
 
     def check_aggregates_later(self, step: Step, hosts: frozenset[str]) -> None:
-        """These hosts joined a host aggregate or left one: their agents are to read Placement soon."""
+        """Set a timer for hosts that joined or left a host aggregate, so that their agents read Placement soon."""
         for host in sorted(hosts):
             for slot in self._table.slots_of_host(host):
                 node = self._table.view_at(slot).node
@@ -69,7 +69,7 @@ class RowCorrections:
                     self._check_later(step, node)
 
     def on_aggregates_timer(self, step: Step, node: str) -> None:
-        """nova-api had the time to tell Placement."""
+        """Ask the agent to read Placement; nova-api has had time to write the aggregate."""
         if not self.correct(step, node, "its aggregates changed"):
             self._check_later(step, node)
 

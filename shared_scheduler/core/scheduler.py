@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler core: one event in, a list of effects out.
 
-No clock, socket, thread, configuration or global randomness inside: ``now`` and a seeded generator
-come in as arguments, so that the service, the simulator and a replay are the same code in another
-world.  The core is not thread-safe; its owner calls it from one thread at a time.
+The core uses no clock, socket, thread, configuration or global random generator: ``now`` and a seeded generator are
+arguments.  Therefore the service, the simulator and a replay run the same code.  The core is not thread-safe; its
+owner calls it from one thread at a time.
 
-The parts, each with its own theory in its head comment:
+The parts of the core; the docstring of each module explains it:
 
 ===================  =====================================================================
-nodes.py             messages of agents -> windows -> rows of the table
-row_corrections.py   rows that may be wrong are read again
-quarantine.py        nodes that refuse again and again are selected last
-requests.py          the life of a request, and the hosts that the conductor tries by itself
-request_state.py     what is remembered of a request, and what its record says
-planner.py           one instance, one host: decider and judge
-claims.py            the life of a claim, and then until its node shows it
-known_groups.py      what the table knows of a request's server group
-group_check.py       members placed at the same moment: write first, then look
+nodes.py             applies messages of agents to windows and to rows of the table
+row_corrections.py   has rows read again that may be wrong
+quarantine.py        selects nodes last that refuse claims repeatedly
+requests.py          the life of a request, and the search for alternates
+request_state.py     the state of a request, and the data for its record
+planner.py           selects a host for one instance: decider and judge
+claims.py            the life of a claim, until its node reports it
+known_groups.py      members of a request's server group that the table knows
+group_check.py       checks the server group between write and answer
 recheck.py           asks Placement before "no valid host"
-peers.py             which other schedulers are alive
+peers.py             the other schedulers that are alive
 step.py              what the parts share while one event is handled
 ===================  =====================================================================
 """
@@ -57,10 +57,10 @@ from shared_scheduler.table.host_table import HostTable
 
 
 class StepFailedError(Exception):
-    """A bug of ours in one step.  ``effects`` are still to be carried out; ``errors`` is what was raised.
+    """A bug of the core in one step.  ``effects`` must still be carried out; ``errors`` were raised.
 
-    What failed is one timer, one message or one event; all others of the step were handled.
-    ``of_event``: the error that is the event's own, None where it was handled.
+    Each error belongs to one timer, one message or the event; everything else of the step was handled.
+    ``of_event``: the error of the event itself, None if it was handled.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class StepFailedError(Exception):
 class SchedulerCore:
     """One scheduler.
 
-    ``table`` and ``decider`` are its own; ``judge`` verifies winners; ``rng`` is the only source of
-    chance.  ``step`` raises nothing for anything that a peer, Placement or a caller may say; a
-    ``StepFailedError`` is a bug of ours, and costs only what it was raised for.
+    The scheduler owns ``table`` and ``decider``; ``judge`` verifies selected hosts; ``rng`` is the only source of
+    random numbers.  No input of a peer, of Placement or of a caller makes ``step`` raise.  A ``StepFailedError`` is a
+    bug of the core, and affects only the message, timer or event that failed.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class SchedulerCore:
         }
 
     def step(self, event: ev.Event, now: float) -> list[Effect]:
-        """Take one event at ``now`` (seconds of the owner's monotonic clock); what is to be done.
+        """Handle one event at ``now`` (seconds of the owner's monotonic clock) and return the effects.
 
-        Timers that are due ring first.  One that is set for this very moment rings in the next step,
-        for which ``next_deadline_s`` asks at once: so what is urgent leaves before what can wait.
+        Timers that are due ring first.  A timer that is set for ``now`` rings in the next step, for which
+        ``next_deadline_s`` asks at once; therefore the effects of this step leave before it rings.
         """
         step, errors, of_event = Step(now, event), list[Exception](), None
         self._ring_timers(step, errors)
@@ -169,7 +169,7 @@ class SchedulerCore:
         return dict(counted) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
-        """When the core wants a ``Tick`` at the latest; None: only an event can change anything."""
+        """When the core needs a ``Tick`` at the latest; None if it only waits for events."""
         return self.timers.next_s()
 
     # -- events
@@ -309,7 +309,7 @@ class SchedulerCore:
     # -- between the parts
 
     def _hand_on(self, step: Step, last: bool = False) -> None:
-        """Give each fact that a part has told to the part that it concerns, until there are none."""
+        """Pass each fact that a part has reported to the parts that need it, until none is left."""
         while (fact := step.next_fact(last)) is not None:
             match fact:
                 case ClaimWritten(claim):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The times and bounds of the scheduler core.
 
-The edges set them from the configuration; the defaults are those of the options.
+The edges set them from the configuration.  The defaults equal the defaults of the options.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SchedulerSettings:
     #: a request that is not finished this long before its caller's deadline starts to release its claims; a
     #: request with less than twice this time starts after half of it
     cleanup_s: float = 2.0
-    #: hosts tried for one instance (claimed, or asked of Placement) before the request fails
+    #: hosts that are tried for one instance (a claim, or a question to Placement) before the request fails
     attempts_max: int = 30
     #: hosts that filters over columns rejected and that the judge checks before an instance has no host; 0 if
     #: the judge uses the columns too
@@ -64,8 +64,8 @@ class SchedulerSettings:
     requests_max: int = 1_000
     #: claims that have not ended; a request that needs more fails
     claims_max: int = 10_000
-    #: claims in flight for one node; beyond, another host is selected, or the instance waits until a claim ends;
-    #: how often a waiting instance is decided again without such an end
+    #: claims in flight for one node; if it has more, another host is selected, or the instance waits until a claim
+    #: ends; and the interval at which a waiting instance is decided again if none ends
     claims_per_node_max: int = 32
     crowded_look_s: float = 1.0
     #: how long the search for alternates may delay an answer: without alternates a build that fails is not
@@ -76,9 +76,9 @@ class SchedulerSettings:
     silent_after_s: float = SILENT_AFTER_S
     #: the same for an agent that did not answer a claim
     silent_after_timeout_s: float = 6.0
-    #: interval of the Hellos between schedulers; a scheduler that misses three has gone
+    #: interval of the Hellos between schedulers; a scheduler that misses three counts as gone
     hello_interval_s: float = 5.0
-    #: agents spread their answers to a new scheduler over this time per thousand nodes
+    #: agents spread their answers to a new scheduler over this time for each thousand nodes
     spread_ms_per_1000_nodes: int = 2_000
     #: nodes with a window; messages of further ones are counted and dropped
     nodes_max: int = 20_000
@@ -94,7 +94,7 @@ class SchedulerSettings:
     #: rows read again because of one recheck
     recheck_rows_max: int = 50
 
-    #: a written claim that its node does not show after this time is looked up in Placement
+    #: a written claim that its node does not report after this time is looked up in Placement
     look_after_s: float = 15.0
     #: attempts to delete an allocation, and the first pause between them (then doubled)
     delete_attempts_max: int = 5
@@ -103,7 +103,7 @@ class SchedulerSettings:
     #: confirmed ones, in case their caller did not get the answer
     released_max: int = 4_096
 
-    #: time after a change of a host aggregate until its agent is asked to read Placement, where nova-api mirrors
+    #: time from a change of a host aggregate until the agent is asked to read Placement, to which nova-api copies
     #: the aggregate
     mirrored_after_s: float = 5.0
 

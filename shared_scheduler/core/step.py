@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the core share while one event is handled: the moment, the effects, facts, the timers.
+"""What the parts of the core share while one event is handled: the time, the effects, the facts, the timers.
 
-A part that has something to say to another one tells a *fact* (a claim has ended, a row was read).  The
-scheduler core hands facts on when the part has returned (``scheduler.py``), so no part calls back into
-the one that called it.
+A part reports a *fact* to other parts (a claim has ended, a row was read).  The scheduler core passes the fact on
+when the part has returned (``scheduler.py``).  Therefore no part calls back into its caller.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from shared_scheduler.core.events import Event
 from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import Message
 
-#: what a timer is for, and for whom: ("verdict", claim id)
+#: the kind of a timer and the id of its owner: ("verdict", claim id)
 TimerKey = tuple[str, str]
 
 
 class Fact:
-    """What one part of the core tells another one through the core."""
+    """A report of one part of the core to other parts."""
 
     __slots__ = ()
 
@@ -31,8 +30,8 @@ class Fact:
 class Step:
     """One call of ``SchedulerCore.step``: ``now`` in seconds, ``effects`` in the order of emission.
 
-    ``trigger`` is what is handled now: the event, one message of it, a timer, or the cause id of the
-    request that it turned out to belong to.
+    ``trigger`` is what is handled now: the event, one of its messages, a timer, or the cause id of the request to
+    which it belongs.
     """
 
     now: float
@@ -43,7 +42,7 @@ class Step:
 
     @property
     def cause(self) -> str:
-        """The cause id of what is handled now (``protocol/causes.py``); made only when it is wanted."""
+        """The cause id of what is handled now (``protocol/causes.py``); computed on demand."""
         trigger = self.trigger
         if isinstance(trigger, str):
             return trigger
@@ -58,26 +57,26 @@ class Step:
         self.effects.append(effect)
 
     def tell(self, fact: Fact) -> None:
-        """Have a fact handed on as soon as the part that is at work returns."""
+        """Report a fact that is passed on as soon as the current part returns."""
         self._facts.append(fact)
 
     def tell_last(self, fact: Fact) -> None:
-        """Have a fact handed on at the end of the step, when everything else was handled; equal ones once."""
+        """Report a fact that is passed on at the end of the step, after everything else; equal facts once."""
         if fact not in self._last_facts:
             self._last_facts.append(fact)
 
     def next_fact(self, last: bool) -> Fact | None:
-        """Take the oldest fact; those for the end of the step only if ``last``, and after all others."""
+        """Remove and return the oldest fact.  Facts for the end of the step follow all others, if ``last``."""
         if self._facts:
             return self._facts.popleft()
         return self._last_facts.popleft() if last and self._last_facts else None
 
 
 class Timers:
-    """The core's alarms.  One a key: setting it again moves it.
+    """The timers of the core, one for each key: setting a key again moves its timer.
 
-    A heap with lazy deletion: an entry counts only while it is what its key was last set to, and the
-    heap is rebuilt when most of it is dead, so that memory follows the number of live timers.
+    They are a heap with lazy deletion: an entry is valid only while it equals the last time that was set for its
+    key.  The heap is rebuilt when most entries are invalid, so that memory follows the number of live timers.
     """
 
     def __init__(self) -> None:
@@ -88,7 +87,7 @@ class Timers:
         return len(self._at)
 
     def set(self, key: TimerKey, at_s: float) -> None:
-        """Ring ``key`` at ``at_s``."""
+        """Set the timer ``key`` to ring at ``at_s``."""
         self._at[key] = at_s
         heapq.heappush(self._heap, (at_s, key))
         if len(self._heap) > 64 + 4 * len(self._at):
@@ -96,20 +95,20 @@ class Timers:
             heapq.heapify(self._heap)
 
     def cancel(self, key: TimerKey) -> bool:
-        """Forget ``key``; whether it was set."""
+        """Cancel the timer ``key``; returns whether it was set."""
         return self._at.pop(key, None) is not None
 
     def at_s(self, key: TimerKey) -> float:
-        """When ``key`` is to ring; infinity if it is not set."""
+        """When the timer ``key`` rings; infinity if it is not set."""
         return self._at.get(key, float("inf"))
 
     def next_s(self) -> float | None:
-        """When the next timer rings, None if none is set."""
+        """When the next timer rings; None if none is set."""
         self._drop_dead()
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: float) -> TimerKey | None:
-        """Take one timer that rings at ``now`` or before, earliest first; None if there is none."""
+        """Remove and return the earliest timer that rings at ``now`` or before; None if there is none."""
         self._drop_dead()
         if not self._heap or self._heap[0][0] > now:
             return None
