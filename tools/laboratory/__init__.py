@@ -11,6 +11,7 @@ room            subject
 ``fire``        faults of a real broker under load
 ``chaos``       random operations and faults in a real cloud
 ``rounds``      requests that just fit, ours and nova-scheduler in turns
+``groups``      members of server groups, requested or moved at the same moment
 ``processes``   start, watch, ask, stop and measure processes
 ``fleet``       simulated compute hosts with the real agent core
 ``placement``   a stand-in for Placement

@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "fire": "faults of a real message broker, under load",
     "chaos": "random operations and faults in a real cloud; afterwards all records must agree",
     "rounds": "pinned, huge-page and PCI requests that just fit: counts rescheduled builds",
+    "groups": "members of server groups requested or moved at the same moment: counts violations",
 }
 LINKS = {
     "benchmark": "bench", "benchmark-decision": "decide", "chaos": "chaos", "cloud": "cloud", "fire": "fire",

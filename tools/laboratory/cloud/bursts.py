@@ -138,7 +138,7 @@ def _report(cloud: Cloud, flavor: str, servers: dict[str, _Server], refused: lis
         per_host=dict(sorted(per_host.items())), capacity=capacity,
         over=sum(max(0, n - capacity.get(host, 0)) for host, n in per_host.items()),
         placement_over=cloud.overcommit(),
-        reschedules=_reschedules(cloud, set(servers)), no_valid_host=_no_valid_host(cloud, set(servers)),
+        reschedules=reschedules(cloud, set(servers)), no_valid_host=_no_valid_host(cloud, set(servers)),
         candidates=sum(r.path == "/allocation_candidates" for r in requests),
         puts_204=sum(r.status == 204 for r in claims), puts_409=sum(r.status == 409 for r in claims),
         placement_calls=len(requests),
@@ -163,7 +163,7 @@ def _median(values: list[float]) -> float:
     return round(statistics.median(values), 2) if values else 0.0
 
 
-def _reschedules(cloud: Cloud, servers: set[str]) -> int:
+def reschedules(cloud: Cloud, servers: set[str]) -> int:
     """Every attempt of a build leaves an event in its cell; more than one means that it was given back."""
     query = (
         "SELECT a.instance_uuid, count(*) FROM instance_actions a JOIN instance_actions_events e ON e.action_id = a.id"

@@ -187,7 +187,7 @@ class Cloud:
 
     def action(self, server: str, name: str, body: Any = None) -> Any:
         """POST /servers/{id}/action, such as `action(s, "migrate")`."""
-        return self.compute("POST", f"/servers/{server}/action", {name: body}).expect(200, 202)
+        return self.compute("POST", f"/servers/{server}/action", {name: body}).expect(200, 202, 204)
 
     def reset(self, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
         """Everything runs, every host is enabled, no server, no allocation: where each test begins."""

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both members of many server groups move at the same moment."""
+
+import concurrent.futures
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tools.laboratory.cloud.cloud import PARALLEL_MAX, Cloud
+from tools.laboratory.cloud.moves import (
+    CONFIRM,
+    Action,
+    Instance,
+    cells,
+    cold_migrate,
+    evacuate,
+    fault,
+    live_migrate,
+    open_migrations,
+    settle,
+)
+from tools.laboratory.errors import LabError
+from tools.laboratory.groups.pairs import Batch, Pairs, conductors_stopped
+
+#: the hosts from which all members are evacuated
+EVACUATED = ("c1", "c2")
+MOVES_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Move:
+    """A kind of move: the request to Nova, and the event of which each move should have one."""
+
+    action: Action
+    event: str
+    leaves_hosts: tuple[str, ...] = ()
+    """Hosts that fail before the move; the members are built there."""
+    confirmed: bool = False
+
+
+MOVES = {
+    "live-migration": Move(live_migrate(), "compute_check_can_live_migrate_destination"),
+    "cold-migration": Move(cold_migrate(), "compute_prep_resize", confirmed=True),
+    "evacuation": Move(evacuate(), "compute_rebuild_instance", EVACUATED),
+}
+
+
+def moved(cloud: Cloud, scheduler: str, pairs: Pairs, name: str) -> Batch:
+    """Build the members one after the other, then move all of them at the same moment."""
+    move = MOVES[name]
+    _build(cloud, pairs, move)
+    before = pairs.hosts()
+    _fail_hosts(cloud, move)
+    with conductors_stopped(cloud):
+        _post(cloud, pairs.servers, move.action)
+    ended = {server: _ended(cloud, server, move) for server in pairs.servers}
+    failed = {server: one for server, one in ended.items() if _failed(one, before[server], move)}
+    hosts = {server: str(one.host) for server, one in ended.items() if server not in failed}
+    reasons = sorted({f"{one.state} on {one.host}: {fault(cloud, one)}" for one in failed.values()})
+    return Batch(scheduler, pairs.policy, name, len(pairs.members), pairs.violations(hosts), len(failed),
+                 _repeated(cloud, pairs.servers, move), reasons)  # fmt: skip
+
+
+def _build(cloud: Cloud, pairs: Pairs, move: Move) -> None:
+    """With only those hosts enabled that are to fail, if any are."""
+    closed = [host for host in cloud.hosts() if move.leaves_hosts and host not in move.leaves_hosts]
+    for host in closed:
+        cloud.disable(host)
+    pairs.boot_in_turn()
+    for host in closed:
+        cloud.enable(host)
+
+
+def _fail_hosts(cloud: Cloud, move: Move) -> None:
+    for host in move.leaves_hosts:
+        cloud.kill(host)
+        cloud.force_down(host)
+
+
+def _post(cloud: Cloud, servers: Iterable[str], action: Action) -> None:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=PARALLEL_MAX) as pool:
+        list(pool.map(lambda server: cloud.action(server, action.name, action.body), servers))
+
+
+def _ended(cloud: Cloud, server: str, move: Move) -> Instance:
+    """The instance when its move has ended, and after a cold migration has been confirmed."""
+    found = settle(cloud, server, move.action.ends, MOVES_TIMEOUT_S)
+    cloud.wait(lambda: not open_migrations(cloud, found), f"the migration of {server} to end", MOVES_TIMEOUT_S)
+    found = settle(cloud, server, move.action.ends, MOVES_TIMEOUT_S)
+    if move.confirmed and found.state == move.action.done:
+        cloud.action(server, CONFIRM.name)
+        settle(cloud, server, CONFIRM.ends, MOVES_TIMEOUT_S)
+    return found
+
+
+def _failed(ended: Instance, before: str, move: Move) -> bool:
+    return ended.state != move.action.done or ended.host == before
+
+
+def _repeated(cloud: Cloud, servers: Iterable[str], move: Move) -> int:
+    """Attempts of the move beyond the first, from Nova's events.
+
+    :raises LabError: when no event was found, because then this would always be 0
+    """
+    query = (
+        "SELECT a.instance_uuid FROM instance_actions a JOIN instance_actions_events e ON e.action_id = a.id"
+        " WHERE e.event = %s"
+    )
+    wanted = set(servers)
+    found = [uuid for cell in cells(cloud) for (uuid,) in cloud.sql(f"nova_cell{cell}", query, [move.event])]
+    attempts = Counter(uuid for uuid in found if uuid in wanted)
+    if not attempts:
+        raise LabError(f"Nova's databases have no event {move.event} of these moves")
+    return sum(number - 1 for number in attempts.values())
