@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement would say, from the mirror: traits, aggregates, tree, and room for each class.
+"""Computes Placement's answer from the mirror: traits, aggregates, tree, and room for each class.
 
-A request has one form or several (reference: Nova asks a second time with VCPU where pinned CPUs were
-asked as PCPU); a host passes if it passes one of them.  A host is *simple* for a class when no other
-provider of its tree and no sharing provider has that class: then the root provider is the only
-candidate and the columns are exact.  Otherwise they screen: a host is let through whenever some
-provider might give the class, and Placement is asked for its candidates when the host is tried.
+A request has one or several forms (Nova asks a second time with VCPU if pinned CPUs were requested as PCPU).  A host
+passes if it passes one of them.  A host is *simple* for a class if no other provider of its tree and no sharing
+provider has that class: then the root provider is the only candidate, and the columns are exact.  Otherwise the
+columns screen: a host passes if any provider might have room for the class, and Placement is asked for its candidates
+when the host is tried.
 
 ========================  =============================================================================
-code                      the host fell because
+code                      the host was rejected because
 ========================  =============================================================================
 ``root_traits``           the root provider lacks a required trait or has a forbidden one
 ``traits``                the same, of the provider that gives the resources
 ``aggregates``            the root is in none of the aggregates of one ``member_of``, or in a forbidden one
-``in_tree``               another tree is asked for
+``in_tree``               the request names another tree
 ``no_room:<class>``       too little of the class, or the amount breaks min_unit, max_unit or step_size;
                           for a numbered group: no provider of the tree has as much
 ``group_traits``          no provider that has a numbered group's classes has its traits
@@ -45,7 +45,7 @@ IN_TREE = "in_tree"
 NO_ROOM = "no_room:"
 GROUP_TRAITS = "group_traits"
 ANY_FORM = "placement"
-#: the mask of trees that have all of some traits somewhere
+#: key of the masks of trees whose providers together have all of some traits
 TREE_TRAITS = "tree_traits"
 
 
@@ -56,7 +56,7 @@ def is_placements_word(code: str) -> bool:
 
 
 def forms_on(context: DecisionContext, slot: int) -> tuple[PlacementForm, ...] | None:
-    """The forms that a host answers whole from its root; None: only Placement can tell."""
+    """The forms that fit the root provider of a host; None if only Placement can judge the host."""
     request, row = context.request, context.table.row(slot)
     if row is None:
         return ()
@@ -68,7 +68,7 @@ def forms_on(context: DecisionContext, slot: int) -> tuple[PlacementForm, ...] |
 
 
 def _fits_one(context: DecisionContext, form: PlacementForm, row: Row) -> bool:
-    """Whether a host that is simple for the form passes it now, own claims included."""
+    """Whether a host that is simple for the form passes it now, with own claims counted."""
     root = row.providers.get(row.node)
     if root is None:
         return False
@@ -87,7 +87,7 @@ def _fits_one(context: DecisionContext, form: PlacementForm, row: Row) -> bool:
 
 
 def form_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
-    """The steps of one form: (code, which slots pass; None: all)."""
+    """The steps of one form: (code, mask of the slots that pass; None: all)."""
     if form.root_required or form.root_forbidden:
         yield ROOT_TRAITS, _traits(context, form.root_required, form.root_forbidden)
     if form.member_of or form.forbidden_aggregates:
@@ -125,8 +125,9 @@ def _traits(
 
 
 def _some_provider(context: DecisionContext, group: NumberedGroup) -> BoolArray:
-    """Trees where one provider, or one that shares with them, has the classes and the traits of the group.
-    Placement decides which one has room.  It is asked host by host, so hosts without such a provider are left out."""
+    """Trees in which one provider, own or sharing, has the classes and the traits of the group.
+
+    Placement decides which provider has room.  It is asked for each host, so hosts without such a provider fail."""
     table, classes = context.table, frozenset(group.resources)
 
     def may_give(provider: Provider) -> bool:
@@ -141,14 +142,16 @@ def _some_provider(context: DecisionContext, group: NumberedGroup) -> BoolArray:
 
 
 def _givers(table: HostTable, row: Row) -> Iterator[Provider]:
-    """Providers of a host's tree, then those that share with it."""
+    """Providers of a host's tree, then the sharing providers of the host."""
     yield from row.providers.values()
     yield from table.sharing_with(row.node)
 
 
 def _giver_traits(context: DecisionContext, form: PlacementForm) -> BoolArray:
-    """Traits of the root where it gives everything; where it may not, the tree has to have those that are
-    required somewhere, and Placement decides."""
+    """Trees with the required traits.
+
+    If the root gives all resources, the root must have the traits; otherwise any provider of the tree, and Placement
+    decides."""
     passes = _traits(context, form.required, form.forbidden, form.required_any)
     for resource_class in form.resources:
         rooms = context.columns.rooms.get(resource_class)
@@ -195,7 +198,7 @@ def _in_tree(context: DecisionContext, provider: str) -> BoolArray:
 
 
 def _room(context: DecisionContext, resource_class: str, amount: int, exact: bool = True) -> BoolArray:
-    """``exact``: the root's units count as well; without, its amount alone, as a screen."""
+    """Hosts with room for an amount.  ``exact``: the unit limits of the root apply; otherwise only its capacity."""
     rooms, high = context.columns.rooms.get(resource_class), context.high
     if rooms is None:
         return mask_of_slots(high, ())
@@ -209,7 +212,7 @@ def _room(context: DecisionContext, resource_class: str, amount: int, exact: boo
 
 
 class PlacementStage:
-    """What Placement would say of a single form; one such stage a step, for exact counting."""
+    """One step of a request with a single form, so that rejected hosts are counted for each step."""
 
     def __init__(self, code: str, form: PlacementForm, mask: BoolArray | None) -> None:
         self.code = code
@@ -217,7 +220,7 @@ class PlacementStage:
         self._mask = mask
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
-        """Computed with the others of its form."""
+        """The mask that was computed together with the other steps of the form."""
         return self._mask
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
@@ -226,12 +229,12 @@ class PlacementStage:
 
 
 class AnyFormStage:
-    """A host passes if one of several forms does."""
+    """The stage of a request with several forms: a host passes if it passes one of them."""
 
     code = ANY_FORM
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
-        """The forms' masks, joined by or."""
+        """The masks of the forms, combined with *or*."""
         joined: BoolArray = np.zeros(context.high, dtype=np.bool_)
         for form in context.request.forms:
             passes: BoolArray = np.ones(context.high, dtype=np.bool_)
@@ -253,7 +256,7 @@ class AnyFormStage:
 
 
 def placement_stages(context: DecisionContext) -> list[PlacementStage | AnyFormStage]:
-    """The stages that the request's forms need: none without forms."""
+    """The stages for the forms of a request; none if it has no form."""
     forms = context.request.forms
     if len(forms) > 1:
         return [AnyFormStage()]
@@ -261,7 +264,7 @@ def placement_stages(context: DecisionContext) -> list[PlacementStage | AnyFormS
 
 
 def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Leaf]:
-    """What a host that fails ``code`` has, and what is asked."""
+    """The values of a host that fails ``code``, and the requested values."""
     root = view.root
     if code.startswith(NO_ROOM):
         return _room_detail(form, code.removeprefix(NO_ROOM), view)

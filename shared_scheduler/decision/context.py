@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The context of one decision: the table, one instance of one request, and what stages and weighers share."""
+"""The context of one decision: the table, one instance of one request, and data that stages and weighers share."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class DecisionContext:
 
     @property
     def instance_uuid(self) -> str:
-        """The instance that this decision is for; empty where the caller named none."""
+        """The instance of this decision; empty if the caller named none."""
         uuids = self.request.instance_uuids
         return uuids[self.index] if self.index < len(uuids) else ""
 
     def view(self, slot: int) -> HostView:
-        """The facts of one host, made once for each decision."""
+        """The view of one host, created once for each decision."""
         found = self._views.get(slot)
         if found is None:
             found = self._views[slot] = self.table.view_at(slot)
@@ -72,20 +72,20 @@ class DecisionContext:
 
 
 class Stage(Protocol):
-    """A step that some hosts do not survive."""
+    """A step of a decision that rejects hosts."""
 
-    #: what refusals are counted under
+    #: the reason under which rejected hosts are counted
     code: str
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
-        """Which slots pass; None: all.  The array may be a cached one: read only."""
+        """The mask of the slots that pass; None: all.  The array may be cached: do not change it."""
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
-        """The numbers that were compared, for a host that did not pass."""
+        """The values that were compared, for a host that did not pass."""
 
 
 class ForeignFilter(Protocol):
-    """A filter that we do not know (a site's plug-in), run on views of the survivors."""
+    """A filter that is not native (a plug-in of a site), run on views of the survivors."""
 
     name: str
     once: bool
@@ -93,11 +93,11 @@ class ForeignFilter(Protocol):
     def passing(
         self, request: Request, index: int, views: Sequence[HostView]
     ) -> Sequence[HostView] | None:
-        """Those that pass, in any order; None: stop, there is no host (``filter_all``)."""
+        """The hosts that pass, in any order; None ends the decision without a host (``filter_all``)."""
 
 
 class ForeignWeigher(Protocol):
-    """A weigher that we do not know, run on views of the survivors."""
+    """A weigher that is not native (a plug-in of a site), run on views of the survivors."""
 
     name: str
     minval: float | None

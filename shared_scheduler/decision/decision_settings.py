@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of Nova that has a say in a decision, as plain values.
+"""Every option of Nova that affects a decision, as plain values.
 
 Field names are Nova's option names of ``[filter_scheduler]``; those of ``[metrics]`` begin with
 ``metrics_``.  Defaults are Nova 34's.  The Nova edge fills it from its configuration.
@@ -18,8 +18,8 @@ DEFAULT_FILTERS = (
     "ServerGroupAffinityFilter",
 )
 
-#: Nova's ``all_weighers``.  Nova adds weights up in the order in which its directory is read, which
-#: decides about the last bit of a float; the Nova edge passes the order that Nova has on its machine.
+#: Nova's ``all_weighers``.  Nova adds weights in the order in which its directory is read, which affects the last
+#: bit of a float.  The Nova edge passes the order of Nova on its machine.
 DEFAULT_WEIGHERS = (
     "CrossCellWeigher",
     "NumInstancesWeigher",
@@ -39,7 +39,7 @@ DEFAULT_WEIGHERS = (
 
 @dataclass(frozen=True, slots=True)
 class DecisionSettings:
-    """See the module's head.  The last group is ours."""
+    """See the docstring of the module.  The last group are options of this project."""
 
     enabled_filters: tuple[str, ...] = DEFAULT_FILTERS
     weighers: tuple[str, ...] = DEFAULT_WEIGHERS
@@ -67,7 +67,7 @@ class DecisionSettings:
     soft_affinity_weight_multiplier: float = 1.0
     soft_anti_affinity_weight_multiplier: float = 1.0
     image_props_weight_multiplier: float = 0.0
-    #: (property, ratio); empty: every property counts 1
+    #: (property, ratio); empty: the ratio of every property is 1
     image_props_weight_setting: tuple[tuple[str, float], ...] = ()
     metrics_weight_multiplier: float = 1.0
     #: (metric, ratio)
@@ -75,11 +75,11 @@ class DecisionSettings:
     metrics_required: bool = True
     metrics_weight_of_unavailable: float = -10000.0
 
-    #: With several live schedulers, each prefers hosts of its own slice among those whose weight is
-    #: at most this far below the best, so that they do not all run for one host.  0: equal weights
-    #: only.  None: plain Nova, the first of the best for everybody.
+    #: Each of several live schedulers prefers hosts of its own slice among those whose weight is at most this far
+    #: below the best, so that they do not all select the same host.  0: equal weights only.  None: as in Nova,
+    #: every scheduler selects the first of the best.
     near_tie: float | None = 0.1
 
-    #: If at most this many hosts have room, Nova's own filters judge all of them before they are
-    #: weighed; if more do, they judge only the hosts that are tried.
+    #: If at most this many hosts have room, Nova's own filters judge all of them before they are weighed.
+    #: Otherwise they judge only the hosts that are tried.
     exact_hosts_max: int = 3

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a host was not chosen: for each host the first stage that rejected it, with the numbers compared.
+"""Explains why hosts were not chosen: the first stage that rejected each host, with the values that were compared.
 
-A decision only counts hosts.  An explanation reads every host again, so it is made on request.  All hosts are
-counted, and ``each_max`` of each reason are listed, so it costs little more than the masks at any size.  Foreign
-filters are not run here: hosts that only they would drop are shown as passing.
+A decision only counts hosts.  An explanation reads every host again, so it is made on request.  All hosts are counted,
+and ``each_max`` of each reason are listed, so it costs little more than the masks at any size.  Foreign filters are
+not run here: hosts that only a foreign filter would reject are shown as passing.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray, FloatArray
 from shared_scheduler.table.row import CLOSED_CODES, Exclusion
 
-#: Hosts that are listed for each reason unless the caller gives a number.
+#: Hosts that are listed for each reason by default.
 EACH_MAX = 1000
 
-#: What is answered for the host in a slot.
+#: The function that explains the host in a slot.
 _Answered = Callable[[int], "HostAnswer"]
 
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """One host.  ``code`` is empty where it passes; then ``weights`` has the share of each weigher."""
+    """One host.  If it passes, ``code`` is empty, and ``weights`` has the share of each weigher."""
 
     node: str
     host: str
@@ -45,8 +45,8 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``listed``: those that pass first, by weight; then the others by host name.  ``counts``: hosts by
-    code, listed or not; the code is empty for those that pass."""
+    """``listed``: first the hosts that pass, by weight, then the others by name.  ``counts``: the number of all hosts
+    by code; the code of hosts that pass is empty."""
 
     listed: tuple[HostAnswer, ...]
     counts: Mapping[str, int]
@@ -60,7 +60,7 @@ def explain(
     only: frozenset[str] = frozenset(),
     each_max: int = EACH_MAX,
 ) -> Explanation:
-    """Of each reason so many hosts, or those that ``only`` names (as host or as node)."""
+    """Explain up to ``each_max`` hosts of each reason, or the hosts in ``only`` (names of hosts or nodes)."""
     context = decider.context(request, index)
     counts: dict[str, int] = {}
     fell: list[HostAnswer] = []
@@ -81,7 +81,7 @@ def explain(
 def _fallen(
     decider: Decider, context: DecisionContext, mask: BoolArray, excluded: Iterable[str]
 ) -> Iterator[tuple[str, list[int], _Answered]]:
-    """Each reason with the slots that it rejects.  In the end ``mask`` is true for the survivors."""
+    """Each reason with the slots that it rejects.  Afterwards ``mask`` is true for the survivors."""
     closed = context.columns.closed.array[: context.high]
     for number, reason in enumerate(CLOSED_CODES):
         if reason is not None and reason is not Exclusion.NO_SLOT:
@@ -111,7 +111,7 @@ def _picked(context: DecisionContext, slots: list[int], only: frozenset[str], ea
 
 
 def _places(context: DecisionContext, slots: list[int], only: frozenset[str], each_max: int) -> list[int]:
-    """Which of these slots are listed."""
+    """The positions of the slots that are listed."""
     places = range(len(slots))
     if not only:
         return list(places[:each_max])
@@ -121,7 +121,7 @@ def _places(context: DecisionContext, slots: list[int], only: frozenset[str], ea
 def _by_weight(
     decider: Decider, context: DecisionContext, found: Any
 ) -> tuple[list[int], list[float], dict[str, list[float]]]:
-    """Slots, weights and each weigher's shares, the best first."""
+    """Slots, weights and the shares of each weigher, best first."""
     shares = dict(scores(context, decider.weighers, found)) if len(found) > 1 else {}
     total: FloatArray = sum(shares.values(), np.zeros(len(found)))
     order = np.argsort(-total, kind="stable")

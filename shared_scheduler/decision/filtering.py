@@ -13,16 +13,15 @@ from shared_scheduler.decision.masks import mask_of_slots
 from shared_scheduler.table.columns import BoolArray
 from shared_scheduler.table.host_table import HostTable
 
-#: the reason of a host that a filter rejected for the first instance of the request
+#: the reason for a host that a filter rejected for the first instance of the request
 FIRST_INSTANCE = "first_instance"
 
 
 class OncePerRequestFilters:
-    """What must be remembered between the instances of one request.
+    """Results of filters that are valid for all instances of one request.
 
-    Nova runs some filters (``run_filter_once_per_request``) for the first instance only: what they
-    dropped stays dropped, what they let pass is not asked again.  Pass the same object to each
-    decision of a request.
+    Nova runs some filters (``run_filter_once_per_request``) for the first instance only.  Hosts that they reject stay
+    rejected, and hosts that they pass are not judged again.  Pass the same object to each decision of a request.
     """
 
     __slots__ = ("dropped", "generation", "passed")
@@ -33,7 +32,7 @@ class OncePerRequestFilters:
         self.dropped: BoolArray = np.zeros(0, dtype=np.bool_)
 
     def begins(self, table: HostTable) -> bool:
-        """Whether this is the first decision, or nodes came or went since it."""
+        """Whether this is the first decision, or nodes were added or removed since then."""
         return self.generation != table.membership_generation
 
 
@@ -70,11 +69,11 @@ class FilterRun:
             self._dropped = before if self._dropped is None else self._dropped | before
 
     def ask(self, one: ForeignFilter) -> BoolArray:
-        """Which of the remaining hosts it would pass; no host is dropped."""
+        """The mask of the remaining hosts that the filter passes; no host is dropped."""
         return _foreign(self._context, one, self._mask, None)
 
     def drop(self, passes: BoolArray, code: str) -> None:
-        """Drop all others."""
+        """Drop the hosts outside ``passes``, and count them under ``code``."""
         self.left = _narrow(self._mask, passes, self.left, self._reasons, code)
 
     def _passes(self, one: NativeFilter | ForeignFilter) -> BoolArray | None:
@@ -89,7 +88,7 @@ class FilterRun:
         return passes if passes is None or known is None else passes | known
 
     def finish(self) -> None:
-        """Remember for the next instances."""
+        """Store the results for the next instances."""
         narrowing = self._narrowing
         if narrowing is None or not self._first:
             return
@@ -129,7 +128,7 @@ def _narrow(
 def _foreign(
     context: DecisionContext, one: ForeignFilter, mask: BoolArray, known: BoolArray | None
 ) -> BoolArray:
-    """Run it on views of the survivors, but those of ``known`` pass unasked."""
+    """Run the filter on views of the survivors; hosts in ``known`` pass without a run."""
     asked = mask if known is None else mask & ~known
     views = [context.view(slot) for slot in np.flatnonzero(asked).tolist()]
     passing = one.passing(context.request, context.index, views) if views else ()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attributes of Nova's HostState that operators name in extra specs and JSON hints.
+"""The attributes of Nova's HostState that operators use in extra specs and JSON hints.
 
-Names and types are Nova's (nova/scheduler/host_manager.py), because ``capabilities:free_ram_mb`` and
-``$free_ram_mb`` are written against them.  Attributes that hold objects of Nova are ``OPAQUE``: a host
-is not refused here because of one, Nova's own filter checks it when the host is tried.
+Names and types are Nova's (nova/scheduler/host_manager.py), because ``capabilities:free_ram_mb`` and ``$free_ram_mb``
+refer to them.  Attributes that hold objects of Nova are ``OPAQUE``: they never reject a host here, because Nova's own
+filter checks them when the host is tried.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared_scheduler.table.numbers import MIB_PER_GIB
 
 
 class _Opaque:
-    """A value that only Nova's own objects can show."""
+    """A value that only Nova's own objects have."""
 
 
 OPAQUE = _Opaque()
@@ -29,7 +29,7 @@ def _leaf(name: str, empty: Any = None) -> Callable[[HostView], Any]:
 
 
 def _number(name: str) -> Callable[[HostView], Any]:
-    """A number of HostState; 0 while nova-compute has never reported usage, as in Nova."""
+    """A number of HostState; 0 until nova-compute reports usage, as in Nova."""
     return lambda view: 0 if view.numbers is None else getattr(view.numbers, name)
 
 
@@ -41,7 +41,7 @@ def _opaque(view: HostView) -> Any:
     return OPAQUE
 
 
-#: attributes of HostState that are plain values -> the value in a view (``nova/host_state.py`` uses them too)
+#: attributes of HostState that are plain values -> the value in a view (also used by ``nova/host_state.py``)
 PLAIN: Mapping[str, Callable[[HostView], Any]] = {
     "total_usable_ram_mb": lambda view: view.leaves.get("cn.memory_mb") or 0,
     "total_usable_disk_gb": lambda view: view.leaves.get("cn.local_gb") or 0,
@@ -86,12 +86,12 @@ _KNOWN: Mapping[str, Callable[[HostView], Any]] = {
 
 
 def stats(view: HostView) -> dict[str, str | None]:
-    """``HostState.stats``: Nova's object turns every value into text."""
+    """``HostState.stats``; as in Nova's object, every value is text."""
     return {key: None if value is None else str(value) for key, value in view.stats.items()}
 
 
 def is_attribute(name: str) -> bool:
-    """``hasattr(host_state, name)``, which is the same for every host."""
+    """``hasattr(host_state, name)``, which is equal for all hosts."""
     return name in _KNOWN or name.startswith("_")
 
 
@@ -104,9 +104,9 @@ def attribute(view: HostView, name: str) -> Any:
 
 
 def capability(view: HostView, path: tuple[str, ...]) -> Any:
-    """What ``capabilities:a:b`` names: an attribute or else a statistic, then JSON or dict keys.
+    """The value of ``capabilities:a:b``: an attribute or otherwise a statistic, then keys of JSON or of a dict.
 
-    None where there is nothing, ``OPAQUE`` where only Nova's own objects have the value.
+    None if there is no value, ``OPAQUE`` if only Nova's own objects have it.
     """
     found = attribute(view, path[0])
     if found is None:
@@ -128,7 +128,7 @@ def _inside(value: Any, key: str) -> Any:
 
 
 def _service(view: HostView) -> dict[str, Any]:
-    """``HostState.service``: the record, with what is known of it for certain."""
+    """``HostState.service``: the fields of the service record that are known."""
     service = view.service
     if service is None:
         return {}
@@ -141,7 +141,7 @@ def _service(view: HostView) -> dict[str, Any]:
 
 
 def lookup(view: HostView, path: tuple[str, ...]) -> Any:
-    """What ``$a.b`` of a JSON hint names: an attribute, then dict keys."""
+    """The value of ``$a.b`` in a JSON hint: an attribute, then keys of a dict."""
     found = _service(view) if path[0] == "service" else attribute(view, path[0])
     for key in path[1:]:
         if found is None or found is OPAQUE:
@@ -152,7 +152,7 @@ def lookup(view: HostView, path: tuple[str, ...]) -> Any:
     return found
 
 
-#: Nova writes these as parts of 1 and reads them as whole percents
+#: Nova writes these as fractions and reads them as whole percentages
 #: (nova/objects/monitor_metric.py)
 PERCENTS = frozenset(
     {
@@ -166,7 +166,7 @@ PERCENTS = frozenset(
 
 
 def metrics_of(leaves: Mapping[str, Leaf]) -> dict[str, int]:
-    """Whole numbers by name; values that do not parse are left out."""
+    """The metrics as integers, by name; values that do not parse are omitted."""
     text: Any = leaves.get("cn.metrics")
     if not text:
         return {}
@@ -178,5 +178,5 @@ def metrics_of(leaves: Mapping[str, Leaf]) -> dict[str, int]:
 
 def _whole(one: Mapping[str, Any]) -> int:
     number = int(one["value"] * 100 if one["name"] in PERCENTS else one["value"])
-    float(number)  # what cannot be weighed fails here
+    float(number)  # fails for a value that cannot be weighed
     return number

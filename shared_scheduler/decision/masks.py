@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks that outlive a decision.
+"""The cache of masks across decisions.
 
-Most of what a request asks (traits, an availability zone, an image's architecture) is asked by many
-requests and changes on few hosts.  Its mask is kept by key and brought up to date for the rows that
-changed since, which the generations of the table show.
+Many requests have the same requirements (traits, an availability zone, the architecture of an image), and few hosts
+change between two of them.  Their masks are cached by key and updated only for the rows that have changed since, as
+the generations of the table show.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Row
 
-#: masks kept; the one that was made first goes first
+#: maximum number of cached masks; the oldest is removed first
 MASKS_MAX = 1024
 
-#: texts of requests whose meaning is kept
+#: maximum number of cached texts of requests
 TEXTS_MAX = 512
 
 T = TypeVar("T")
 
-#: Answers for one row.  It may remember answers by the values that it reads.
+#: Computes the result for one row.  It may cache results by the values that it reads.
 RowTest = Callable[[Row], bool]
 RowNumber = Callable[[Row], float]
-#: Answers for many slots at once.
+#: Computes the results for many slots at once.
 SlotsAnswer = Callable[[IntArray], Array]
 
 
@@ -56,7 +56,7 @@ class MaskCache:
     def columns(
         self, table: HostTable, key: Hashable, compute: Callable[[], BoolArray]
     ) -> BoolArray:
-        """A mask that ``compute`` makes from rarely changing columns, in some microseconds."""
+        """A mask that ``compute`` creates from rarely changing columns, in some microseconds."""
         kept = self._kept.get(key)
         if kept is None or kept.generation < table.static_generation:
             kept = _Kept(compute(), table.static_generation)
@@ -64,15 +64,15 @@ class MaskCache:
         return kept.array
 
     def slots(self, table: HostTable, key: Hashable, answer: SlotsAnswer) -> BoolArray:
-        """A mask that ``answer`` makes from columns, for the slots that changed since it was last made."""
+        """A mask that ``answer`` creates from columns; called only for the slots that changed since the last call."""
         return self._up_to_date(table, key, lambda: answer, False, np.dtype(np.bool_))
 
     def rows(
         self, table: HostTable, key: Hashable, make_test: Callable[[], RowTest], *, static: bool = True
     ) -> BoolArray:
-        """A mask of a test in Python, run on the rows that changed since it was last run.
+        """A mask of a test in Python, which is called only for the rows that changed since the last call.
 
-        ``static``: the test reads only what changes rarely (``static_at``).
+        ``static``: the test reads only values that change rarely (``static_at``).
         """
         return self._of_rows(table, key, make_test, static, np.dtype(np.bool_))
 
@@ -85,23 +85,23 @@ class MaskCache:
         *,
         static: bool = True,
     ) -> BoolArray:
-        """As ``rows``, of a test that has the same result for all hosts of a kind: it runs once for each kind."""
+        """Like ``rows``, for a test with the same result for all hosts of a kind: it runs once for each kind."""
         return self._of_rows(table, key, make_test, static, np.dtype(np.bool_), kinds)
 
     def numbers(
         self, table: HostTable, key: Hashable, make_number: Callable[[], RowNumber], *, static: bool = True
     ) -> FloatArray:
-        """As ``rows``, a number a slot."""
+        """Like ``rows``, with a number for each slot."""
         return self._of_rows(table, key, make_number, static, np.dtype(np.float64))
 
     def numbers_of_kinds(
         self, table: HostTable, key: Hashable, kinds: Kinds, make_number: Callable[[], RowNumber]
     ) -> FloatArray:
-        """As ``kinds``, a number a slot."""
+        """Like ``kinds``, with a number for each slot."""
         return self._of_rows(table, key, make_number, True, np.dtype(np.float64), kinds)
 
     def parsed(self, text: str, parse: Callable[[str], T]) -> T:
-        """What a text of a request means; flavors repeat, so do their texts."""
+        """The parsed form of a text; flavors recur in requests, and so do their texts."""
         found = self._parsed.get(text)
         if found is None:
             found = self._parsed[text] = parse(text)
@@ -110,7 +110,7 @@ class MaskCache:
     def index(
         self, table: HostTable, key: str, name_of: Callable[[Row], str]
     ) -> Mapping[str, Sequence[int]]:
-        """Slots by a name of the rows; made again when a node comes or goes."""
+        """Slots by a name of the rows; created again when a node is added or removed."""
         known = self._indexes.get(key)
         if known is None or known[0] != table.membership_generation:
             found: dict[str, list[int]] = {}
@@ -156,7 +156,7 @@ class MaskCache:
 
 
 def _refresh(columns: HostColumns, kept: _Kept, static: bool) -> None:
-    """Ask again for the slots that changed since."""
+    """Compute the results again for the slots that have changed."""
     assert kept.answer is not None
     high = columns.high
     if len(kept.array) < high:
@@ -171,7 +171,7 @@ def _refresh(columns: HostColumns, kept: _Kept, static: bool) -> None:
 def _answers(
     table: HostTable, answer: RowTest | RowNumber, dtype: np.dtype[Any], slots: IntArray
 ) -> Array:
-    """The answer for each of these slots; 0 where no host is."""
+    """The result for each of these slots; 0 for a slot without a host."""
     rows = map(table.row, slots.tolist())
     return np.array([row is not None and answer(row) for row in rows], dtype=dtype)
 
@@ -179,7 +179,7 @@ def _answers(
 def _answers_of_kinds(
     table: HostTable, answer: RowTest | RowNumber, dtype: np.dtype[Any], slots: IntArray, kinds: Kinds
 ) -> Array:
-    """The same, where one host of each kind is asked."""
+    """The result for each of these slots, computed for one host of each kind."""
     codes = kinds.codes.take(slots)
     one_of = np.full(kinds.end, -1, dtype=np.int64)
     one_of[codes] = slots

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators of flavor extra specs (documented by nova/scheduler/filters/extra_specs_ops.py).
 
-A requirement is ``<operator> <word>...``; without a known operator it is a text to be equal to.
-``=`` means ``>=`` on numbers, for historical reasons; ``<or>`` precedes each of its words.
+A requirement is ``<operator> <word>...``; without a known operator the value must equal the text.
+``=`` means ``>=`` for numbers, for historical reasons; ``<or>`` precedes each of its words.
 
-One difference: where Nova lets ``float("abc")`` fail the whole request, a text that is no number does
-not satisfy a numeric operator here.
+One difference: in Nova, ``float("abc")`` fails the whole request; here, a text that is not a number does not satisfy
+a numeric operator.
 """
 
 from __future__ import annotations

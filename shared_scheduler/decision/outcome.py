@@ -18,7 +18,7 @@ from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
 from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
-#: hosts that a decision's counts name
+#: hosts that the counts of a decision list
 BEST_MAX = 5
 
 
@@ -50,7 +50,7 @@ class Decision:
         self.reasons = reasons
 
     def nodes(self) -> Iterator[str]:
-        """Nodes, best first.  Take what is needed before the table changes."""
+        """Nodes, best first.  The iterator is valid until the table changes."""
         table = self._context.table
         for position in order(self._weights, self._context.settings, self._own, self._rng, self._meeting):
             row = table.row(int(self._slots[position]))
@@ -58,7 +58,7 @@ class Decision:
                 yield row.node
 
     def best(self, count: int = BEST_MAX) -> tuple[Weighed, ...]:
-        """The heaviest survivors as they are weighed, whatever the order in which they are tried."""
+        """The survivors with the highest weights, regardless of the order in which they are tried."""
         table = self._context.table
         found: list[Weighed] = []
         for position in order(self._weights, self._context.settings, None, None):
@@ -84,15 +84,15 @@ class Decision:
         }
 
     def forms(self, node: str) -> tuple[PlacementForm, ...] | None:
-        """The forms of the request that the node's root provider answers whole, in order.
+        """The forms of the request that fit the root provider of the node, in order.
 
-        None: other providers may have a part in it, so Placement must name the candidates.
+        None: other providers may be involved, so Placement must be asked for the candidates.
         """
         slot = self._context.table.slot_of(node)
         return () if slot is None else forms_on(self._context, slot)
 
     def form(self, node: str) -> PlacementForm | None:
-        """The first of ``forms``; None where there is none or Placement must be asked."""
+        """The first of ``forms``; None if there is none or Placement must be asked."""
         return next(iter(self.forms(node) or ()), None)
 
     def asks_placement(self, node: str) -> bool:
@@ -101,15 +101,19 @@ class Decision:
 
     @property
     def stale_mirror(self) -> bool:
-        """Whether a host was rejected by what Placement may correct, or to a row that its agent is about to tell
-        anew; no host at all is one that we miss."""
+        """Whether a new read may change the result.
+
+        This is the case if a host was rejected because of mirrored data of Placement or because its row is stale, or
+        if the table has no host.
+        """
         codes = self.reasons
         return not self.hosts or Exclusion.STALE in codes or any(map(is_placements_word, codes))
 
     @property
     def without_candidates(self) -> bool:
-        """Whether Placement has no candidate on any host, as far as its mirror tells.  Hosts that are not considered
-        count as well, because Placement knows neither services nor cells."""
+        """Whether Placement has no candidate on any host, according to its mirror.
+
+        Hosts that the decision does not consider count as well, because Placement knows neither services nor cells."""
         context = self._context
         closed = context.columns.closed.array[: context.high]
         mask: BoolArray = closed != CODE_OF_CLOSED[Exclusion.NO_SLOT]
@@ -122,14 +126,14 @@ class Decision:
         return not NATIVE_FILTERS.keys().isdisjoint(self.reasons)
 
     def counts(self) -> DecisionCounts:
-        """For the record."""
+        """The counts of the decision, for its record."""
         context = self._context
         return DecisionCounts(
             context.index, self.hosts, self.survivors, dict(self.reasons), self.best()
         )
 
     def text(self) -> str:
-        """One line for people."""
+        """One line for log messages."""
         fell = sorted(self.reasons.items(), key=lambda one: -one[1])
         passing = f"{self.survivors} of {self.hosts} hosts pass"
-        return f"{passing}; fell to {', '.join(f'{code}: {n}' for code, n in fell)}" if fell else passing
+        return f"{passing}; rejected: {', '.join(f'{code}: {n}' for code, n in fell)}" if fell else passing

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From weights to one host after the other.
+"""Orders hosts by weight.
 
-Plain Nova: the heaviest first, equal ones in the order of the table; ``shuffle_best`` shuffles those
-equal to the first; ``host_subset_size`` draws one of the first so many to the front.
+As in Nova, the host with the highest weight comes first, and equal hosts are in the order of the table.
+``shuffle_best`` shuffles the hosts that are equal to the first.  ``host_subset_size`` (n) moves a random one of the
+first n to the front.
 
-Several schedulers that all take the heaviest host refuse one another there.  So each has a *slice* of
-the hosts: a host belongs to the live scheduler for which a hash of both names is greatest (rendezvous
-hashing: when a scheduler comes or goes, only its own hosts change hands).  Among hosts whose weight
-is at most ``near_tie`` below the best, those of the own slice come first.
+If several schedulers select the same host, its agent refuses all but one of their claims.  Therefore each scheduler has
+a *slice* of the hosts: a host belongs to the live scheduler for which a hash of both names is greatest (rendezvous
+hashing: when a scheduler is added or removed, only its own hosts move).  Among hosts whose weight is at most
+``near_tie`` below the best, those of the own slice come first.
 
-Slices would pull the members of an affinity group apart.  For such a request the same hosts are ordered by a hash of
-group and host instead, so that all schedulers try the same one first.
+With slices, schedulers would select different hosts for the members of an affinity group.  For such a request the same
+hosts are ordered by a hash of group and host instead, so that all schedulers try the same host first.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
 from shared_scheduler.table.host_table import HostTable
 
-#: with at most so many, taking the greatest again and again is cheaper than sorting
+#: up to this number of hosts, repeated selection of the greatest is cheaper than sorting
 ARGMAX_UP_TO = 32
 
 
 class Slices:
-    """Which hosts belong to this scheduler's slice, by cell."""
+    """The hosts in the slice of this scheduler, by cell."""
 
     def __init__(self) -> None:
         self._live: dict[str, tuple[tuple[str, ...], str]] = {}
@@ -38,7 +39,7 @@ class Slices:
         self._generation = -1
 
     def set(self, cell: str, names: tuple[str, ...], own: str) -> None:
-        """The live schedulers of a cell, and which of them we are."""
+        """Set the live schedulers of a cell; ``own`` is the name of this scheduler."""
         if self._live.get(cell) != (names, own):
             self._live[cell] = (names, own)
             self._own = None
@@ -49,7 +50,7 @@ class Slices:
         return any(len(names) > 1 for names, _ in self._live.values())
 
     def own(self, table: HostTable) -> BoolArray:
-        """Which slots are ours; made again when a node or a scheduler comes or goes."""
+        """The mask of the slots in the own slice; computed again when a node or a scheduler is added or removed."""
         if self._own is None or self._generation != table.membership_generation:
             self._generation = table.membership_generation
             self._own = self._draw(table)
@@ -67,7 +68,7 @@ class Slices:
 
     @staticmethod
     def meeting_points(table: HostTable, group: str) -> IntArray:
-        """For each slot, how soon members of this group are to meet there: the same order in every scheduler."""
+        """For each slot its place in the order for members of this group, which is equal in every scheduler."""
         identities: IntArray = table.columns.identity.array[: table.columns.high]
         return _mixed(identities ^ np.uint64(_hash(group)))
 
@@ -86,7 +87,7 @@ def _hash(name: str) -> int:
 
 
 def _mixed(values: IntArray) -> IntArray:
-    """The finisher of splitmix64: every bit of the input moves every bit of the output."""
+    """The finisher of splitmix64: every bit of the input affects every bit of the output."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: IntArray = values ^ (values >> np.uint64(31))
@@ -100,8 +101,8 @@ def order(
     rng: Random | None,
     meeting: IntArray | None = None,
 ) -> Iterator[int]:
-    """Positions, best first.  ``own``: which positions are of our slice; ``meeting``: see ``meeting_points``; None:
-    do not mind."""
+    """Positions, best first.  ``own``: mask of the positions in the own slice; ``meeting``: see ``meeting_points``;
+    None: without effect."""
     if not len(weights):
         return
     first = _first(weights, settings, own, rng, meeting) or [int(weights.argmax())]
@@ -119,7 +120,7 @@ def _first(
     rng: Random | None,
     meeting: IntArray | None,
 ) -> list[int]:
-    """Those whose order is not simply by weight."""
+    """The first positions, whose order does not follow from the weights alone."""
     if meeting is not None and settings.near_tie is not None:
         near = np.flatnonzero(weights >= weights.max() - settings.near_tie)
         where: list[int] = near[np.argsort(meeting[near])[::-1]].tolist()
@@ -138,7 +139,7 @@ def _first(
 def _drawn(
     best: list[int], weights: FloatArray, settings: DecisionSettings, rng: Random
 ) -> list[int]:
-    """One of the first ``host_subset_size`` moved to the front."""
+    """The order with a random one of the first ``host_subset_size`` positions moved to the front."""
     size = min(max(settings.host_subset_size, 1), len(weights))
     if size == 1:
         return best
@@ -153,7 +154,7 @@ def _drawn(
 def _of_own_slice(
     weights: FloatArray, settings: DecisionSettings, own: BoolArray, rng: Random | None
 ) -> list[int]:
-    """Near-best hosts of our own, best first."""
+    """Near-best hosts of the own slice, best first."""
     assert settings.near_tie is not None
     near = np.flatnonzero((weights >= weights.max() - settings.near_tie) & own)
     by_weight: list[int] = near[np.argsort(-weights[near], kind="stable")].tolist()
@@ -165,7 +166,7 @@ def _of_own_slice(
 
 
 def _descending(weights: FloatArray, count: int) -> Iterator[int]:
-    """Up to ``count`` positions by weight, the first of equal ones first; spoils ``weights``."""
+    """Up to ``count`` positions by weight, the first of equal ones first; overwrites ``weights``."""
     for _ in range(min(count, ARGMAX_UP_TO)):
         position = int(weights.argmax())
         weights[position] = -np.inf

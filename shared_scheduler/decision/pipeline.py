@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decision: which hosts pass, how they weigh, in which order they are tried.
+"""The decision: filters hosts, weighs them, and orders them.
 
-The stages of a decision for one instance run in Nova's order: hosts that are considered at all; what Placement
-would answer (``candidates.py``); hosts that the request names (``targets.py``); the enabled filters; then the
-weighers.  Each stage is a mask over columns.  The number of hosts that it rejects is the difference of two counts,
-so reasons cost nothing.
+The stages of a decision for one instance run in Nova's order: hosts that are considered at all; Placement's answer
+(``candidates.py``); hosts that the request names (``targets.py``); the enabled filters; then the weighers.  Each stage
+is a mask over columns.  The number of hosts that it rejects is the difference of two counts, so reasons cost nothing.
 
-Filters and weighers of a site are passed in as ``ForeignFilter`` and ``ForeignWeigher`` and
-run on views of the survivors; one with the name of a native one takes its place (that is how a site
-asks for Nova's own NUMA fit on all survivors).  Filters that ``screen`` may let a host pass that Nova
-refuses: the caller verifies each host that it tries with Nova's own objects.
+Filters and weighers of a site are passed in as ``ForeignFilter`` and ``ForeignWeigher`` and run on views of the
+survivors.  A foreign one with the name of a native one replaces it; this is how a site requests Nova's own NUMA fit on
+all survivors.  Filters that ``screen`` may pass a host that Nova refuses: the caller verifies each host that it tries
+with Nova's own objects.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
 
 NOVA_DEFAULTS = DecisionSettings()
-#: policies whose members are wanted on one host
+#: policies that place all members on one host
 TOGETHER = frozenset({GroupPolicy.AFFINITY, GroupPolicy.SOFT_AFFINITY})
 
 
 class Decider:
-    """Decides over one table.  ``rng`` is used by Nova's options that draw or shuffle."""
+    """Decides over one table.  ``rng`` serves Nova's options ``host_subset_size`` and ``shuffle_best``."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class Decider:
         foreign_weighers: Mapping[str, ForeignWeigher] | None = None,
         exact: ForeignFilter | None = None,
     ) -> None:
-        """Use other settings from now on.
+        """Replace the settings.
 
         ``exact`` stands for all of Nova's filters together (``DecisionSettings.exact_hosts_max``).
 
@@ -84,7 +83,7 @@ class Decider:
         self._totals = WeightCache(weighers)
 
     def set_schedulers(self, cell: str, names: tuple[str, ...], own: str) -> None:
-        """The live schedulers of a cell, ``own`` among them: slices are drawn anew."""
+        """Compute the slices again for the live schedulers of a cell, which include ``own``."""
         self._slices.set(cell, names, own)
 
     def decide(
@@ -95,7 +94,7 @@ class Decider:
         narrowing: OncePerRequestFilters | None = None,
         natives: bool = True,
     ) -> Decision:
-        """Rank the hosts for instance ``index``.  ``excluded`` are nodes that were tried.
+        """Rank the hosts for instance ``index``.  ``excluded`` are nodes that were tried already.
 
         Without ``natives``, the caller's judge applies Nova's filters.
 
@@ -120,7 +119,7 @@ class Decider:
         return Decision(context, len(self._table), reasons, slots, weights, own, self._rng, meeting)
 
     def _exact_max(self, request: Request) -> int:
-        """Without its candidates a request that is not root-only cannot be shown to Nova's filters."""
+        """The bound for exact filters; 0 if the request is not root-only, because they need its candidates."""
         return self._settings.exact_hosts_max if request.root_only else 0
 
     def _every(self, high: int) -> IntArray:
@@ -129,12 +128,12 @@ class Decider:
         return self._all
 
     def context(self, request: Request, index: int = 0) -> DecisionContext:
-        """What stages and weighers work with."""
+        """Create the context for stages and weighers."""
         return DecisionContext(self._table, request, index, self._settings, self._masks)
 
     @property
     def weighers(self) -> Sequence[Weigher]:
-        """In the order in which they are added up."""
+        """The weighers in the order in which their weights are added."""
         return self._weighers
 
     def stages(self, context: DecisionContext, excluded: Iterable[str] = ()) -> list[Stage]:
@@ -150,7 +149,7 @@ class Decider:
         return self._slices.meeting_points(self._table, request.group.uuid).take(slots)
 
     def _open(self, context: DecisionContext) -> tuple[BoolArray, int, dict[str, int]]:
-        """Hosts that are considered at all, and why others are not."""
+        """The hosts that are considered, their number, and the reasons that exclude others."""
         mask = OpenStage(context.request).mask(context)
         hosts, left = len(self._table), int(np.count_nonzero(mask))
         reasons: dict[str, int] = {}
@@ -188,7 +187,7 @@ def _filter(
 def filters_of(
     names: Sequence[str], foreign: Mapping[str, ForeignFilter]
 ) -> list[NativeFilter | ForeignFilter]:
-    """The enabled filters in order; what is handed in goes before what is ours."""
+    """The enabled filters in order; foreign ones replace native ones of the same name."""
     for name in names:
         if name not in foreign and name not in NATIVE_FILTERS:
             raise UnknownFilterError(
@@ -199,7 +198,7 @@ def filters_of(
 
 
 def weighers_of(names: Sequence[str], foreign: Mapping[str, ForeignWeigher]) -> list[Weigher]:
-    """The weighers in order; what is handed in goes before what is ours."""
+    """The weighers in order; foreign ones replace native ones of the same name."""
     for name in names:
         if name not in foreign and name not in NATIVE_WEIGHERS:
             raise UnknownWeigherError(

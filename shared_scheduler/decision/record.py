@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision as data: the request, the hosts rejected by each reason, the best hosts, and the attempts.
 
-Logs, ``why``, the records database and replay are views of these.  ``as_dict`` gives plain values that
-JSON can carry.
+Logs, ``why``, the records database and replay are views of these.  ``as_dict`` returns plain values for JSON.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ class DecisionCounts:
 class Attempt:
     """One host that was tried for one instance.
 
-    ``outcome``: "written", or the ending or reason code that turned it down, with ``detail``.
-    ``verdict_ms`` and ``write_ms`` are how long the agent and Placement took; None: not asked.
+    ``outcome``: "written", or the ending or reason code of the failure, with ``detail``.
+    ``verdict_ms`` and ``write_ms`` are the times of the agent and of Placement; None: not asked.
     """
 
     instance: str
@@ -54,7 +53,7 @@ class Attempt:
     sequence: int = 0
     verdict_ms: float | None = None
     write_ms: float | None = None
-    #: joins this attempt with the messages of the claim and with what its node's agent logs; empty: no claim
+    #: identifies the messages of the claim and the log lines of the agent; empty: no claim
     claim_id: str = ""
 
 
@@ -62,8 +61,8 @@ class Attempt:
 class DecisionRecord:
     """One select_destinations call.
 
-    ``answer`` lists the hosts of each instance, the chosen one first; ``failure`` is the failure code
-    and text where there is none.  ``timings_ms`` by name (decide, claim, write, total...).
+    ``answer`` lists the hosts of each instance, the chosen one first; without an answer, ``failure`` is the failure
+    code and text.  ``timings_ms`` by name (decide, claim, write, total...).
     """
 
     request_id: str
@@ -76,12 +75,12 @@ class DecisionRecord:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The record as plain values."""
         return asdict(self)
 
 
 def asked_of(request: Request) -> dict[str, Any]:
-    """What a request asks, as plain values: everything but Nova's own object."""
+    """A request as plain values, without Nova's own object."""
     return {
         "project_id": request.project_id,
         "user_id": request.user_id,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a decision, as plain data.
+"""A request as plain data.
 
-``shared_scheduler.nova.request_spec`` makes a ``Request`` from Nova's RequestSpec; the demo and the
-simulator make them directly.  Everything a native filter or weigher reads is a plain field here; the
-RequestSpec itself travels along as ``spec``, opaque, for Nova's own filter objects.
+``shared_scheduler.nova.request_spec`` creates a ``Request`` from Nova's RequestSpec; the demo and the simulator create
+requests directly.  Everything that a native filter or weigher reads is a plain field.  The RequestSpec itself is the
+opaque field ``spec``, for Nova's own filter objects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared_scheduler.protocol.messages import Usage
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A server group as the conductor resolved it (nova InstanceGroup)."""
+    """A server group as the conductor has read it (Nova's InstanceGroup)."""
 
     uuid: str
     policy: str  # affinity, anti-affinity, soft-affinity, soft-anti-affinity
@@ -28,7 +28,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """The parts of a flavor that filters and weighers read.  Sizes as Nova keeps them."""
+    """The parts of a flavor that filters and weighers read.  Sizes have Nova's units."""
 
     name: str = ""
     vcpus: int = 0
@@ -51,7 +51,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class NumberedGroup:
-    """What a numbered group asks of one provider: amounts by class, and traits."""
+    """The requirements of a numbered group on one provider: amounts by class, and traits."""
 
     resources: Mapping[str, int]
     required: frozenset[str] = frozenset()
@@ -60,7 +60,8 @@ class NumberedGroup:
 
 @dataclass(frozen=True, slots=True)
 class PlacementForm:
-    """What Placement would judge of a request: its unnumbered group, and of the others what screens hosts.
+    """The part of a request that Placement judges: its unnumbered group, and the parts of numbered groups that
+    screen hosts.
 
     ``required``/``forbidden`` apply to the providers that give the resources, ``root_*`` to the root
     provider; ``member_of`` is an AND of ORs of aggregate uuids.
@@ -76,12 +77,12 @@ class PlacementForm:
     member_of: tuple[frozenset[str], ...] = ()
     forbidden_aggregates: frozenset[str] = frozenset()
     in_tree: str | None = None
-    #: what each numbered group asks of one provider of the tree; hosts without such are left out,
-    #: and Placement is asked which provider it is
+    #: the requirements of each numbered group on one provider of the tree; hosts without such a provider are
+    #: rejected, and Placement is asked which provider it is
     numbered: tuple[NumberedGroup, ...] = ()
 
     def most_numbered(self) -> dict[str, int]:
-        """The largest amount of each class that a numbered group asks for."""
+        """The largest amount of each class in a numbered group."""
         found: dict[str, int] = {}
         for group in self.numbered:
             for resource_class, amount in group.resources.items():
@@ -93,11 +94,10 @@ class PlacementForm:
 class Request:
     """One select_destinations call.
 
-    ``forms`` are alternatives in order of preference for one host: the second one is Nova's VCPU
-    fallback of a pinned request.  ``root_only``: a candidate is the root provider with all
-    resources, so that no candidate has to be asked of Placement; otherwise ``queries`` are the
-    query strings (one a form, without ``in_tree``) to ask with.  An empty ``forms`` (rebuild, legacy
-    callers) means that Placement is not concerned at all and nothing is claimed.
+    ``forms`` are alternatives in order of preference for one host: the second one is Nova's VCPU fallback of a pinned
+    request.  ``root_only``: the root provider gives all resources, so Placement need not be asked for candidates.
+    Otherwise ``queries`` are the query strings (one for each form, without ``in_tree``).  If ``forms`` is empty
+    (rebuild, legacy callers), Placement is not involved and nothing is claimed.
     """
 
     request_id: str
@@ -106,15 +106,15 @@ class Request:
     flavor: Flavor
     forms: tuple[PlacementForm, ...]
     usage: Usage
-    #: one uuid an instance, in the order of the answer; empty strings where the caller gave none
+    #: one uuid for each instance, in the order of the answer; empty strings if the caller gave none
     instance_uuids: tuple[str, ...]
     root_only: bool = True
     queries: tuple[str, ...] = ()
     num_alternates: int = 0
     is_rebuild: bool = False
-    #: False: the caller named no consumer; choose and consume only (legacy callers)
+    #: False: the caller named no consumer; hosts are chosen and consumed, but not claimed (legacy callers)
     claim: bool = True
-    #: an evacuation's consumer holds allocations on these hosts already, merge with them
+    #: hosts on which the consumer of an evacuation holds allocations already; the write merges with them
     merge_with_existing: bool = False
     destination: Destination | None = None
     ignore_hosts: frozenset[str] = frozenset()
@@ -129,7 +129,7 @@ class Request:
     preferred_cell: str | None = None  # cell uuid, for the cross-cell weigher
     has_numa: bool = False
     has_pci: bool = False
-    #: JSON text for the topology fit (NUMA, PCI); empty where nothing of the kind is asked
+    #: JSON text for the topology fit (NUMA, PCI); empty if the request has neither
     topology: str = ""
     #: Nova's RequestSpec, opaque here; read by Nova's own filter objects only
     spec: Any = None

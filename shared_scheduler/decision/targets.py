@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts a request names, or names not: destination, ignored, forced (host_manager.py of Nova).
+"""Restrictions of a request to hosts: destination, ignored hosts, forced hosts (Nova's host_manager.py).
 
 ========================  =======================================================================
-code                      the host fell because
+code                      the host was rejected because
 ========================  =======================================================================
 ``cell``                  the request is for another cell
 ``requested_destination`` the request is for another host (exact) or node
-``ignore_hosts``          the request wants to leave it out (whatever the case of letters)
-``force_hosts``           the request forces other hosts (whatever the case of letters)
+``ignore_hosts``          the request excludes it (names are compared without regard to case)
+``force_hosts``           the request forces other hosts (without regard to case)
 ``force_nodes``           the request forces other nodes (exact)
 ``tried``                 it was tried for this instance already
 ========================  =======================================================================
@@ -29,12 +29,12 @@ from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
 
 def skips_filters(request: Request) -> bool:
-    """Whether the operator forces hosts past the filters."""
+    """Whether forced hosts of the request skip the filters."""
     return bool(request.force_hosts or request.force_nodes) and not request.check_type
 
 
 class TargetStage:
-    """One restriction; the mask is made from few hosts, or from all where names must be compared."""
+    """One restriction.  The mask is computed from few hosts, or from all hosts if names must be compared."""
 
     def __init__(self, code: str, mask: BoolArray, asked: Leaf) -> None:
         self.code = code
@@ -42,11 +42,11 @@ class TargetStage:
         self._asked = asked
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
-        """Which slots pass."""
+        """The mask of the slots that pass."""
         return self._mask
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
-        """What was asked for."""
+        """The requested values."""
         return {"asked": self._asked, "host": view.host, "node": view.nodename}
 
 
@@ -92,7 +92,7 @@ def _destination(context: DecisionContext) -> list[TargetStage]:
 
 
 def wanted_cell(request: Request) -> str | None:
-    """The only cell whose hosts count, even if it is disabled."""
+    """The cell to which the request is restricted, even if it is disabled."""
     destination = request.destination
     if destination is None or destination.allow_cross_cell_move:
         return None
@@ -108,19 +108,19 @@ def _forced_nodes(context: DecisionContext) -> TargetStage:
 
 
 def _slots_of_hosts(context: DecisionContext, hosts: Iterable[str]) -> list[int]:
-    """Slots of hosts whatever the case of their names."""
+    """Slots of hosts by name, without regard to case."""
     index = context.masks.index(context.table, "hosts", lambda row: row.host.lower())
     return [slot for host in hosts for slot in index.get(host.lower(), ())]
 
 
 class OpenStage:
-    """Hosts that are not considered at all are counted by their reason, not by one mask."""
+    """The first stage: hosts that are not considered at all.  They are counted by reason, not by one mask."""
 
     def __init__(self, request: Request) -> None:
         self._cell = wanted_cell(request)
 
     def mask(self, context: DecisionContext) -> BoolArray:
-        """Always a new array: the caller narrows it down."""
+        """The mask as a new array, which the caller changes."""
         closed = context.columns.closed.array[: context.high]
         mask: BoolArray = closed == 0
         if self._cell is not None:

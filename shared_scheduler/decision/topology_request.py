@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA and PCI of a request, read from its ``topology`` text without Nova's objects.
 
-The text is ``{"numa": InstanceNUMATopology primitive or null, "pci": [InstancePCIRequest primitives],
-...}``; of it, the parts that a sound screen needs are taken.  What cannot be read asks for nothing, so
-that no host is refused because of it: Nova's own fit has the last word.
+The text is ``{"numa": InstanceNUMATopology primitive or null, "pci": [InstancePCIRequest primitives], ...}``.  Only the
+parts that a screen needs are read.  Parts that cannot be read reject no host, because Nova's own fit decides.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ KIB_PER_MIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class CellAsk:
-    """One NUMA cell of an instance.  ``page_kb``: a size, -1 small, -2 large, -3 any, 0 none asked."""
+    """One NUMA cell of an instance.  ``page_kb``: a size, -1 small, -2 large, -3 any, 0 not requested."""
 
     shared_cpus: int
     pinned_cpus: int
@@ -41,14 +40,14 @@ class DeviceAsk:
 
 @dataclass(frozen=True, slots=True)
 class TopologyAsk:
-    """What a request asks of NUMA cells and PCI pools."""
+    """The NUMA cells and PCI devices that a request asks for."""
 
     cells: tuple[CellAsk, ...] = ()
     devices: tuple[DeviceAsk, ...] = ()
 
 
 def topology_ask(text: str) -> TopologyAsk:
-    """Empty where nothing is asked or can be read."""
+    """Read a topology text; the result is empty if nothing is asked or nothing can be read."""
     if not text:
         return TopologyAsk()
     try:
@@ -74,7 +73,7 @@ def _cell(cell: Mapping[str, Any]) -> CellAsk:
     )
 
 
-#: keys of a device spec that are no property of a pool of devices
+#: keys of a device spec that are not properties of a pool of devices
 _NO_PROPERTY = frozenset({"remote_managed", "resource_class", "traits", "rp_uuids", "live_migratable"})
 
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of the survivors, by Nova's arithmetic (nova/weights.py).
 
-Each weigher's raw values are clamped, normalised to 0..1 (from ``minval`` where it has one, else from
-the smallest survivor; all equal: 0), multiplied, and added in the order of the weighers, in doubles:
-the same operations in the same order give the same bits.  A single survivor is not weighed at all.
+The raw values of each weigher are clamped, normalised to 0..1 (from its ``minval`` if it has one, otherwise from the
+smallest survivor; 0 if all are equal), multiplied, and added in the order of the weighers, in doubles.  The operations
+and their order are Nova's, so the bits of the results are equal.  A single survivor is not weighed.
 
-``WeightCache`` keeps weights from one decision to the next.  The weight of a host follows from its own numbers and
-from the smallest and the largest number among the survivors (the *span* of each weigher).  Between two decisions
-few hosts change, and the spans mostly stay: then only the hosts that changed are weighed again, by the same
-operations in the same order.  The cache serves only where each weigher that has an effect reads a column and has
-one multiplier for all hosts, and where many hosts survive; otherwise all survivors are weighed.
+``WeightCache`` keeps weights from one decision to the next.  The weight of a host follows from its own numbers and from
+the smallest and the largest number among the survivors (the *span* of each weigher).  Between two decisions few hosts
+change, and the spans usually stay equal; then only the changed hosts are weighed again, by the same operations in the
+same order.  The cache is used only if each weigher that has an effect reads a column and has one multiplier for all
+hosts, and if many hosts survive; otherwise all survivors are weighed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Weigher = NativeWeigher | ForeignWeigher
 def weigh(
     context: DecisionContext, weighers: Sequence[Weigher], slots: IntArray | None, count: int
 ) -> FloatArray:
-    """The weight of each slot; ``slots`` None stands for all ``count`` of them."""
+    """The weight of each slot; ``slots`` None means all ``count`` slots."""
     total: FloatArray | None = None
     if count > 1:
         for _, score in scores(context, weighers, slots):
@@ -41,7 +41,7 @@ def weigh(
 def scores(
     context: DecisionContext, weighers: Sequence[Weigher], slots: IntArray | None
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Name and share (a new array) of each weigher that is not constant over the hosts."""
+    """The name and the share (a new array) of each weigher that is not constant over the hosts."""
     for weigher in weighers:
         if isinstance(weigher, NativeWeigher):
             score = _native(context, weigher, slots)
@@ -68,7 +68,7 @@ def _native(context: DecisionContext, weigher: NativeWeigher, slots: IntArray | 
 def normalised(
     raw: FloatArray, low: float, high: float, multiplier: float | FloatArray
 ) -> FloatArray | None:
-    """A weigher's share of the weights, a new array; None where all hosts are equal to it."""
+    """The share of a weigher in the weights, as a new array; None if it is equal for all hosts."""
     if low == high:
         return None
     share: FloatArray = raw / high if low == 0 else (raw - low) / (high - low)
@@ -87,12 +87,12 @@ def _foreign(context: DecisionContext, weigher: ForeignWeigher, slots: IntArray 
     return normalised(raw, low, high, multipliers)
 
 
-#: sets of spans whose weights are kept; 8 bytes a host each
+#: sets of spans whose weights are kept; each takes 8 bytes per host
 KEPT_MAX = 16
-#: with fewer survivors than one host in so many, weighing just them is cheaper
+#: if fewer than one host in this many survives, it is cheaper to weigh only the survivors
 WIDE_PART = 4
 
-#: (column, smallest, greatest, multiplier) of each weigher that has a say, in their order
+#: (column, smallest, greatest, multiplier) of each weigher that has an effect, in their order
 Spans = tuple[tuple[str, float, float, float], ...]
 
 
@@ -114,7 +114,7 @@ class WeightCache:
         self._kept: FIFOCache[Spans, _Kept] = FIFOCache(KEPT_MAX)
 
     def weigh(self, context: DecisionContext, slots: IntArray | None, count: int) -> FloatArray:
-        """As ``weigh.weigh``: the weight of each slot; ``slots`` None stands for all ``count``."""
+        """Like ``weigh.weigh``: the weight of each slot; ``slots`` None means all ``count`` slots."""
         narrow = count * WIDE_PART < context.high or count < 2
         spans = None if narrow or self._has_more(context) else self._spans(context, slots)
         if spans is None:
@@ -123,11 +123,11 @@ class WeightCache:
         return every.copy() if slots is None else every.take(slots)
 
     def _has_more(self, context: DecisionContext) -> bool:
-        """Whether a weigher has a say that is no column."""
+        """Whether a weigher that is not a column has an effect."""
         return self._has_foreign or not all(one.is_constant(context) for one in self._others)
 
     def _spans(self, context: DecisionContext, slots: IntArray | None) -> Spans | None:
-        """None where a multiplier differs from host to host."""
+        """The spans of the weighers; None if a multiplier differs between hosts."""
         spans = []
         for weigher in self._columns:
             if weigher.is_constant(context):
@@ -142,7 +142,7 @@ class WeightCache:
         return tuple(spans)
 
     def _up_to_date(self, context: DecisionContext, spans: Spans) -> FloatArray:
-        """The weights of all slots.  The array is kept: read only."""
+        """The weights of all slots.  The array is cached: do not change it."""
         kept, changes = self._kept.get(spans), context.table.changes
         if kept is None or len(kept.weights) != context.high:
             kept = self._kept[spans] = _Kept(_sum(context, spans, None), changes.generation)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits with jitter: the one formula for back-off, and the one for intervals, of both programs.
+"""Waits with jitter: the formula for back-off and the formula for intervals, used by both programs.
 
-Retries of many processes that failed at the same moment must not come at the same moment.  Source: "Exponential
+If many processes fail at the same moment, their retries must be spread over time.  Source: "Exponential
 Backoff And Jitter" (AWS Architecture Blog, 2015), which compares full and equal jitter.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-#: 2 ** 30 times any sensible base is more than any sensible bound, and a small number
+#: bounds the exponent: 2 ** 30 times any sensible base exceeds any sensible maximum
 DOUBLINGS_MAX = 30
 
 
@@ -18,7 +18,8 @@ DOUBLINGS_MAX = 30
 class Backoff:
     """Exponential back-off: the longest wait doubles with each attempt, from ``base_s`` up to ``max_s``.
 
-    A wait is drawn from ``least`` times the longest to the longest: 0 is full jitter, 0.5 is equal jitter.
+    A wait is random between ``least`` times the longest wait and the longest wait: 0 is full jitter, 0.5 is equal
+    jitter.
     """
 
     base_s: float
@@ -26,15 +27,18 @@ class Backoff:
     least: float = 0.0
 
     def __post_init__(self) -> None:
-        """:raises ValueError: when a bound is negative or ``least`` is not a part of 1."""
+        """Check the bounds.
+
+        :raises ValueError: when a bound is negative or ``least`` is not between 0 and 1
+        """
         if self.base_s < 0 or self.max_s < 0 or not 0 <= self.least <= 1:
-            raise ValueError(f"back-off needs bounds of 0 or more and a part from 0 to 1: {self}")
+            raise ValueError(f"back-off needs bounds of 0 or more, and least between 0 and 1: {self}")
 
     @classmethod
     def between(cls, min_s: float, max_s: float) -> Backoff:
         """Waits that do not grow, from ``min_s`` to ``max_s``.
 
-        :raises ValueError: when ``max_s`` is not above 0, or below ``min_s``.
+        :raises ValueError: when ``max_s`` is not above 0, or is below ``min_s``
         """
         if max_s <= 0:
             raise ValueError(f"the longest wait must be above 0: {max_s}")
@@ -50,5 +54,5 @@ class Backoff:
 
 
 def jittered_s(interval_s: float, jitter: float, rng: Random) -> float:
-    """An interval up to ``jitter`` times itself shorter or longer, so that periodic work does not run in step."""
+    """An interval with jitter of up to ``jitter`` times its length, so that processes do not run in step."""
     return interval_s * (1 + jitter * (2 * rng.random() - 1))

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to bytes and back: msgpack, positional, strict.
+"""Encodes and decodes messages: msgpack, positional fields, strict checks.
 
 A body is one msgpack array ``[version, type, field, field, ...]``; ``LAYOUTS`` names the fields of
 each type in order.  Version and type are single bytes below 128, so that size, version and type are
-judged before anything is decoded or allocated.
+checked before anything is decoded or allocated.
 
-Version skew.  ``VERSION`` is the major version; another one is refused.  Within it, releases may
-only add: new fields behind the old ones, new types, new leaf names.  So a receiver ignores up to
-``EXTRA_FIELDS_MAX`` fields that follow the ones it knows, fills in the defaults of the ones that an
-older sender does not have yet (those behind ``Layout.required``), and drops types that it does not
-know with an error of its own (``UnknownMessageType``).
+Version skew.  ``VERSION`` is the major version; messages of another one are refused.  Within a major version, releases
+may only add: new fields behind the old ones, new types, new leaf names.  Therefore a receiver ignores up to
+``EXTRA_FIELDS_MAX`` unknown fields at the end, uses defaults for fields that an older sender does not have (those
+behind ``Layout.required``), and drops unknown types with a separate error (``UnknownMessageType``).
 
-``decode`` raises nothing but ``RemoteProtocolError``, whatever the bytes are; ``encode`` nothing but
-``UnsendableMessage``.  Both run the same checks: what we send, others accept.
+``decode`` raises only ``RemoteProtocolError``, for any bytes; ``encode`` raises only ``UnsendableMessage``.  Both run
+the same checks, so receivers accept what this module encodes.
 
-One value is converted by a *reader*, which takes what msgpack decoded, checks type, range and size, and returns
-the value of the dataclass field, and by a *writer*, which does the reverse.  Both raise ``FieldError`` only; the
-codec adds which message and field it was.  Types are compared exactly (``type(x) is int``): True is no integer
-here, and neither is a number of another library, because both sides must compute the same digest.
+A *reader* converts one decoded value into the value of a dataclass field, and checks its type, range and size.  A
+*writer* does the reverse.  Both raise only ``FieldError``; the codec adds the names of message and field.  Types are
+compared exactly (``type(x) is int``): True is not an integer here, and neither is a number type of another library,
+because both sides must compute the same digest.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ from shared_scheduler.protocol.messages import (
 )
 
 VERSION = 1
-#: version and type, in front of the fields
+#: version and type precede the fields
 HEADER_FIELDS = 2
 
 # --- values --------------------------------------------------------------------------------------
@@ -70,11 +69,11 @@ Convert = Callable[[Any], Any]
 
 
 class FieldError(ValueError):
-    """What is wrong with one value."""
+    """One value is not valid."""
 
 
 def kind_of(value: object) -> str:
-    """How an error names the type of a value."""
+    """The name of a value's type, for errors."""
     return "nothing" if value is None else type(value).__name__
 
 
@@ -85,7 +84,7 @@ def text(chars_max: int, chars_min: int = 1) -> Convert:
         if type(value) is not str and not isinstance(value, StrEnum):
             raise FieldError(f"a text was expected, not {kind_of(value)}")
         if not chars_min <= len(value) <= chars_max:
-            raise FieldError(f"{len(value)} characters, allowed are {chars_min} to {chars_max}")
+            raise FieldError(f"{len(value)} characters, but {chars_min} to {chars_max} are allowed")
         if not value.isprintable():
             raise FieldError("a control character")
         return value
@@ -107,7 +106,7 @@ def integer(least: int, most: int) -> Convert:
 
 
 def flag(value: Any) -> bool:
-    """True or False, nothing that merely looks like it."""
+    """True or False, of type bool."""
     if value is not True and value is not False:
         raise FieldError(f"true or false was expected, not {kind_of(value)}")
     return bool(value)
@@ -127,9 +126,9 @@ def one_of(choices: type[StrEnum]) -> Convert:
 
 
 def repeated(check: Convert) -> Convert:
-    """As ``check``, for texts that come again in every message: equal texts are one object, which is checked once.
+    """Like ``check``, for texts that recur in every message: equal texts are one object, which is checked once.
 
-    A dictionary lookup by such a text is faster, because its hash is computed and it is identical to the key.
+    A dictionary lookup of such a text is faster, because its hash is cached and it is identical to the key.
     """
     known: Memo[Any, Any] = Memo(limits.REPEATED_TEXTS_MAX)
 
@@ -152,16 +151,16 @@ _group_id = repeated(text(limits.ID_MAX_CHARS, chars_min=0))
 
 
 def mapping(value: Any, length_max: int = limits.CONTAINER_LENGTH_MAX) -> Mapping[Any, Any]:
-    """A map of bounded length; its entries are for the caller to check."""
+    """A map of bounded length; the caller checks its entries."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise FieldError(f"a map was expected, not {kind_of(value)}")
     if len(value) > length_max:
-        raise FieldError(f"{len(value)} entries, allowed are {length_max}")
+        raise FieldError(f"{len(value)} entries, but at most {length_max} are allowed")
     return value
 
 
 def list_of(value: Any, length: int) -> list[Any]:
-    """A list with at least so many entries; more come from newer releases."""
+    """A list with at least ``length`` entries; newer releases may send more."""
     if type(value) is not list or not length <= len(value) <= length + limits.EXTRA_FIELDS_MAX:
         raise FieldError(f"a list of {length} entries was expected")
     return value
@@ -171,7 +170,7 @@ def list_of(value: Any, length: int) -> list[Any]:
 
 
 def leaf(value: Any, depth: int = 1) -> Leaf:
-    """One leaf's value, containers copied so that no other code can change them."""
+    """The value of one leaf; containers are copied so that no other code can change them."""
     kind = type(value)
     if kind is int:
         if not limits.INTEGER_MIN <= value <= limits.INTEGER_MAX:
@@ -191,7 +190,7 @@ def leaf(value: Any, depth: int = 1) -> Leaf:
 def _leaf_text(value: str) -> None:
     if len(value) > limits.LEAF_TEXT_MAX_CHARS:
         raise FieldError(
-            f"a text of {len(value)} characters, allowed are {limits.LEAF_TEXT_MAX_CHARS}"
+            f"a text of {len(value)} characters, but at most {limits.LEAF_TEXT_MAX_CHARS} are allowed"
         )
     if not value.isascii():
         try:
@@ -204,14 +203,14 @@ def _leaf_container(value: Any, depth: int) -> Leaf:
     if depth >= limits.LEAF_DEPTH_MAX:
         raise FieldError(f"nested deeper than {limits.LEAF_DEPTH_MAX}")
     if len(value) > limits.CONTAINER_LENGTH_MAX:
-        raise FieldError(f"{len(value)} entries, allowed are {limits.CONTAINER_LENGTH_MAX}")
+        raise FieldError(f"{len(value)} entries, but at most {limits.CONTAINER_LENGTH_MAX} are allowed")
     if type(value) is dict:
         return {leaf_name(key): leaf(item, depth + 1) for key, item in value.items()}
     return [leaf(item, depth + 1) for item in value]
 
 
 def leaves(value: Any) -> dict[str, Leaf]:
-    """leaf name -> value, None where the leaf is gone."""
+    """leaf name -> value, None if the leaf was removed."""
     found = mapping(value, limits.LEAVES_PER_NODE_MAX)
     return {leaf_name(name): leaf(item) for name, item in found.items()}
 
@@ -230,7 +229,7 @@ def allocations(value: Any) -> Allocations:
 
 
 def read_consumer(value: Any) -> Consumer:
-    """``[allocations, member]``, and the group where there is one."""
+    """``[allocations, member]``, followed by the group if there is one."""
     fields = list_of(value, 2)
     group = _group_id(fields[2]) if len(fields) > 2 else ""
     return Consumer(allocations(fields[0]), flag(fields[1]), group)
@@ -266,7 +265,7 @@ def write_group(value: Any) -> list[Any] | None:
 
 def _members(value: list[Any] | tuple[Any, ...]) -> tuple[str, ...]:
     if len(value) > limits.GROUP_MEMBERS_MAX:
-        raise FieldError(f"{len(value)} members, allowed are {limits.GROUP_MEMBERS_MAX}")
+        raise FieldError(f"{len(value)} members, but at most {limits.GROUP_MEMBERS_MAX} are allowed")
     return tuple(identifier(member) for member in value)
 
 
@@ -275,7 +274,7 @@ def _seen(value: Any) -> int | None:
 
 
 def map_of(convert: Convert, length_max: int, none_allowed: bool) -> Convert:
-    """id -> something, None where it is gone (in increments)."""
+    """id -> converted value, None if it was removed (in increments)."""
 
     def check(value: Any) -> dict[str, Any]:
         return {
@@ -324,7 +323,7 @@ def write_reason(value: Any) -> list[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One position: the dataclass field's name, how to read it and how to write it."""
+    """One position: the name of the dataclass field, its reader and its writer."""
 
     name: str
     read: Convert
@@ -333,14 +332,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One message type on the wire.  ``fields`` are in the order of the dataclass."""
+    """The layout of one message type.  ``fields`` are in the order of the dataclass."""
 
     message: type[Message]
     body_max_bytes: int
     fields: tuple[Field, ...]
-    #: how many of the fields the first release of this major version sends
+    #: number of fields that the first release of this major version sends
     required: int
-    #: what must hold between fields
+    #: checks a condition on several fields
     consistent: Callable[[Any], None] | None = None
 
 
@@ -370,13 +369,13 @@ def _consumers(none_allowed: bool) -> Field:
 
 
 def _claims(none_allowed: bool) -> Field:
-    # twice the bound: as many may have ended as may be pending, in one flush
+    # twice the bound: in one flush, as many claims may have ended as may be pending
     return _same(
         "claims", map_of(identifier, 2 * limits.CLAIMS_PER_NODE_MAX, none_allowed)
     )
 
 
-#: An agent's life; 0 stands for "none" elsewhere.
+#: An epoch of an agent; elsewhere 0 means "none".
 _EPOCH = _count("epoch", least=1)
 
 _INCREMENT = (
@@ -400,7 +399,7 @@ def _read_news(value: Any) -> tuple[Increment, ...]:
 
 def _write_news(value: Any) -> list[list[Any]]:
     if len(value) > limits.VERDICT_NEWS_MAX_MESSAGES:
-        raise FieldError(f"{len(value)} increments, allowed are {limits.VERDICT_NEWS_MAX_MESSAGES}")
+        raise FieldError(f"{len(value)} increments, but at most {limits.VERDICT_NEWS_MAX_MESSAGES} are allowed")
     return [[f.write(getattr(item, f.name)) for f in _INCREMENT] for item in value]
 
 
@@ -417,11 +416,11 @@ def _layout(
     later: int = 0,
     consistent: Callable[[Any], None] | None = None,
 ) -> Layout:
-    """``later``: how many of the last positions the first release of this major version does not send."""
+    """``later``: the number of last fields that the first release of this major version does not send."""
     return Layout(message, body_max_bytes, positions, len(positions) - later, consistent)
 
 
-#: type number -> layout; a number is never used again for something else
+#: type number -> layout; a number is never reused
 LAYOUTS: Mapping[int, Layout] = {
     1: _layout(
         Hello,
@@ -523,7 +522,7 @@ def encode(message: Message) -> bytes:
     body = cast(bytes, msgpack.packb(_row(number, layout, message)))
     if len(body) > layout.body_max_bytes:
         where = type(message).__name__
-        raise UnsendableMessage(f"{len(body)} bytes, allowed are {layout.body_max_bytes}", where)
+        raise UnsendableMessage(f"{len(body)} bytes, but at most {layout.body_max_bytes} are allowed", where)
     return body
 
 
@@ -562,7 +561,7 @@ def decode(body: bytes) -> Message:
 
 
 def _layout_of(body: bytes) -> Layout:
-    """Size, version, type and number of fields, from the first bytes alone."""
+    """Check size, version, type and number of fields, from the first bytes alone."""
     size = len(body)
     if size > limits.BODY_MAX_BYTES:
         raise MessageTooLarge(f"{size} bytes, no message has more than {limits.BODY_MAX_BYTES}")
@@ -577,13 +576,13 @@ def _layout_of(body: bytes) -> Layout:
         raise UnknownMessageType(f"message type {number} is unknown to this release")
     if size > layout.body_max_bytes:
         where = layout.message.__name__
-        raise MessageTooLarge(f"{size} bytes, allowed are {layout.body_max_bytes}", where)
+        raise MessageTooLarge(f"{size} bytes, but at most {layout.body_max_bytes} are allowed", where)
     _check_field_count(layout, count - HEADER_FIELDS)
     return layout
 
 
 def _array_header(body: bytes) -> tuple[int, int]:
-    """How many entries the outermost array announces, and where the first one starts."""
+    """The number of entries of the outermost array, and the position of the first one."""
     if len(body) >= 1 and 0x90 <= body[0] <= 0x9F:
         return body[0] & 0x0F, 1
     if len(body) >= 3 and body[0] == 0xDC:
@@ -599,7 +598,7 @@ def _check_field_count(layout: Layout, count: int) -> None:
 
 
 def _unpack(body: bytes, layout: Layout) -> list[Any]:
-    """msgpack with every bound set; a map key that is no text, binary and extensions are refused."""
+    """Unpack with every bound set; map keys that are not texts, binary values and extensions are refused."""
     try:
         row = msgpack.unpackb(
             body,
@@ -611,8 +610,8 @@ def _unpack(body: bytes, layout: Layout) -> list[Any]:
             max_map_len=limits.CONTAINER_LENGTH_MAX,
             max_ext_len=0,
         )
-    # msgpack raises ValueError and its children for nearly all, and says so in its documentation;
-    # deep nesting is StackError (a ValueError) in C and RecursionError in pure Python.
+    # According to its documentation, msgpack raises ValueError and its subclasses for nearly all errors.
+    # Deep nesting is StackError (a ValueError) in C and RecursionError in pure Python.
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as problem:
         reason = str(problem) or type(problem).__name__
         raise MalformedMessage(

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One number for all that is known of a node.
+"""The digest: one number for the whole state of a node.
 
-The digest is the XOR of a 64-bit hash of each entry (leaf, consumer, pending claim), so its order
-does not matter, and a sender keeps it up to date at the price of the entries that changed: XOR the
-old entry's hash out and the new one's in.  A receiver computes it from what it holds, when a heartbeat
-of the very sequence it holds comes along.
+The digest is the XOR of a 64-bit hash of each entry (leaf, consumer, pending claim), so the order of entries does not
+matter.  A sender updates it for changed entries only: XOR with the hash of the old entry and with the hash of the new
+one.  A receiver computes it from its copy when a heartbeat names the sequence of the copy.
 
-Groups of consumers have entries of their own, whose XOR travels as ``groups_digest``: the release before knows no
-groups, and compares the rest.  Here and in all copies the digest is that of everything; a message's two numbers XORed
-are the same (``told_digest``).
+The groups of consumers are separate entries, whose XOR is the field ``groups_digest``: the previous release does not
+know groups and compares only the rest.  In this module and in all copies, the digest covers everything; it equals the
+XOR of the two numbers in a message (``told_digest``).
 
-An entry's hash is BLAKE2b-64 over canonical msgpack of (kind, key, value): maps sorted by key.  It
-finds accidents (a lost update, a bug, a flipped bit); against forgery there is ``signing``.
+The hash of an entry is BLAKE2b-64 over canonical msgpack of (kind, key, value), with maps sorted by key.  It detects
+accidents (a lost update, a bug, a flipped bit); ``signing`` protects against forgery.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ CONSUMER = "c"
 CLAIM = "p"
 GROUP = "g"
 
-#: hashes of plain entries that are remembered: one life's leaves hardly change from heartbeat to heartbeat
+#: cached hashes of plain entries; most leaves do not change between two heartbeats
 REMEMBERED_MAX = 65_536
-#: what may be looked up by equality; floats may not, for 0.0 equals -0.0 and is packed otherwise
+#: types that may be looked up by equality; not floats, because 0.0 equals -0.0 but is packed differently
 _PLAIN = frozenset({str, int, bool})
-#: what is packed as it is; a call less for each of them, and most of what is hashed is these
+#: types that are packed unchanged, without a call for each value; most values are of these types
 _AS_IT_IS = _PLAIN | {float, type(None)}
 
 
 def leaf_hash(name: str, value: Leaf) -> int:
-    """One leaf's part of the digest; 0 for one that is not there."""
+    """The part of one leaf in the digest; 0 for a leaf that does not exist."""
     return 0 if value is None else _hash(LEAF, name, value)
 
 
 def consumer_hash(consumer: str, value: Consumer | None) -> int:
-    """One consumer's part of the digest; 0 for one that is not there."""
+    """The part of one consumer in the digest; 0 for a consumer that does not exist."""
     if value is None:
         return 0
     plain = _hash_any(CONSUMER, consumer, [value.allocations, value.member])
@@ -52,12 +51,12 @@ def consumer_hash(consumer: str, value: Consumer | None) -> int:
 
 
 def group_hash(consumer: str, group: str) -> int:
-    """The part of the digest that tells a consumer's group; 0 for one without."""
+    """The part of a consumer's group in the digest; 0 for a consumer without a group."""
     return _hash(GROUP, consumer, group) if group else 0
 
 
 def groups_digest_of(consumers: Mapping[str, Consumer]) -> int:
-    """The part of the digest that tells the groups of these consumers."""
+    """The part of the groups of these consumers in the digest."""
     digest = 0
     for uuid, consumer in consumers.items():
         digest ^= group_hash(uuid, consumer.group)
@@ -65,12 +64,12 @@ def groups_digest_of(consumers: Mapping[str, Consumer]) -> int:
 
 
 def told_digest(message: Heartbeat | Snapshot) -> int:
-    """The digest of everything, as the sender of this message has it."""
+    """The digest of everything at the sender of this message."""
     return message.digest ^ message.groups_digest
 
 
 def claim_hash(claim_id: str, consumer: str | None) -> int:
-    """One pending claim's part of the digest; 0 for one that has ended."""
+    """The part of one pending claim in the digest; 0 for a claim that has ended."""
     return 0 if consumer is None else _hash(CLAIM, claim_id, consumer)
 
 
@@ -79,7 +78,7 @@ def digest_of(
     consumers: Mapping[str, Consumer],
     claims: Mapping[str, str],
 ) -> int:
-    """The digest of a whole node, computed from nothing."""
+    """The digest of a whole node, computed from all entries."""
     digest = 0
     for name, value in leaves.items():
         if value is not None:
@@ -100,12 +99,12 @@ def _hash_any(kind: str, key: str, value: Any) -> int:
     return int.from_bytes(blake2b(body, digest_size=8).digest(), "big")
 
 
-#: typed, because True equals 1 and is packed otherwise
+#: the key includes the type, because True equals 1 but is packed differently
 _hash_plain = lru_cache(REMEMBERED_MAX, typed=True)(_hash_any)
 
 
 def _canonical(value: Any) -> Any:
-    kind = type(value)  # exact types first: asking for an abstract one costs ten times as much
+    kind = type(value)  # exact types first: a check for an abstract type costs ten times as much
     if kind is dict or (kind not in _AS_IT_IS and isinstance(value, Mapping)):
         return {
             key: item if type(item := value[key]) in _AS_IT_IS else _canonical(item)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with a message.  Each error says what, where and what to do, in one line.
+"""Errors of messages.  The text of each error names the mistake, its place and the remedy, in one line.
 
-``LocalProtocolError`` is our mistake (we tried to send nonsense), ``RemoteProtocolError`` is theirs:
-drop the message, count it, log it once per sender and interval.
+``LocalProtocolError`` is a mistake of this program (a message that must not be sent).  ``RemoteProtocolError`` is a
+mistake of the sender: drop the message, count it, and log it once per sender and interval.
 """
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """A message that must not be sent or must not be believed."""
+    """A message that must not be sent or must not be used."""
 
-    #: What a person can do about it, where the error itself has nothing better to say.
+    #: The remedy for an operator, unless the error itself names one.
     remedy = ""
 
     def __init__(self, what: str, where: str = "", remedy: str = "") -> None:
@@ -28,7 +28,7 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """This program was about to break the protocol."""
+    """This program would have broken the protocol."""
 
 
 class UnsendableMessage(LocalProtocolError):
@@ -46,36 +46,36 @@ class MisroutedMessage(LocalProtocolError):
 class KeyringError(LocalProtocolError):
     """The keys for signing cannot be used."""
 
-    remedy = "write one 'key-id:hex-secret' a line, the primary key first"
+    remedy = "write one 'key-id:hex-secret' per line, the primary key first"
 
 
 class RemoteProtocolError(ProtocolError):
     """The sender broke the protocol; nothing of the message has been used."""
 
-    remedy = "dropped; look at the sender's version, or for a stranger on the message queue"
+    remedy = "dropped; check the release of the sender, and who else can write to the message queue"
 
 
 class MalformedMessage(RemoteProtocolError):
-    """Not msgpack, or not of the shape that its type demands."""
+    """The body is not msgpack, or does not have the layout of its type."""
 
 
 class MessageTooLarge(RemoteProtocolError):
-    """The body passes the limit of its type."""
+    """The body exceeds the limit of its type."""
 
 
 class UnknownVersion(RemoteProtocolError):
-    """Another major version of the protocol."""
+    """The message has another major version of the protocol."""
 
     remedy = "dropped; run releases with the same protocol version in one cell"
 
 
 class UnknownMessageType(RemoteProtocolError):
-    """A type that this release does not know (a newer one may have added it)."""
+    """This release does not know the type (a newer one may have added it)."""
 
     remedy = "dropped; harmless while releases are mixed"
 
 
 class BadSignature(RemoteProtocolError):
-    """Not signed by a key that we accept."""
+    """The message is not signed with an accepted key."""
 
     remedy = "dropped; give both sides the same keyring, or set signing to warn while keys change"

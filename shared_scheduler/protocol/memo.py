@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded dictionary for what is derived from the same few names or values again and again.
+"""A bounded dictionary for results that are computed repeatedly from a small set of names or values.
 
-It is made for lookups in every message: reading it is reading a ``dict``.  (``cachetools`` evicts one entry at a
-time, but a lookup there costs four to nine times as much.  Where that does not matter, it is used instead.)
+It is used for lookups in every message, because its lookup is that of a ``dict``.  (``cachetools`` evicts one entry at
+a time, but a lookup costs four to nine times as much.  Other caches use ``cachetools``.)
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ Value = TypeVar("Value")
 
 
 class Memo(dict[Key, Value]):
-    """At most ``most`` entries: a new one to a full memo empties it first.  Add entries with ``learn`` only."""
+    """At most ``most`` entries; adding one to a full memo empties it first.  Add entries only with ``learn``."""
 
     __slots__ = ("most", "was_emptied")
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
-        #: whether entries were ever dropped
+        #: whether the memo was ever emptied
         self.was_emptied = False
 
     def learn(self, key: Key, value: Value) -> Value:
-        """Remember ``value`` and return it."""
+        """Store ``value`` and return it."""
         if len(self) >= self.most and key not in self:
             self.clear()
             self.was_emptied = True

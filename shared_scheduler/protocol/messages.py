@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schedulers and agents say to each other.
+"""The messages between schedulers and agents.
 
-Identity is ``(node, epoch, sequence)``.  A *node* is a compute node uuid, which is also the uuid of
-its root resource provider.  An *epoch* only grows: an agent begins one when it starts, and when a
-scheduler asks it to exceed one.  The agent numbers each increment with a *sequence*, one counter a
-node, starting at 1 in each epoch; snapshots and heartbeats name the newest one.
+The state of a node is identified by ``(node, epoch, sequence)``.  A *node* is the uuid of a compute node, which is also
+the uuid of its root resource provider.  An *epoch* only grows: an agent begins a new one when it starts, and when a
+scheduler asks it to exceed one.  The agent numbers each increment with a *sequence*, one counter for each node, which
+starts at 1 in each epoch; snapshots and heartbeats name the newest sequence.
 
-Values are absolute per leaf, never ``+n``: applying one twice is harmless, and two increments merge
-by "the last value of a leaf wins".  Consumers travel as a set keyed by consumer uuid for the same
-reason.  A leaf or consumer that is gone travels as ``None``.
+Values are absolute per leaf, never ``+n``.  Therefore it is harmless to apply a value twice, and increments are merged
+by taking the last value of each leaf.  For the same reason, consumers are a set keyed by consumer uuid.  A leaf or
+consumer that was removed has the value ``None``.
 
-The leaves that an agent publishes are *effective*: what nova-compute's resource tracker holds plus
-every claim that the agent has accepted and that the tracker has not taken over yet.  Leaf names are
-described in ``shared_scheduler/model/leaves.py``.
+The leaves that an agent publishes are *effective*: they contain the state of nova-compute's resource tracker and every
+claim that the agent has accepted and that the tracker does not count yet.  ``shared_scheduler/model/leaves.py``
+describes the names of leaves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-#: What a leaf may hold: scalars, and lists and string-keyed dicts of them (msgpack's own types).
+#: The values of a leaf: scalars, and lists and string-keyed dicts of them (msgpack's own types).
 Leaf = None | bool | int | float | str | list["Leaf"] | dict[str, "Leaf"]
 
 #: provider uuid -> resource class -> amount
@@ -36,16 +36,16 @@ class Role(StrEnum):
 
 
 class Want(StrEnum):
-    """What a scheduler's Hello asks of each agent."""
+    """What each agent shall send in answer to the Hello of a scheduler."""
 
-    NOTHING = "nothing"  # presence only, schedulers hear it from one another
-    HEARTBEAT = "heartbeat"  # "I knew you before: tell me your sequence and digest"
-    SNAPSHOT = "snapshot"  # "I am new, I know nothing"
+    NOTHING = "nothing"  # the Hello is for other schedulers only
+    HEARTBEAT = "heartbeat"  # the scheduler has copies and compares their sequences and digests
+    SNAPSHOT = "snapshot"  # the scheduler is new and has no copies
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one claim takes from the numbers that nova-compute keeps (HostState's consumption)."""
+    """What one claim takes of the numbers of nova-compute, as HostState consumes them."""
 
     vcpus: int = 0
     memory_mb: int = 0
@@ -58,11 +58,11 @@ class Usage:
 class Consumer:
     """One consumer of a node.
 
-    ``allocations`` is its part in this node's provider tree, empty where Placement holds none.
-    ``member`` is true if nova-compute's resource tracker counts it (an instance on the node, or one
-    that moves in or out), which server groups depend on.  The consumer of an accepted claim is
-    a member at once: it is as good as on the node, and its group's next member must see it there.
-    ``group`` is the uuid of its server group, as far as the agent has learnt it from a claim; empty otherwise.
+    ``allocations`` is its part in the provider tree of this node, empty if Placement has none.
+    ``member`` is true if nova-compute's resource tracker counts the consumer (an instance on the node, or one that
+    moves in or out); server groups depend on it.  The consumer of an accepted claim is a member at once, because the
+    decision for the next member of its group must count it.
+    ``group`` is the uuid of its server group if the agent knows it from a claim; empty otherwise.
     """
 
     allocations: Allocations
@@ -83,9 +83,10 @@ class GroupPolicy(StrEnum):
 class ClaimGroup:
     """The server group of a claim's consumer.
 
-    ``members`` are the other instances of the group that the request or the scheduler knows, those that may be on
-    the node first, at most ``limits.GROUP_MEMBERS_MAX``.  ``seen`` is how many of them the decision saw on the node;
-    with a soft policy the agent refuses a claim whose decision saw fewer than there are.  None: whatever there is.
+    ``members`` are the other instances of the group that the request or the scheduler knows, at most
+    ``limits.GROUP_MEMBERS_MAX``; members that may be on the node come first.  ``seen`` is the number of members that
+    the decision saw on the node.  With a soft policy the agent refuses a claim whose decision saw fewer members than
+    there are.  None: the agent does not compare.
     """
 
     uuid: str
@@ -97,9 +98,9 @@ class ClaimGroup:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a claim was refused: a code for programs, numbers for people.
+    """Why a claim was refused: a code for programs, and values for operators.
 
-    ``code`` is one of ``RefusalCode``; ``detail`` holds what was compared, for example
+    ``code`` is one of ``RefusalCode``; ``detail`` contains the values that were compared, for example
     ``{"provider": ..., "resource_class": "VCPU", "capacity": 4, "used": 4, "asked": 1}``.
     """
 
@@ -108,27 +109,27 @@ class Reason:
 
 
 class RefusalCode(StrEnum):
-    """Codes of ``Reason`` that an agent gives."""
+    """Codes of ``Reason`` in refusals of an agent."""
 
     NO_CAPACITY = "no_capacity"
     NO_INVENTORY = "no_inventory"
     TOPOLOGY = "topology"  # NUMA or PCI, by Nova's own fit functions
-    GROUP_FULL = "group_full"  # as many members of its anti-affinity group are there as may be
-    GROUP_CHANGED = "group_changed"  # soft policy: more members are there than the decision saw
-    NOT_AUTHORITATIVE = "not_authoritative"  # nova-compute is away or has not audited yet
+    GROUP_FULL = "group_full"  # the node has the maximum number of members of its anti-affinity group
+    GROUP_CHANGED = "group_changed"  # soft policy: the node has more members than the decision saw
+    NOT_AUTHORITATIVE = "not_authoritative"  # nova-compute does not run or has not audited yet
     WRONG_NODE = "wrong_node"
-    EXPIRED = "expired"  # judged too late for the scheduler that asked
+    EXPIRED = "expired"  # judged after the deadline of the claim
     TOO_MANY_CLAIMS = "too_many_claims"
-    RELEASED = "released"  # its Release came before it
+    RELEASED = "released"  # its Release arrived before the claim
     MALFORMED = "malformed"
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Fanout from either side: "I live, this is my epoch".
+    """Broadcast by schedulers and agents: the sender is alive, with this epoch.
 
-    ``sender`` is the address that answers go to.  An agent names its ``node``, a scheduler leaves it
-    empty.  ``spread_ms`` bounds the random delay with which agents answer a scheduler's wish.
+    ``sender`` is the address for answers.  An agent names its ``node``; a scheduler leaves it empty.
+    ``spread_ms`` bounds the random delay with which agents answer the ``want`` of a scheduler.
     """
 
     role: Role
@@ -142,7 +143,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """What changed on a node since the message before it."""
+    """The changes of a node since the previous increment."""
 
     node: str
     epoch: int
@@ -155,8 +156,8 @@ class Increment:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of a node at ``sequence``.  ``digest`` is over leaves, consumers without their groups, and claims;
-    ``groups_digest`` is over the groups (protocol/digest.py)."""
+    """The whole state of a node at ``sequence``.  ``digest`` covers leaves, consumers without their groups, and
+    claims; ``groups_digest`` covers the groups (``protocol/digest.py``)."""
 
     node: str
     epoch: int
@@ -171,9 +172,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """"I live, and this is my newest sequence": reveals a lost last message and silent corruption.
+    """The agent is alive, with this newest sequence.  Reveals a lost last message and silent corruption.
 
-    ``digest`` and ``groups_digest`` as in a snapshot: a release without groups knows the first one only."""
+    ``digest`` and ``groups_digest`` as in a snapshot; a release without groups knows only the first one."""
 
     node: str
     epoch: int
@@ -185,7 +186,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A clean shutdown: what follows is the next epoch's."""
+    """An agent stops; the next message belongs to a new epoch."""
 
     node: str
     epoch: int
@@ -194,17 +195,17 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A scheduler asks a node's agent to take a consumer.
+    """A scheduler asks the agent of a node to accept a consumer.
 
-    ``seen_epoch`` and ``seen_sequence`` are the state that the scheduler decided on, so that the verdict can
-    bring it up to date.  ``topology`` is opaque here: a JSON text that the topology fit on the
-    node understands (NUMA, PCI), empty where nothing of the kind is asked.  ``deadline_ms`` is how
-    long after sending the answer is still of use.  ``group`` is None where the consumer is in no server group.
+    ``seen_epoch`` and ``seen_sequence`` identify the state that the decision used, so that the verdict can bring the
+    scheduler up to date.  ``topology`` is opaque here: a JSON text for the topology fit on the node (NUMA, PCI), empty
+    if the request has neither.  ``deadline_ms`` is the time after sending within which the answer is useful.
+    ``group`` is None if the consumer is in no server group.
     """
 
     claim_id: str
     node: str
-    scheduler: str  # the address that the verdict goes to
+    scheduler: str  # the address for the verdict
     consumer: str
     allocations: Allocations
     usage: Usage
@@ -217,7 +218,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A scheduler takes a claim back: it was not, and will not be, written to Placement.
+    """A scheduler releases a claim: it was not, and will not be, written to Placement.
 
     Idempotent.  A release that overtakes its claim makes the agent refuse that claim.
     """
@@ -230,11 +231,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A node's answer to one claim, with the news since what the scheduler had seen.
+    """The answer of a node to one claim, with the changes since the state that the decision used.
 
-    ``reflected_sequence`` is the first sequence whose state contains an accepted claim.  ``news`` are
-    the increments after ``seen_sequence`` as far as the replay ring holds all of them, else empty
-    (the agent then sends that scheduler a snapshot).
+    ``reflected_sequence`` is the first sequence whose state contains an accepted claim.  ``news`` are all increments
+    after ``seen_sequence``; if the replay ring does not hold all of them, it is empty and the agent sends a snapshot
+    to the scheduler.
     """
 
     claim_id: str
@@ -248,18 +249,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """A scheduler missed something: replay after ``after_sequence``, or send a snapshot.
+    """A scheduler has missed messages: replay after ``after_sequence``, or send a snapshot.
 
-    ``epoch`` is the one that it follows; another one, or 0, always asks for a snapshot.  One above
-    the agent's own shows the agent that it came back with an old epoch (a clock set back,
-    its memory lost): it begins a new one above that.
+    ``epoch`` is the epoch that the scheduler follows; if it differs from the agent's, or is 0, the agent sends a
+    snapshot.  If it is above the agent's, the agent has restarted with an old epoch (its clock was set back, or its
+    state was lost), and begins a new epoch above it.
 
-    ``doubted``: the scheduler missed nothing, but Placement contradicts what the agent says of it; the
-    agent looks there first, and then answers.
+    ``doubted``: no message is missing, but Placement contradicts the state of the agent; the agent reads Placement
+    before it answers.
     """
 
     node: str
-    scheduler: str  # the address that the answer goes to
+    scheduler: str  # the address for the answer
     epoch: int
     after_sequence: int
     doubted: bool = False
@@ -271,13 +272,13 @@ Message = (
 
 
 def is_for_agents(message: Message) -> bool:
-    """Whether agents have something to do when a scheduler broadcasts this.
+    """Whether a message that a scheduler broadcasts must also reach the agents.
 
-    A Hello that wants nothing comes every few seconds, and there may be 10,000 agents.
+    A Hello that wants nothing is broadcast every few seconds, and there may be 10,000 agents.
     """
     return not isinstance(message, Hello) or message.want is not Want.NOTHING
 
 
 def agent_address(host: str) -> str:
-    """Where casts to the agent of nova-compute service ``host`` go: the same in each of its lives."""
+    """The address of the agent of nova-compute service ``host``, equal after each restart."""
     return f"ssched.agent.{host}"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The states of a MessageWindow and what moves it from one to another, as data.
+"""The states of a MessageWindow and its transitions, as data.
 
-The window runs on this table, the documentation draws its picture from it, and a pair that is not in
-it cannot happen.
+The window runs on this table, and the documentation is drawn from it.  A pair that is not in the table cannot happen.
 
 States
 ======
@@ -10,9 +9,9 @@ NEW         no message of the node was received yet
 IN_ORDER    every message that is known to exist has been applied
 UNVERIFIED  the copy may have missed a message: the channel was reconnected, or the node was silent
 GAP         a message is missing; later ones are held
-DIFFERS     the digest of the copy is not the agent's: a snapshot is needed, the copy may be used
-LOST        no copy that may be used (a new epoch, or a gap that was not filled): a snapshot is needed
-SILENT      the agent left, or nothing for too long
+DIFFERS     the digest of the copy differs from the agent's: a snapshot is needed, the copy may be used
+LOST        no usable copy (a new epoch, or a gap that was not filled): a snapshot is needed
+SILENT      the agent left, or sent nothing for too long
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """The states, described at the top of this module."""
+    """The states, described in the docstring of this module."""
 
     NEW = "new"
     IN_ORDER = "in_order"
@@ -35,17 +34,17 @@ class Phase(StrEnum):
 
 
 class Freshness(StrEnum):
-    """What the phases mean to a policy that chooses hosts."""
+    """What the phases mean for the choice of hosts."""
 
     NEW = "new"
     FRESH = "fresh"
-    SUSPECT = "suspect"  # may be chosen, and always waits for its verdict
+    SUSPECT = "suspect"  # may be chosen, and always needs a verdict
     STALE = "stale"  # may not be chosen
     SILENT = "silent"  # the agent does not report at present
 
 
 class Cause(StrEnum):
-    """What moves a window from one phase to another."""
+    """The causes of transitions between phases."""
 
     APPLIED_ALL = "next sequence, nothing missing after it"
     APPLIED_SOME = "next sequence, a gap after it"
@@ -107,13 +106,13 @@ def _transitions() -> dict[tuple[Phase, Cause], Phase]:
         (p.SILENT, c.RECONNECTED): p.SILENT,
         (p.SILENT, c.FORGOTTEN): p.SILENT,
     }
-    for phase in Phase:  # these do not ask where we come from
+    for phase in Phase:  # these transitions do not depend on the current phase
         table[phase, c.SNAPSHOT_ALL] = p.IN_ORDER
         table[phase, c.NO_STATE] = p.LOST
         table[phase, c.LEAVE] = p.SILENT
         if phase not in (p.NEW, p.SILENT):
             table[phase, c.SILENCE] = p.SILENT
-        if phase not in (p.NEW, p.IN_ORDER, p.DIFFERS):  # in those nothing is known to be missing
+        if phase not in (p.NEW, p.IN_ORDER, p.DIFFERS):  # in these phases no message is known to be missing
             table[phase, c.SNAPSHOT_SOME] = p.GAP
         table.setdefault((phase, c.FORGOTTEN), p.LOST)
     return table
@@ -132,8 +131,8 @@ FRESHNESS: Final[Mapping[Phase, Freshness]] = {
     Phase.SILENT: Freshness.SILENT,
 }
 
-#: A snapshot begins a phase anew even where it stays the same: whatever was asked is answered.
+#: A snapshot restarts a phase even if the phase stays the same, because it answers every open request.
 ANSWERS: Final = frozenset({Cause.SNAPSHOT_ALL, Cause.SNAPSHOT_SOME})
 
-#: Phases in which the window wants something of the agent.
+#: Phases in which the window needs messages from the agent.
 ASKING: Final = frozenset({Phase.GAP, Phase.DIFFERS, Phase.LOST})

@@ -3,25 +3,25 @@
 
 Theory of operation
 ===================
-The pipe knows two pictures of the node: what was published, and what has changed since.  A change
-that comes after ``flush_interval_s`` of quiet leaves at once; what follows is merged (the last value
-of a leaf wins) and leaves when the interval is over.  A value that is back where it was published
-sends nothing.  So memory and traffic are bounded by the number of leaves and by time, never by the
-number of changes.
+The pipe keeps the published state of the node and the changes since.  The first change after ``flush_interval_s``
+without changes is sent at once; later changes are merged (the last value of a leaf wins) and sent when the interval is
+over.  A value that has returned to its published value is not sent.  Therefore memory and traffic are bounded by the
+number of leaves and by time, not by the number of changes.
 
-A sequence is given to each increment *before* it is sent, and never again: what a failed send lost,
-receivers see as a gap, and the ring of recent increments replays it.  A snapshot flushes first, so
-that a snapshot at sequence n holds everything up to n.
+Each increment gets its sequence *before* it is sent, and a sequence is never used again.  If sending fails, receivers
+detect a gap, and the ring of recent increments replays the message.  A snapshot flushes first, so a snapshot at
+sequence n contains everything up to n.
 
-The pipe sends nothing itself: ``poll`` returns what is to be broadcast now, ``next_deadline_s`` says
-when to poll again.
+The pipe sends nothing itself: ``poll`` returns the messages to broadcast, and ``next_deadline_s`` returns when to poll
+again.
 
 ================  ===========================================================================
-a change          is compared with what was published; a claim that came and went within one
-                  flush is still reported as ended, because its scheduler waits for that
-poll              increments if changes are due, a heartbeat if it is due
-take_snapshot     flushes, then a picture of everything
-since, news       what a resync or a verdict replays, None where the ring no longer holds all
+a change          is compared with the published state; a claim that began and ended within
+                  one flush is still reported as ended, because its scheduler waits for that
+poll              returns increments if changes are due, and a heartbeat if it is due
+take_snapshot     flushes, then returns the whole state
+since, news       return the increments for a resync or a verdict; None if the ring does not
+                  hold all of them
 ================  ===========================================================================
 """
 
@@ -44,9 +44,9 @@ from shared_scheduler.protocol.messages import Consumer, Heartbeat, Increment, L
 
 #: The envelope of an increment: header, node, epoch, sequence and three map headers.
 ENVELOPE_MAX_BYTES = 128
-#: Both maps of ids in an increment are bounded by the codec; leaves have the most room.
+#: The codec bounds both maps of ids in an increment; leaves may use the rest.
 ENTRIES_MAX = limits.CLAIMS_PER_NODE_MAX
-#: What one node may have of each kind.
+#: Maximum number of entries of each kind on one node.
 ENTRIES_OF_NODE_MAX: Final[Mapping[str, int]] = {
     "leaf": limits.LEAVES_PER_NODE_MAX,
     "consumer": limits.CONSUMERS_PER_NODE_MAX,
@@ -56,7 +56,7 @@ ENTRIES_OF_NODE_MAX: Final[Mapping[str, int]] = {
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be published: the last value of each entry, None where it is gone."""
+    """Unpublished changes: the last value of each entry, None if it was removed."""
 
     leaves: dict[str, Leaf] = field(default_factory=dict)
     consumers: dict[str, Consumer | None] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class ReplayRing:
         return len(self._entries)
 
     def append(self, increment: Increment, size_bytes: int) -> None:
-        """Remember the newest increment; ``size_bytes`` as encoded."""
+        """Add the newest increment; ``size_bytes`` is its encoded size."""
         assert not self._entries or increment.sequence == self._entries[-1][0].sequence + 1
         self._entries.append((increment, size_bytes))
         self._size_bytes += size_bytes
@@ -93,18 +93,21 @@ class ReplayRing:
         )
 
     def since(self, sequence: int, newest: int) -> tuple[Increment, ...] | None:
-        """All after ``sequence`` up to ``newest``, None if some are not here any more."""
+        """All increments after ``sequence`` up to ``newest``; None if some were dropped."""
         missing = newest - sequence
         if missing > len(self._entries):
             return None
         return tuple(self._entries[i][0] for i in range(-missing, 0))
 
     def size_since(self, sequence: int) -> int:
-        """Bytes of those after ``sequence``."""
+        """The encoded size of the increments after ``sequence``."""
         return sum(size for increment, size in self._entries if increment.sequence > sequence)
 
     def validate(self, newest: int) -> None:
-        """Raise AssertionError where an invariant is broken."""
+        """Check the invariants, for tests and the simulator.
+
+        :raises AssertionError: when an invariant is broken
+        """
         assert len(self._entries) <= limits.REPLAY_RING_MAX_MESSAGES
         assert self._size_bytes == sum(size for _, size in self._entries)
         assert not self._entries or self._entries[-1][0].sequence == newest
@@ -113,8 +116,8 @@ class ReplayRing:
 class MessagePipe:
     """The pipe of one node in one epoch.
 
-    ``now`` is in seconds of a monotonic clock.  Values are checked as they come in: ``UnsendableMessage``
-    names the leaf, and nothing of it is kept.  Leaves are copied, consumers must not be changed afterwards.
+    ``now`` is in seconds of a monotonic clock.  Values are checked when they are set: ``UnsendableMessage`` names the
+    leaf, and the value is not stored.  Leaves are copied; consumers must not be changed afterwards.
     """
 
     def __init__(
@@ -133,9 +136,9 @@ class MessagePipe:
         self.node: Final = node
         self.host: Final = host
         self.epoch: Final = epoch
-        #: of the newest increment; 0 before the first
+        #: the sequence of the newest increment; 0 before the first
         self.sequence = 0
-        #: of everything that was published, and the part of it that tells groups (digest.py)
+        #: the digest of the published state, and its part for groups (digest.py)
         self.digest = 0
         self._groups_digest = 0
         self._rng = rng
@@ -147,35 +150,35 @@ class MessagePipe:
         self._claims: dict[str, str] = {}
         self._changes = Changes()
         self._ring = ReplayRing()
-        self._flush_at_s = float("-inf")  # not before
+        self._flush_at_s = float("-inf")  # no flush before this time
         self._heartbeat_at_s: float | None = None
 
     # --- changes -----------------------------------------------------------------------------
 
     def set_leaf(self, name: str, value: Leaf) -> None:
-        """A leaf's value now; None where it is gone."""
+        """Set the current value of a leaf; None removes it."""
         checked = self._checked("leaf", _checked_leaf, name, value)
         self._note("leaf", self._changes.leaves, self._leaves, name, checked)
 
     def set_consumer(self, consumer: str, value: Consumer | None) -> None:
-        """A consumer's part in this node now; None where it has none any more."""
+        """Set the part of a consumer in this node; None removes it."""
         checked = self._checked("consumer", _checked_consumer, consumer, value)
         self._note("consumer", self._changes.consumers, self._consumers, consumer, checked)
 
     def set_claim(self, claim_id: str, consumer: str | None) -> None:
-        """A pending claim; None once it has ended."""
+        """Add a pending claim; ``consumer`` None ends it."""
         checked = self._checked("claim", _checked_claim, claim_id, consumer)
         if checked is None and claim_id in self._changes.claims:
-            self._changes.claims[claim_id] = None  # came and went within one flush: still reported
+            self._changes.claims[claim_id] = None  # began and ended within one flush: still reported
         else:
             self._note("claim", self._changes.claims, self._claims, claim_id, checked)
 
     def replace(
         self, leaves: Mapping[str, Leaf], consumers: Mapping[str, Consumer], claims: Mapping[str, str]
     ) -> list[UnsendableMessage]:
-        """Replace the state of the node.  This is the one place where an agent finds changes.
+        """Replace the state of the node.  Only here does an agent compare states.
 
-        What cannot be sent is taken for gone, because unknown is better than old, and returned.
+        Entries that cannot be sent are removed, because an unknown value is better than an old one, and are returned.
         """
         return [
             *self._replace(self.set_leaf, self._changes.leaves, self._leaves, leaves),
@@ -218,7 +221,7 @@ class MessagePipe:
     def _note(
         self, kind: str, changes: dict[str, Any], published: Mapping[str, Any], key: str, value: Any
     ) -> None:
-        """Remember a change, or that there is none any more."""
+        """Note a change, or remove it if the value has returned to the published one."""
         if published.get(key) == value:
             changes.pop(key, None)
             return
@@ -230,7 +233,7 @@ class MessagePipe:
     def _check_room(
         self, kind: str, changes: Mapping[str, Any], published: Mapping[str, Any], key: str
     ) -> None:
-        """Both what will be published and what waits to be are bounded."""
+        """Check the bounds of the published state and of the unpublished changes."""
         most = ENTRIES_OF_NODE_MAX[kind]
         gone = sum(value is None and name in published for name, value in changes.items())
         added = sum(value is not None and name not in published for name, value in changes.items())
@@ -242,18 +245,18 @@ class MessagePipe:
 
     @property
     def has_changes(self) -> bool:
-        """Is there anything that was not published yet?"""
+        """Whether there are unpublished changes."""
         return bool(self._changes)
 
-    # --- what goes out -------------------------------------------------------------------------
+    # --- messages ------------------------------------------------------------------------------
 
     def next_deadline_s(self) -> float:
-        """When ``poll`` has something to send, as far as is known now."""
+        """When ``poll`` will return a message, unless another change is made before."""
         heartbeat_at_s = self._heartbeat_at_s if self._heartbeat_at_s is not None else float("-inf")
         return min(heartbeat_at_s, self._flush_at_s) if self._changes else heartbeat_at_s
 
     def poll(self, now: float) -> tuple[Increment | Heartbeat, ...]:
-        """What is to be broadcast now, in this order."""
+        """The messages to broadcast now, in this order."""
         out: tuple[Increment | Heartbeat, ...] = ()
         if self._changes and now >= self._flush_at_s:
             out = self.flush(now)
@@ -265,7 +268,7 @@ class MessagePipe:
         return out
 
     def flush(self, now: float) -> tuple[Increment, ...]:
-        """Publish all changes now; nothing if there are none."""
+        """Publish all changes now; empty if there are none."""
         if not self._changes:
             return ()
         self._flush_at_s = now + self._flush_interval_s
@@ -280,7 +283,7 @@ class MessagePipe:
         return tuple(increment for increment, _ in pieces)
 
     def take_snapshot(self, now: float) -> tuple[tuple[Increment, ...], Snapshot]:
-        """Increments to broadcast first, then a snapshot of everything they lead to."""
+        """Increments to broadcast first, and then a snapshot of the state after them."""
         flushed = self.flush(now)
         picture = Snapshot(
             self.node,
@@ -296,7 +299,7 @@ class MessagePipe:
         return flushed, picture
 
     def heartbeat(self) -> Heartbeat:
-        """What was published so far, in one number."""
+        """The heartbeat for the published state."""
         groups = self._groups_digest
         return Heartbeat(self.node, self.epoch, self.sequence, self.host, self.digest ^ groups, groups)
 
@@ -307,7 +310,7 @@ class MessagePipe:
             self._heartbeat_at_s = wanted_s
 
     def leave(self, now: float) -> tuple[Increment | Leave, ...]:
-        """The last changes and the last message of this epoch."""
+        """The last changes, and the Leave that ends this epoch."""
         flushed = self.flush(now)
         return (*flushed, Leave(self.node, self.epoch, self.sequence))
 
@@ -331,13 +334,13 @@ class MessagePipe:
     # --- replay --------------------------------------------------------------------------------
 
     def since(self, epoch: int, sequence: int) -> tuple[Increment, ...] | None:
-        """All increments after ``sequence``; None where only a snapshot helps."""
+        """All increments after ``sequence``; None if a snapshot is needed."""
         if epoch != self.epoch or sequence > self.sequence:
             return None
         return self._ring.since(sequence, self.sequence)
 
     def news(self, epoch: int, sequence: int) -> tuple[Increment, ...] | None:
-        """Like ``since``, and None too where it is more than a verdict may carry."""
+        """Like ``since``; also None if the increments exceed the bounds of a verdict."""
         found = self.since(epoch, sequence)
         if found is None or len(found) > limits.VERDICT_NEWS_MAX_MESSAGES:
             return None
@@ -346,7 +349,10 @@ class MessagePipe:
         return found
 
     def validate(self) -> None:
-        """Raise AssertionError where an invariant is broken: for tests and the simulator."""
+        """Check the invariants, for tests and the simulator.
+
+        :raises AssertionError: when an invariant is broken
+        """
         self._ring.validate(self.sequence)
         for changed, published in self._pairs():
             assert all(key not in published or published[key] != v for key, v in changed.items())
@@ -378,7 +384,7 @@ def _checked_consumer(consumer: Any, value: Any) -> Consumer | None:
     if value is None:
         return None
     codec.write_consumer(value)
-    checked: Consumer = value  # no copy: the same object as before needs no comparison
+    checked: Consumer = value  # not copied, because an identical object needs no comparison
     return checked
 
 
@@ -388,7 +394,7 @@ def _checked_claim(claim_id: Any, consumer: Any) -> Any:
 
 
 def entry_size(key: str, value: Any) -> int:
-    """Bytes that one entry takes in an increment."""
+    """The size of one entry in an increment, in bytes."""
     wire = [value.allocations, value.member, value.group] if isinstance(value, Consumer) else value
     return len(msgpack.packb(key)) + len(msgpack.packb(wire))
 
@@ -398,9 +404,8 @@ def split(
 ) -> list[tuple[Increment, int]]:
     """Consecutive increments from ``sequence`` on, each with its size in bytes.
 
-    Nearly always one.  Where it takes more, claims and consumers go first and large leaves last, so
-    that the first increment holds what schedulers wait for.  No entry alone may be too large; the
-    pipe has refused those.
+    In nearly all cases there is one.  If there are more, claims and consumers come first and large leaves last, because
+    schedulers wait for claims and consumers.  No single entry is too large, because the pipe has refused those.
     """
     whole = _whole(changes, node, epoch, sequence, body_max_bytes)
     if whole is not None:
@@ -416,7 +421,7 @@ def split(
 def _whole(
     changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int
 ) -> tuple[Increment, int] | None:
-    """All changes in one increment, if that is not too large."""
+    """All changes in one increment; None if it would be too large."""
     if len(changes) > ENTRIES_MAX:
         return None
     increment = Increment(node, epoch, sequence, changes.leaves, changes.consumers, changes.claims)
@@ -428,7 +433,7 @@ def _whole(
 
 
 def _entries(changes: Changes) -> Iterator[tuple[str, str, Any, int]]:
-    """(field of Changes, key, value, bytes)."""
+    """All entries as (field of Changes, key, value, size in bytes)."""
     for kind in ("claims", "consumers", "leaves"):
         for key, value in getattr(changes, kind).items():
             yield kind, key, value, entry_size(key, value)

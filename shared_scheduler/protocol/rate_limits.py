@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How storms are kept small: a token bucket, at the scheduler (resyncs) and the agent (snapshots), and
-a bound on asks that wait for their answers."""
+"""Limits against message storms: a token bucket for resyncs of a scheduler and snapshots of an agent, and a bound on
+requests that wait for an answer."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: Waiting for exactly ``wait_s`` must be enough, whatever floating point makes of it.
+#: A tolerance for floating point errors, so that a wait of exactly ``wait_s`` is sufficient.
 ROUNDING = 1e-6
 
 
 class TokenBucket:
-    """``rate_per_s`` tokens a second, of which ``burst`` can be saved up.  Starts full.
+    """Adds ``rate_per_s`` tokens per second, and holds at most ``burst`` of them.  Starts full.
 
-    ``now`` is in seconds of a monotonic clock; a clock that jumps back gives nothing and takes
-    nothing.
+    ``now`` is in seconds of a monotonic clock; if the clock jumps back, the number of tokens does not change.
     """
 
     __slots__ = ("_burst", "_filled_at_s", "_rate_per_s", "_tokens")
@@ -30,7 +29,7 @@ class TokenBucket:
         self._filled_at_s: float | None = None
 
     def take(self, now: float) -> bool:
-        """Take one token; False when there is none."""
+        """Take one token; False if there is none."""
         self._fill(now)
         if self._tokens < 1 - ROUNDING:
             return False
@@ -38,7 +37,7 @@ class TokenBucket:
         return True
 
     def wait_s(self, now: float) -> float:
-        """Seconds until the next token, 0 if one is there."""
+        """Seconds until the next token; 0 if there is one."""
         self._fill(now)
         return max(0.0, (1 - self._tokens) / self._rate_per_s)
 
@@ -51,10 +50,10 @@ class TokenBucket:
 
 
 class InFlight:
-    """At most ``places`` asks that wait for an answer: what is answered quickly goes on quickly, and asks
-    without an answer (no agent yet, or a slow broker) are limited by their time-out.
+    """At most ``places`` requests wait for an answer.
 
-    An ask that is not answered gives its place back after ``patience_s``.
+    Requests with quick answers are not limited.  A request without an answer (no agent yet, or a slow broker) keeps its
+    place for ``patience_s``.
     """
 
     __slots__ = ("_end_s", "_patience_s", "_places")
@@ -65,19 +64,19 @@ class InFlight:
         self._end_s: deque[float] = deque()
 
     def has_room(self, now: float) -> bool:
-        """May one more begin?"""
+        """Whether a place is free."""
         while self._end_s and self._end_s[0] <= now:
             self._end_s.popleft()
         return len(self._end_s) < self._places
 
     def begin(self, now: float) -> bool:
-        """Take a place; False when there is none."""
+        """Take a place; False if none is free."""
         if not self.has_room(now):
             return False
         self._end_s.append(now + self._patience_s)
         return True
 
     def end(self) -> None:
-        """One was answered; which one does not matter."""
+        """Free a place after an answer; it does not matter which request was answered."""
         if self._end_s:
             self._end_s.popleft()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signed messages: an envelope around the body, judged before anything in it is decoded.
+"""Signed messages: an envelope around the body, which is verified before the body is decoded.
 
-RabbitMQ's users and permissions are the first fence.  Where computes are trusted less than that,
-both sides share a keyring: the primary key signs, all keys are accepted, so that keys are changed
-without a flag day (add the new key everywhere, make it primary everywhere, remove the old one).
+The first protection are RabbitMQ's users and permissions.  If a site trusts its computes less than that, both sides
+share a keyring.  The primary key signs, and all keys are accepted, so keys can be changed step by step: add the new
+key everywhere, make it primary everywhere, remove the old one.
 
 =======  =============  ========================================================
 mode     sends          accepts
@@ -13,11 +13,11 @@ warn     signed bodies  everything; bodies without a valid signature are counted
 enforce  signed bodies  only bodies with a valid signature
 =======  =============  ========================================================
 
-A fleet goes from off to enforce by way of warn.  Replay needs no nonce: epoch and sequence are inside
-the signed bytes, and claims have ids.
+To enable signing, change all programs from off to warn, and then to enforce.  A nonce against replays is not needed,
+because the signed bytes contain epoch and sequence, and claims have ids.
 
 Envelope: 0xC1 (a byte that msgpack never uses), the envelope version, the length of the key id, the
-key id, 32 bytes of HMAC-SHA256 over all of the envelope but the code itself, the body.
+key id, 32 bytes of HMAC-SHA256 over all of the envelope except these 32 bytes, the body.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREFIX_BYTES = 3
 
 
 class Signing(StrEnum):
-    """The modes, described at the top of this module."""
+    """The modes, described in the docstring of this module."""
 
     OFF = "off"
     WARN = "warn"
@@ -48,7 +48,7 @@ class Signing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Key id -> secret, and which of them signs.  The secrets never show in a repr."""
+    """The secrets by key id, and the primary key.  ``repr`` never shows secrets."""
 
     primary: str
     _secrets: Mapping[str, bytes]
@@ -57,7 +57,7 @@ class Keyring:
         return f"Keyring(primary={self.primary!r}, keys={sorted(self._secrets)})"
 
     def secret(self, key_id: str) -> bytes | None:
-        """The secret of a key, None if it is not accepted."""
+        """The secret of a key; None if the key is not accepted."""
         return self._secrets.get(key_id)
 
 
@@ -94,20 +94,20 @@ def _parse_key(entry: str, where: str) -> tuple[str, bytes]:
 
 
 class Signer:
-    """Puts bodies into envelopes and takes them out again."""
+    """Puts bodies into envelopes, and verifies and removes envelopes."""
 
     def __init__(self, mode: Signing = Signing.OFF, keyring: Keyring | None = None) -> None:
         if mode is not Signing.OFF and keyring is None:
             raise KeyringError(f"signing is {mode}, but there are no keys")
         self.mode = mode
         self._keyring = keyring
-        #: bodies that were taken although they were not well signed (mode warn)
+        #: bodies that were accepted without a valid signature (mode warn)
         self.tolerated = 0
         #: bodies that were refused
         self.refused = 0
 
     def replace(self, mode: Signing, keyring: Keyring | None) -> None:
-        """New keys or a new mode, without losing the counters.
+        """Replace the mode and the keys; the counters stay.
 
         :raises KeyringError: when the mode needs keys and there are none
         """
@@ -116,7 +116,7 @@ class Signer:
         self.mode, self._keyring = mode, keyring
 
     def seal(self, body: bytes) -> bytes:
-        """What is to be sent for this body."""
+        """The bytes to send for this body."""
         if self.mode is Signing.OFF or self._keyring is None:
             return body
         key_id = self._keyring.primary
@@ -126,7 +126,7 @@ class Signer:
         return prefix + hmac.digest(secret, prefix + body, "sha256") + body
 
     def open(self, data: bytes) -> bytes:
-        """The body of what was received.
+        """The body of received bytes.
 
         :raises BadSignature: when the signature is not valid, in mode enforce
         """
@@ -140,11 +140,11 @@ class Signer:
         return body
 
     def _judge(self, data: bytes) -> tuple[bytes, str]:
-        """The body, and what is wrong with its signature (empty if nothing)."""
+        """The body, and the error of its signature (empty if it is valid)."""
         if not data or data[0] != MAGIC:
             return data, "not signed"
         if len(data) > limits.BODY_MAX_BYTES + PREFIX_BYTES + limits.KEY_ID_MAX_CHARS + CODE_BYTES:
-            return data, "too large to be one of ours"
+            return data, "too large for a message of this protocol"
         if len(data) < PREFIX_BYTES or data[1] != ENVELOPE_VERSION:
             return data, "an envelope of another version"
         code_at = PREFIX_BYTES + data[2]

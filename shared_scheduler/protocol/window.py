@@ -1,34 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MessageWindow: what a scheduler believes about the messages of one node.
+"""MessageWindow: orders the messages of one node, and detects missing ones.
 
 Theory of operation
 ===================
-An agent numbers what it publishes, so a receiver that has applied sequence n can take n + 1 and
-nothing else.  For each message that arrives, the window returns the snapshots and
-increments that are to be applied now, in order, and sometimes with the wish to ask the agent for a
-resync.  It never applies out of order and never steps over a gap.
+An agent numbers what it publishes, so a receiver that has applied sequence n can apply only n + 1.  For each message
+that arrives, the window returns the snapshots and increments to apply now, in order, and sometimes a wish to ask the
+agent for a resync.  It never applies messages out of order and never skips a missing one.
 
-* A message that is early (n + 2 or later) is held, within bounds of number, bytes and time.  For
-  ``hold_s`` the missing one may be merely late; after that the window asks for a replay.
-* A heartbeat names the newest sequence, which reveals a lost *last* message, and the digest, which
-  reveals that our copy is not what it should be although no message is missing.  The digest of our
-  copy is computed only when a heartbeat of the very sequence that we hold has not been compared before,
-  or not for ``verify_again_s``.
-* A newer epoch makes all that we know history, whatever message brings the news; only a snapshot
-  helps then.  Until it comes, increments are held, for they may be what follows it.  Messages of an
-  older epoch change nothing.
-* A snapshot covers all up to its sequence.  One that is older than what we hold, or held before the
-  caller dropped its copy, is dropped.
-* Asks: one in flight a node, repeated after ``resync_timeout_s`` plus exponential back-off with full
-  jitter, and only with a token of the bucket that all windows of a scheduler share, and a place among
-  the asks in flight that they share too.
-* Silence: an agent of which nothing is heard for ``silent_after_s`` is asked nothing; its next
-  message, heartbeat or not, shows whether our copy still stands.  If what speaks after such a silence is
-  an *older* epoch (a clock set back, its memory lost), the agent receives the epoch that it has to exceed.
-* An agent whose heartbeats name older sequences than ours for ``BEHIND_S`` is not where we believe: it uses
-  our epoch a second time, or another sender wrote in its name.  It is asked to exceed our epoch.
+* An early message (n + 2 or later) is held, within bounds of number, bytes and time.  For ``hold_s`` the missing
+  message may only be late; after that the window asks for a replay.
+* A heartbeat names the newest sequence, which reveals a lost *last* message, and the digest, which reveals that the
+  copy is wrong although no message is missing.  The digest of the copy is computed only when a heartbeat names the
+  sequence of the copy and was not compared before, or not for ``verify_again_s``.
+* A newer epoch, in any message, makes the copy useless; a snapshot is needed.  Until it arrives, increments are held,
+  because they may follow it.  Messages of an older epoch change nothing.
+* A snapshot covers everything up to its sequence.  A snapshot that is older than the copy, or older than the copy that
+  the caller has dropped, is ignored.
+* Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential
+  back-off with full jitter.  It needs a token of the bucket and a place among the requests in flight, which all windows
+  of a scheduler share.
+* Silence: an agent without a message for ``silent_after_s`` is asked nothing; its next message, of any type, shows
+  whether the copy is still valid.  If a message after such a silence has an *older* epoch (the clock of the agent was
+  set back, or its state was lost), the agent is asked to exceed our epoch.
+* If the heartbeats of an agent name older sequences than the copy for ``BEHIND_S``, the copy is wrong: the agent uses
+  an epoch a second time, or another sender used its name.  It is asked to exceed our epoch.
 
-The window knows sequences, not contents: the caller applies what the window returns, in that order.
+The window handles sequences, not contents: the caller applies what the window returns, in that order.
 
 States and transitions are a table in ``protocol/phases.py``; the code has no others.
 """
@@ -62,10 +59,10 @@ __all__ = [
     "WindowTimes",
 ]
 
-#: Heartbeats that are older than our copy for so long were not just delayed or doubled.
+#: Heartbeats that are older than the copy for this time were not merely delayed or duplicated.
 BEHIND_S = limits.HEARTBEAT_INTERVAL_S / 2
 
-#: What a window takes.
+#: The messages that a window handles.
 NodeMessage = Hello | Snapshot | Increment | Heartbeat | Leave
 
 #: Computes the digest of the caller's copy of the node; called only when it is needed.
@@ -74,7 +71,7 @@ OwnDigest = Callable[[], int]
 
 @dataclass(frozen=True, slots=True)
 class ResyncWish:
-    """Ask the agent: replay after ``after_sequence`` of ``epoch``; epoch 0 wants a snapshot."""
+    """A resync to request: replay after ``after_sequence`` of ``epoch``; epoch 0 requests a snapshot."""
 
     epoch: int
     after_sequence: int
@@ -82,7 +79,7 @@ class ResyncWish:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What to do now: apply these in order, then perhaps ask."""
+    """Messages to apply in order, and then a resync to request, if any."""
 
     apply: tuple[Snapshot | Increment, ...] = ()
     resync: ResyncWish | None = None
@@ -93,7 +90,7 @@ NOTHING: Final = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class WindowTimes:
-    """The patience of a window, in seconds; see ``limits`` for what each means."""
+    """The times of a window, in seconds; ``limits`` explains each."""
 
     hold_s: float = limits.HOLD_S
     gap_max_s: float = limits.GAP_MAX_S
@@ -105,7 +102,7 @@ class WindowTimes:
 
 @dataclass(slots=True)
 class WindowCounters:
-    """What happened, ever.  One object may be shared by all windows of a scheduler."""
+    """Counts of events since the start.  All windows of a scheduler may share one object."""
 
     increments_applied: int = 0
     snapshots_applied: int = 0
@@ -128,14 +125,14 @@ class WindowCounters:
 
 
 class EarlyMessages:
-    """Increments of one epoch that a window holds until the missing ones come, bounded in number and bytes."""
+    """Increments of one epoch that a window holds until missing ones arrive, bounded in number and bytes."""
 
     __slots__ = ("_held", "_sizes", "size_bytes")
 
     def __init__(self) -> None:
         self._held: dict[int, Increment] = {}
         self._sizes: dict[int, int] = {}
-        #: of all held messages, as encoded
+        #: the encoded size of all held messages
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -143,19 +140,19 @@ class EarlyMessages:
 
     @property
     def newest(self) -> int:
-        """The highest sequence held, 0 if none."""
+        """The highest held sequence; 0 if none."""
         return max(self._held, default=0)
 
     @property
     def oldest(self) -> int:
-        """The lowest sequence held, 0 if none."""
+        """The lowest held sequence; 0 if none."""
         return min(self._held, default=0)
 
     def hold(self, message: Increment, keep_oldest: bool) -> int:
-        """Hold a message; returns how many were dropped to stay within bounds.
+        """Hold a message; returns the number of messages that were dropped to stay within bounds.
 
-        ``keep_oldest``: drop the ones farthest ahead (a replay brings them again), else the oldest
-        (a snapshot will cover them).
+        ``keep_oldest``: drop the newest ones (a replay sends them again), otherwise the oldest ones (a snapshot
+        covers them).
         """
         if message.sequence in self._held:
             return 0
@@ -170,7 +167,7 @@ class EarlyMessages:
         return dropped
 
     def take_after(self, sequence: int) -> list[Increment]:
-        """The unbroken run that follows ``sequence``, in order; what is not newer is dropped."""
+        """Remove and return the messages that follow ``sequence`` without a gap; older ones are dropped."""
         if not self._held:
             return []
         for old in [held for held in self._held if held <= sequence]:
@@ -182,7 +179,7 @@ class EarlyMessages:
         return run
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all messages."""
         self._held.clear()
         self._sizes.clear()
         self.size_bytes = 0
@@ -193,10 +190,10 @@ class EarlyMessages:
 
 
 class MessageWindow:
-    """The window of one node, see the top of this module.
+    """The window of one node; the docstring of the module explains it.
 
-    ``rng`` and ``bucket`` are shared by all windows of a scheduler.  ``now`` is in seconds of a
-    monotonic clock, and given to every method that needs it.
+    All windows of a scheduler share ``rng`` and ``bucket``.  ``now`` is in seconds of a monotonic clock; it is an
+    argument of every method that needs it.
     """
 
     __slots__ = (
@@ -235,13 +232,12 @@ class MessageWindow:
         patient_until_s: float = float("-inf"),
         in_flight: InFlight | None = None,
     ) -> None:
-        """``patient_until_s``: ask nothing before, because all agents were asked for a snapshot by a
-        Hello just now."""
+        """``patient_until_s``: request nothing before, because a Hello has just asked all agents for a snapshot."""
         self.node: Final = node
         self.phase = Phase.NEW
-        #: the epoch that we follow, 0 before we know one
+        #: the epoch of the copy; 0 before the first message
         self.epoch = 0
-        #: the newest applied sequence of that epoch, None where we hold no state of it
+        #: the newest applied sequence of that epoch; None if there is no copy
         self.sequence: int | None = None
         self.counters = counters if counters is not None else WindowCounters()
         self._rng = rng
@@ -251,52 +247,52 @@ class MessageWindow:
         self._patient_until_s = patient_until_s
         self._early = EarlyMessages()
         self._newest = 0  # the highest sequence of this epoch that is known to exist
-        self._dropped_at = 0  # the sequence of this epoch that we held when the copy was dropped
-        self._closed_epoch = 0  # left: nothing of it counts any more
-        self._verified: tuple[int, int] | None = None  # (sequence, digest) found equal ...
-        self._verify_again_s = 0.0  # ... and believed until then
+        self._dropped_at = 0  # the sequence of the copy when it was dropped
+        self._closed_epoch = 0  # the agent sent a Leave; messages of this epoch are ignored
+        self._verified: tuple[int, int] | None = None  # (sequence, digest) that were equal ...
+        self._verify_again_s = 0.0  # ... and need no comparison until then
         self._heard_at_s = float("-inf")
-        #: the sequence that heartbeats stay behind, and since when; None: none is
+        #: the sequence that heartbeats do not reach, and since when; None: they do
         self._behind: tuple[int, float] | None = None
         self._gap_ends_s: float | None = None
         self._ask_at_s: float | None = None
-        self._asks = 0  # unanswered so far
-        self._delays = 0  # asks in a row for which there was no token
+        self._asks = 0  # requests without an answer
+        self._delays = 0  # requests in a row that were delayed because there was no token
         self._mismatches = 0  # in a row
 
-    # --- what can be seen --------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------
 
     @property
     def freshness(self) -> Freshness:
-        """What a policy needs to know."""
+        """The freshness of the copy, for the choice of hosts."""
         return FRESHNESS[self.phase]
 
     @property
     def lag(self) -> int:
-        """How many sequences are known to exist and not applied."""
+        """The number of sequences that are known to exist and not applied."""
         return max(0, self._newest - (self.sequence or 0))
 
     @property
     def held(self) -> int:
-        """How many early messages wait."""
+        """The number of early messages that are held."""
         return len(self._early)
 
     @property
     def heard_at_s(self) -> float:
-        """When the node was heard last; minus infinity if never."""
+        """When the last message of the node arrived; minus infinity if none did."""
         return self._heard_at_s
 
     def next_deadline_s(self) -> float | None:
-        """When ``on_tick`` has something to do, None if only a message can change anything."""
+        """When ``on_tick`` must be called; None if only a message can change anything."""
         moments = [self._ask_at_s, self._gap_ends_s]
         if self.phase not in (Phase.NEW, Phase.SILENT):
             moments.append(self._heard_at_s + self._times.silent_after_s)
         return min((moment for moment in moments if moment is not None), default=None)
 
-    # --- what comes in -----------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------
 
     def receive(self, message: NodeMessage, now: float, own_digest: OwnDigest) -> Outcome:
-        """Take one message of this node."""
+        """Handle one message of this node."""
         if message.node != self.node:
             raise MisroutedMessage(
                 f"a message of node {message.node!r}", f"window of {self.node!r}"
@@ -321,7 +317,7 @@ class MessageWindow:
         return self._outcome(applied, now)
 
     def on_tick(self, now: float) -> Outcome:
-        """Time passed: notice silence, give up on a gap, ask."""
+        """Handle the passing of time: detect silence, give up a gap, request a resync."""
         silent_at_s = self._heard_at_s + self._times.silent_after_s
         if self.phase not in (Phase.NEW, Phase.SILENT) and now >= silent_at_s:
             self.counters.silences += 1
@@ -332,24 +328,24 @@ class MessageWindow:
         return self._outcome((), now)
 
     def be_patient(self, until_s: float) -> None:
-        """Ask nothing before: all agents were asked for a snapshot or a heartbeat by a Hello just now."""
+        """Request nothing before ``until_s``: a Hello has just asked all agents for a snapshot or a heartbeat."""
         self._patient_until_s = until_s
         if self._ask_at_s is not None:
             self._ask_at_s = max(self._ask_at_s, until_s)
 
     def reconnected(self, now: float) -> None:
-        """The channel was away: what we hold may have missed something."""
+        """Mark the copy as unverified: messages may have been lost while the channel was disconnected."""
         self._verified = None
         self._step(Cause.RECONNECTED, now)
 
     def forget(self, now: float) -> None:
-        """The caller dropped its copy (it reads the node from elsewhere): a snapshot is needed."""
+        """Note that the caller has dropped its copy and reads the node elsewhere: a snapshot is needed."""
         self._dropped_at = max(self._dropped_at, self.sequence or 0)
         self.sequence = None
         self._verified = None
         self._step(Cause.FORGOTTEN, now)
 
-    # --- one method a message ----------------------------------------------------------------
+    # --- one method for each message -------------------------------------------------------------
 
     def _take_increment(self, message: Increment, now: float) -> tuple[Increment, ...]:
         if self._knows_no_state_of(message.epoch):
@@ -399,7 +395,7 @@ class MessageWindow:
         return (message, *followers)
 
     def _is_needed(self, snapshot: Snapshot) -> bool:
-        """Is a snapshot of the epoch that we follow newer than our copy, or as new and wanted?"""
+        """Whether a snapshot of our epoch is newer than the copy, or equally new and needed."""
         if self.sequence is None:
             return snapshot.sequence >= self._dropped_at
         if snapshot.sequence > self.sequence:
@@ -449,7 +445,7 @@ class MessageWindow:
             self._step(Cause.HEARD, now)
 
     def _take_old_epoch(self, message: NodeMessage, now: float) -> Outcome:
-        """Nothing, unless it is all that the node has said for a long time."""
+        """Ignore a message of an old epoch, unless the node has sent nothing else for a long time."""
         self.counters.old_epochs += 1
         silent_at_s = self._heard_at_s + self._times.silent_after_s
         speaks_for_itself = isinstance(message, Heartbeat | Hello)
@@ -460,12 +456,12 @@ class MessageWindow:
 
     def _ask_to_surpass(self, epoch: int, now: float) -> Outcome:
         if not self._bucket.take(now):
-            return NOTHING  # its next heartbeat comes
+            return NOTHING  # its next heartbeat will follow
         self.counters.resyncs_asked += 1
         return Outcome(resync=ResyncWish(epoch, 0))
 
     def _stays_behind(self, heartbeat: Heartbeat, now: float) -> bool:
-        """Whether nothing but heartbeats of older sequences than ours was heard for ``BEHIND_S``."""
+        """Whether only heartbeats of older sequences than the copy's have arrived for ``BEHIND_S``."""
         if self.phase is not Phase.IN_ORDER or self.sequence is None or heartbeat.sequence >= self.sequence:
             self._behind = None
             return False
@@ -473,13 +469,13 @@ class MessageWindow:
             self._behind = (self.sequence, now)
         return now >= self._behind[1] + BEHIND_S
 
-    # --- how it is done ----------------------------------------------------------------------
+    # --- transitions -------------------------------------------------------------------------
 
     def _knows_no_state_of(self, epoch: int) -> bool:
         return epoch > self.epoch or self.sequence is None
 
     def _begin_epoch(self, epoch: int, newest: int) -> None:
-        """Follow this epoch.  Where it is the one that we follow already, only note ``newest``."""
+        """Follow this epoch.  If it is followed already, only note ``newest``."""
         if epoch == self.epoch:
             self._newest = max(self._newest, newest)
             return
@@ -495,7 +491,7 @@ class MessageWindow:
 
     def _hold(self, message: Increment) -> None:
         self.counters.early += 1
-        # With a snapshot to come, what is newer is more likely to follow it.
+        # If a snapshot is to come, newer messages are more likely to follow it.
         keep_oldest = self.sequence is not None and self.phase is not Phase.LOST
         self.counters.early_dropped += self._early.hold(message, keep_oldest)
 
@@ -524,7 +520,7 @@ class MessageWindow:
             self._ask_at_s = self._first_ask_s(phase, now)
 
     def _first_ask_s(self, phase: Phase, now: float) -> float:
-        """A copy that differs again right after its snapshot is asked for ever more rarely."""
+        """When to request a resync first; later each time if the copy differs again right after its snapshot."""
         attempts = self._mismatches - 1 if phase is Phase.DIFFERS else 0
         wait_s = self._times.hold_s + self._jitter_s(attempts)
         return max(now + wait_s, self._patient_until_s)
@@ -546,18 +542,18 @@ class MessageWindow:
             self._ask_at_s = now + wait_s + self._jitter_s(self._delays)
             return None
         if self.phase is Phase.LOST and self._asks:
-            self._early.clear()  # older than the snapshot that this ask will bring
+            self._early.clear()  # older than the snapshot that will answer this request
         self._asks += 1
         self._delays = 0
         self.counters.resyncs_asked += 1
         self._ask_at_s = now + self._times.resync_timeout_s + self._jitter_s(self._asks)
         if self.phase is Phase.GAP:
-            assert self.sequence is not None, "a gap is behind something"
+            assert self.sequence is not None, "a gap needs a copy"
             return ResyncWish(self.epoch, self.sequence)
         return ResyncWish(0, 0)
 
     def _may_ask(self, now: float) -> bool:
-        """A token and a place: neither is taken without the other."""
+        """Take a token and a place, or neither."""
         if self._in_flight is None:
             return self._bucket.take(now)
         if not self._in_flight.has_room(now) or not self._bucket.take(now):
@@ -565,7 +561,10 @@ class MessageWindow:
         return self._in_flight.begin(now)
 
     def validate(self) -> None:
-        """Raise AssertionError where an invariant is broken: for tests and the simulator."""
+        """Check the invariants, for tests and the simulator.
+
+        :raises AssertionError: when an invariant is broken
+        """
         assert self.held <= limits.HELD_MAX_MESSAGES
         assert self._early.size_bytes <= limits.HELD_MAX_BYTES
         assert (self._ask_at_s is not None) == (self.phase in ASKING)

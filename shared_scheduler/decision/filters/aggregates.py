@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the metadata of a host's aggregates ask of image, flavor and project."""
+"""Filters that compare the metadata of a host's aggregates with image, flavor and project."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLAVOR_KEY = "instance_type"
 
 
 class _AggregateFilter(NativeFilter):
-    """A filter whose answer depends on the host's aggregates and ``_asked`` only."""
+    """A filter whose result depends only on the host's aggregates and on ``_asked``."""
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
         asked = self._asked(context)
@@ -40,7 +40,7 @@ class _AggregateFilter(NativeFilter):
 
     @abstractmethod
     def _asked(self, context: DecisionContext) -> Any:
-        """What the request brings (hashable); None: nothing, every host passes."""
+        """The part of the request that is compared (hashable); None: every host passes."""
 
     @abstractmethod
     def _passes(self, aggregates: Aggregates, asked: Any) -> bool:
@@ -48,7 +48,7 @@ class _AggregateFilter(NativeFilter):
 
     @abstractmethod
     def _detail(self, aggregates: Aggregates, asked: Any) -> Mapping[str, Leaf]:
-        """What was compared, for hosts in these aggregates."""
+        """The values that were compared, for hosts in these aggregates."""
 
 
 def _nobody(context: DecisionContext) -> BoolArray:
@@ -89,7 +89,7 @@ class AggregateImagePropertiesIsolation(_AggregateFilter):
 
 
 class AggregateInstanceExtraSpecsFilter(_AggregateFilter):
-    """Each extra spec without a scope, or in ours, is satisfied by some value of its key."""
+    """Each extra spec without a scope, or with the filter's scope, is satisfied by a value of its key."""
 
     code = "AggregateInstanceExtraSpecsFilter"
     once = True
@@ -120,7 +120,7 @@ def _any_satisfies(values: set[str], wanted: str) -> bool:
 
 
 class AggregateMultiTenancyIsolation(_AggregateFilter):
-    """Aggregates that name projects take those only."""
+    """Aggregates that name projects accept only these projects."""
 
     code = "AggregateMultiTenancyIsolation"
     once = True
@@ -145,7 +145,7 @@ def _projects(aggregates: Aggregates) -> set[str]:
 
 
 class AggregateTypeAffinityFilter(_AggregateFilter):
-    """Aggregates that name flavors take those only."""
+    """Aggregates that name flavors accept only these flavors."""
 
     code = "AggregateTypeAffinityFilter"
     once = True

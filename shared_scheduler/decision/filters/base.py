@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What filters have in common."""
+"""The base class of filters, and functions that several filters use."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Aggregates = tuple[AggregateFacts, ...]
 class NativeFilter(ABC):
     """One of Nova's filters over columns.  Class attributes are those of Nova's class.
 
-    ``screens``: it may pass hosts that Nova's filter refuses; the exact answer is
-    given by Nova's own object when the host is tried.
+    ``screens``: the filter may pass hosts that Nova's filter refuses.  Nova's own object then decides when the host
+    is tried.
     """
 
     code = ""
@@ -29,11 +29,11 @@ class NativeFilter(ABC):
 
     @abstractmethod
     def mask(self, context: DecisionContext) -> BoolArray | None:
-        """Which slots pass; None: all of them."""
+        """The mask of the slots that pass; None: all."""
 
     @abstractmethod
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
-        """What was compared, for a host that did not pass."""
+        """The values that were compared, for a host that did not pass."""
 
 
 def metadata_of(aggregates: Aggregates) -> dict[str, set[str]]:
@@ -46,12 +46,12 @@ def metadata_of(aggregates: Aggregates) -> dict[str, set[str]]:
 
 
 def values_of(aggregates: Aggregates, key: str) -> set[str]:
-    """The values that a host's aggregates have for one key, as they are."""
+    """The values that a host's aggregates have for one key, not split."""
     return {one.metadata[key] for one in aggregates if key in one.metadata}
 
 
 def least_of(values: set[str], otherwise: float, convert: Callable[[str], float]) -> float:
-    """The smallest of several values of aggregates; ``otherwise`` if there is none, or a bad one."""
+    """The smallest of several values of aggregates; ``otherwise`` if there is none or one is malformed."""
     try:
         return min(convert(value) for value in values) if values else otherwise
     except ValueError:
@@ -59,5 +59,5 @@ def least_of(values: set[str], otherwise: float, convert: Callable[[str], float]
 
 
 def listed(values: set[str] | frozenset[str]) -> list[Leaf]:
-    """For a detail."""
+    """The values in a form for ``detail``."""
     return list(sorted(values))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flavor extra specs that name what a host must be able to do (``capabilities:*``)."""
+"""The filter for extra specs of a flavor that name capabilities of a host (``capabilities:*``)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from shared_scheduler.table.host_view import HostView
 from shared_scheduler.table.row import Row
 
 SCOPE = "capabilities"
-#: attributes that hosts of one kind of hypervisor have in common
+#: attributes with the same value on all hosts of one kind of hypervisor
 OF_ITS_KIND = frozenset({"hypervisor_type", "hypervisor_version", "supported_instances", "cpu_info"})
-#: statistics that own claims change, whether or not the node reports them
+#: statistics that own claims change, even if the node does not report them
 COUNTED = frozenset({"num_instances", "io_workload"})
 ADDRESS_BITS = "hw:maxphysaddr_bits"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One extra spec.  ``optional``: a key without a scope counts only where the host has it."""
+    """One extra spec.  ``optional``: a key without a scope applies only to hosts that have it."""
 
     path: tuple[str, ...]
     requirement: str
     optional: bool
 
     def refused_with(self, view: HostView) -> str | None:
-        """None if the host has it, else what it has instead."""
+        """None if the host satisfies the extra spec, otherwise the value of the host."""
         if self.optional and not self._named_by(view):
             return None
         found = capability(view, self.path)
@@ -48,7 +48,7 @@ class Wanted:
 
 
 def wanted_by(extra_specs: Mapping[str, str]) -> tuple[Wanted, ...]:
-    """What the extra specs of a flavor ask of this filter."""
+    """The extra specs of a flavor that concern this filter."""
     return tuple(one for key, value in extra_specs.items() if (one := _wanted(key, value)))
 
 
@@ -62,7 +62,7 @@ def _wanted(key: str, value: str) -> Wanted | None:
 
 
 class ComputeCapabilitiesFilter(NativeFilter):
-    """Every extra spec in scope is satisfied by an attribute or a statistic of the host."""
+    """Every extra spec in scope is satisfied by an attribute or statistic of the host."""
 
     code = "ComputeCapabilitiesFilter"
     once = True
@@ -100,9 +100,9 @@ class ComputeCapabilitiesFilter(NativeFilter):
 
 
 def _is_nowhere(table: HostTable, one: Wanted) -> bool:
-    """Whether no host can have it, and need not.
+    """Whether an optional extra spec is an attribute or statistic of no host.
 
-    Flavors have extra specs for aggregates, which this filter looks up on hosts as well.
+    Flavors have extra specs for aggregates, which this filter also looks up on hosts.
     """
     name = one.path[0]
     if not one.optional or is_attribute(name) or name in COUNTED:
@@ -111,7 +111,7 @@ def _is_nowhere(table: HostTable, one: Wanted) -> bool:
 
 
 def _test_named(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
-    """As ``_test``, without a view of hosts that have none of what is optional."""
+    """Like ``_test``, but without views of hosts that have none of the optional keys."""
     test = _test(table, wanted)
     if not all(one.optional and not is_attribute(one.path[0]) for one in wanted):
         return test

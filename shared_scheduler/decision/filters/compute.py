@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is nova-compute there and willing?"""
+"""The filter for the state of nova-compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_scheduler.table.host_view import HostView
 
 
 class ComputeFilter(NativeFilter):
-    """The service is enabled, not forced down, and was heard of."""
+    """The service is enabled, not forced down, and up."""
 
     code = "ComputeFilter"
     once = True
@@ -37,7 +37,7 @@ class ComputeFilter(NativeFilter):
 
 
 class AllHostsFilter(NativeFilter):
-    """Everybody passes."""
+    """Every host passes."""
 
     code = "AllHostsFilter"
     once = True

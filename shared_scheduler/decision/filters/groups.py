@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups: together, or apart."""
+"""The filters for server groups with the policies affinity and anti-affinity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shared_scheduler.table.host_view import HostView
 
 
 class ServerGroupAntiAffinityFilter(NativeFilter):
-    """Fewer than ``max_server_per_host`` members are there, or the instance itself is."""
+    """Fewer than ``max_server_per_host`` members are on the host, or the instance itself is on it."""
 
     code = "ServerGroupAntiAffinityFilter"
 
@@ -43,7 +43,7 @@ class ServerGroupAntiAffinityFilter(NativeFilter):
 
 
 class ServerGroupAffinityFilter(NativeFilter):
-    """Members are on this host, or on none."""
+    """Members are on this host, or on no host."""
 
     code = "ServerGroupAffinityFilter"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler hints that name other servers or an address."""
+"""The filters for scheduler hints that name other servers or an address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def hint_values(request: Request, name: str) -> tuple[str, ...]:
 
 
 class DifferentHostFilter(NativeFilter):
-    """None of the servers of hint ``different_host`` is there."""
+    """None of the servers of hint ``different_host`` is on the host."""
 
     code = "DifferentHostFilter"
     once = True
@@ -42,7 +42,7 @@ class DifferentHostFilter(NativeFilter):
 
 
 class SameHostFilter(NativeFilter):
-    """At least one of the servers of hint ``same_host`` is there."""
+    """At least one of the servers of hint ``same_host`` is on the host."""
 
     code = "SameHostFilter"
     once = True

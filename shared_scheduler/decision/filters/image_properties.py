@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Can the host run this image: architecture, hypervisor type, virtual machine mode."""
+"""The filter for properties of the image: architecture, hypervisor type, virtual machine mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared_scheduler.table.columns import BoolArray
 from shared_scheduler.table.host_view import HostView
 from shared_scheduler.table.row import Row
 
-#: what Nova's fields canonicalise, by position, for hosts whose records hold another spelling
+#: how Nova's fields canonicalise each position, for hosts whose records have another spelling
 _SAME: tuple[Mapping[str, str], ...] = (
     {
         "amd64": "x86_64",
@@ -33,9 +33,9 @@ _SAME: tuple[Mapping[str, str], ...] = (
     {"pv": "xen", "hv": "hvm", "baremetal": "hvm"},
 )
 
-#: what is asked of the kinds of instances that a host supports, in their order
+#: image properties that are compared with the supported instances of a host, in their order
 _FEATURES = ("hw_architecture", "img_hv_type", "hw_vm_mode")
-#: what is compared beside one of those
+#: image properties that are compared only together with one of those
 _OTHERS = ("img_hv_requested_version", "hw_maxphysaddr_bits")
 
 _PREDICATE = re.compile(r"^\s*(<=|>=|<|>|!=|==)\s*(\d+(?:\.\d+)*)\s*$")
@@ -54,7 +54,7 @@ _VERSION_BASE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an image asks for."""
+    """The requirements of an image."""
 
     features: tuple[str | None, ...]  # architecture, hypervisor type, mode
     version: str | None
@@ -62,7 +62,7 @@ class Wanted:
 
 
 def wanted_by(properties: Mapping[str, Any], default_architecture: str | None) -> Wanted:
-    """What the properties of an image ask of this filter."""
+    """The requirements from the properties of an image."""
     version, address_bits = (properties.get(name) or None for name in _OTHERS)
     features = _features(properties, default_architecture)
     return Wanted(_canonical(features), version, address_bits)
@@ -77,7 +77,7 @@ def _features(
 
 
 def _canonical(features: Sequence[str | None]) -> tuple[str | None, ...]:
-    """Spelled as Nova spells them."""
+    """The features in Nova's canonical spelling."""
     return tuple(
         name if name is None else same.get(name.lower(), name.lower())
         for name, same in zip(features, _SAME, strict=False)
@@ -85,10 +85,10 @@ def _canonical(features: Sequence[str | None]) -> tuple[str | None, ...]:
 
 
 class ImagePropertiesFilter(NativeFilter):
-    """Some supported instance type of the host has every feature; the versions fit.
+    """A supported instance type of the host has every feature, and the versions match.
 
-    Where Nova fails on ``hw_maxphysaddr_bits`` (it takes the JSON text of ``cpu_info`` for a dict),
-    the number is looked up here.
+    Nova fails on ``hw_maxphysaddr_bits``, because it uses the JSON text of ``cpu_info`` as a dict.  This filter reads
+    the number from the text.
     """
 
     code = "ImagePropertiesFilter"
@@ -98,7 +98,7 @@ class ImagePropertiesFilter(NativeFilter):
     def mask(self, context: DecisionContext) -> BoolArray | None:
         properties = context.request.image_properties
         features = _features(properties, context.settings.image_properties_default_architecture)
-        if not any(features):  # Nova compares versions and address bits only beside one of these
+        if not any(features):  # Nova compares versions and address bits only together with one of these
             return None
         key = (self.code, features, *map(properties.get, _OTHERS))
         kinds = context.columns.hypervisors
@@ -147,7 +147,7 @@ def _version_test(required: str | None) -> Callable[[Any], bool]:
     def fits(version: Any) -> bool:
         if not version:
             return True
-        if version < 0:  # no version at all, and Nova's own arithmetic would never end with it
+        if version < 0:  # not a version, and Nova's own loop would never end with it
             return False
         parts = _parts(int(version))
         return all(compare(parts, wanted) for compare, wanted in predicates)
@@ -175,7 +175,7 @@ def _parts(version: int) -> tuple[int, ...]:
 
 
 def _stripped(numbers: list[int]) -> tuple[int, ...]:
-    """8.2.0 is 8.2."""
+    """A version without zeros at its end: 8.2.0 equals 8.2."""
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)

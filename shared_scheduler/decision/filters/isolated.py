@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some images run on some hosts only."""
+"""The filter for isolated images and isolated hosts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_scheduler.table.host_view import HostView
 
 
 class IsolatedHostsFilter(NativeFilter):
-    """Isolated images on isolated hosts, and (if restricted) other images elsewhere."""
+    """Isolated images run only on isolated hosts; other images only on other hosts, if restricted."""
 
     code = "IsolatedHostsFilter"
     once = True

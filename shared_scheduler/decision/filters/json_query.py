@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON query of hint ``query``: ``["and", [">=", "$free_ram_mb", 1024], ...]``."""
+"""The filter for the JSON query in hint ``query``: ``["and", [">=", "$free_ram_mb", 1024], ...]``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _OpaqueOperandError(Exception):
 
 
 def _each(compare: Callable[[Any, Any], bool]) -> Callable[[list[Any]], bool]:
-    """The first operand compared with all the others; False without others."""
+    """Compare the first operand with all others; False if there are no others."""
 
     def run(operands: list[Any]) -> bool:
         return len(operands) > 1 and all(compare(operands[0], one) for one in operands[1:])
@@ -51,7 +51,7 @@ _COMMANDS: Mapping[str, Callable[[list[Any]], Any]] = {
 
 
 class JsonFilter(NativeFilter):
-    """The query is true on the host.  Operands that the host lacks are left out, as in Nova."""
+    """The query is true for the host.  Operands that the host does not have are omitted, as in Nova."""
 
     code = "JsonFilter"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Not too many instances, not too much going on."""
+"""The filters that limit instances and I/O operations of a host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_scheduler.table.host_view import HostView
 
 
 class _Below(NativeFilter):
-    """A number of the host is below a limit, ``option``, which aggregates may set by metadata of this name."""
+    """A number of the host is below the limit ``option``; metadata of aggregates with this name may override it."""
 
     option = ""
     by_aggregate = False
@@ -56,7 +56,7 @@ class _Below(NativeFilter):
 
 
 class IoOpsFilter(_Below):
-    """Fewer io operations than ``max_io_ops_per_host``."""
+    """The host has fewer I/O operations than ``max_io_ops_per_host``."""
 
     code = "IoOpsFilter"
     option = "max_io_ops_per_host"
@@ -71,7 +71,7 @@ class AggregateIoOpsFilter(IoOpsFilter):
 
 
 class NumInstancesFilter(_Below):
-    """Fewer instances than ``max_instances_per_host``."""
+    """The host has fewer instances than ``max_instances_per_host``."""
 
     code = "NumInstancesFilter"
     option = "max_instances_per_host"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics that the metrics weigher wants are there."""
+"""The filter for hosts that report the metrics of the metrics weigher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shared_scheduler.table.host_view import HostView
 
 
 class MetricsFilter(NativeFilter):
-    """Every metric of ``[metrics] weight_setting`` is reported."""
+    """The host reports every metric of ``[metrics] weight_setting``."""
 
     code = "MetricsFilter"
 

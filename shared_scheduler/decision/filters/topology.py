@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA and PCI, over columns, for all hosts at once.
+"""The filters for NUMA and PCI, which compare columns of all hosts at once.
 
-Never a wrong No: each comparison is one that Nova's ``numa_fit_instance_to_host`` makes too (CPUs, pinned CPUs,
-memory, pages, over-commit limits of a cell, one host cell for each cell of the instance).  Left to Nova's own
-filter, which judges each host that is tried: sibling threads, emulator threads, affinity to devices and
-networks, hosts with more cells or page sizes than there are columns (``table/host_columns.py``), and some
-combinations of the cells of a request with more than ``KINDS_MAX`` different ones.
+They never reject a host that Nova accepts: each comparison is also part of Nova's ``numa_fit_instance_to_host`` (CPUs,
+pinned CPUs, memory, pages, over-commit limits of a cell, one host cell for each cell of the instance).  Nova's own
+filter, which judges each host that is tried, checks the rest: sibling threads, emulator threads, affinity to devices
+and networks, hosts with more cells or page sizes than there are columns (``table/host_columns.py``), and some
+combinations of cells if a request has more than ``KINDS_MAX`` different ones.
 
-Each cell of the request needs a host cell of its own.  By Hall's theorem that is possible exactly if any cells
-of the request, taken together, have at least as many host cells to choose from as they are.  Cells that ask for
-the same have the same choice, so the combinations are those of different cells.
+Each cell of the request needs a separate host cell.  By Hall's theorem this is possible exactly if every set of k cells
+of the request has at least k host cells to choose from.  Equal cells have the same choice, so it is enough to check
+the combinations of different cells.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.host_view import HostView, pools_of
 from shared_scheduler.table.row import Row
 
-#: different cells of one request of which every combination is checked; of more, only each alone and all together
+#: up to this number of different cells, every combination is checked; beyond it, each cell alone and all together
 KINDS_MAX = 4
-#: page sizes that are asked for by a property
+#: page sizes that stand for a property instead of a size
 SMALL, LARGE, ANY = -1, -2, -3
 
 
 class NUMATopologyFilter(NativeFilter):
-    """The instance's NUMA cells fit on the host's; sibling threads are there where required."""
+    """The NUMA cells of the instance fit on those of the host, which has sibling threads if they are required."""
 
     code = "NUMATopologyFilter"
     screens = True
@@ -98,7 +98,7 @@ def _needs_threads(context: DecisionContext) -> bool:
 def may_fit(
     ask: TopologyAsk | None, needs_threads: bool, numa: NumaColumns, slots: IntArray
 ) -> BoolArray:
-    """Which of these slots may have the cells (None: no cells are asked), and sibling threads if needed."""
+    """The mask of slots that may have room for the cells (None: no cells) and have sibling threads if required."""
     cells, threads = numa.cells.array[slots], numa.threads.array[slots]
     if ask is None:
         either: BoolArray = (cells == NO_TOPOLOGY) | threads
@@ -112,7 +112,7 @@ def may_fit(
 
 
 def _have_choice(ask: TopologyAsk, numa: NumaColumns, slots: IntArray) -> BoolArray:
-    is_run = slots[-1] - slots[0] + 1 == len(slots)  # of a run, NumPy copies nothing
+    is_run = slots[-1] - slots[0] + 1 == len(slots)  # NumPy does not copy a contiguous slice
     where = slice(int(slots[0]), int(slots[-1]) + 1) if is_run else slots
     facts = numa.facts[:, :, where]
     there = np.arange(facts.shape[1])[:, None] < numa.cells.array[None, where]
@@ -133,7 +133,7 @@ def _combinations(kinds: tuple[CellAsk, ...]) -> Iterable[tuple[CellAsk, ...]]:
 def _options(
     wanted: CellAsk, numa: NumaColumns, facts: FloatArray, where: slice | IntArray
 ) -> BoolArray:
-    """[cell, slot]: whether the request's cell fits on this host cell."""
+    """Array [cell, slot]: whether the cell of the request fits on this host cell."""
     found = _memory_fits(wanted, facts)
     if wanted.pinned:
         found &= facts[FREE_PINNABLE] >= wanted.pinned_cpus
@@ -173,18 +173,18 @@ def _pages_fit(wanted: CellAsk, position: int, facts: FloatArray, use_free: bool
     size, total, free = facts[first], facts[first + 1], facts[first + 2]
     memory_kb = wanted.memory_mb * KIB_PER_MIB
     fits: BoolArray = memory_kb <= (free if use_free else total) * size
-    with np.errstate(invalid="ignore"):  # where no cell is, the size is 0
+    with np.errstate(invalid="ignore"):  # cells that do not exist have size 0
         fits &= np.fmod(memory_kb, size) == 0
     return fits
 
 
 def _effective(table: HostTable, row: Row) -> Mapping[str, Leaf]:
-    """A view is made where own claims must be taken off only."""
+    """The leaves of a row with own claims subtracted; without own claims no view is created."""
     return table.view_at(row.slot).leaves if row.claims else row.leaves
 
 
 class PciPassthroughFilter(NativeFilter):
-    """The pools hold the devices."""
+    """The PCI pools of the host have the requested devices."""
 
     code = "PciPassthroughFilter"
     screens = True
@@ -215,7 +215,7 @@ class PciPassthroughFilter(NativeFilter):
 def devices_may_fit(
     asks: Sequence[DeviceAsk], pools: Sequence[tuple[Mapping[str, Leaf], int]]
 ) -> bool:
-    """Whether the pools that match hold enough free devices, for each ask by itself."""
+    """Whether the matching pools have enough free devices for each ask, regarded separately."""
     return all(
         sum(free for key, free in pools if _is_one_of(ask, key)) >= ask.count for ask in asks
     )

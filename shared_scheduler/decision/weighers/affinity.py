@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Soft server groups, and staying in one's cell."""
+"""The weighers for soft server groups and for the cell of a move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_scheduler.table.columns import FloatArray, IntArray
 
 
 class _SoftGroupWeigher(NativeWeigher):
-    """Members of the group on the host."""
+    """Weighs by the number of members of the group on the host."""
 
     policy = ""
     towards = 1
@@ -46,7 +46,7 @@ class ServerGroupSoftAntiAffinityWeigher(_SoftGroupWeigher):
 
 
 class CrossCellWeigher(NativeWeigher):
-    """A move that may leave its cell had better not."""
+    """Prefers hosts of the instance's current cell for a move between cells."""
 
     name, option = "CrossCellWeigher", "cross_cell_move_weight_multiplier"
 

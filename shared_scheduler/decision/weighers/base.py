@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What weighers have in common: raw values, and a multiplier that aggregates may set."""
+"""The base classes of weighers: raw values, and a multiplier that aggregates may set."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shared_scheduler.table.columns import FloatArray, IntArray
 class NativeWeigher(ABC):
     """One of Nova's weighers over columns.
 
-    ``option`` is the multiplier's name, in the settings and in the metadata of aggregates;
-    ``sign`` is -1 where Nova negates it.
+    ``option`` is the name of the multiplier in the settings and in the metadata of aggregates;
+    ``sign`` is -1 if Nova negates it.
     """
 
     name = ""
     option = ""
     sign = 1.0
     minval: float | None = None
-    #: raw values are wanted even where the multiplier is 0 (it may refuse the request)
+    #: raw values are computed even if the multiplier is 0, because the weigher may refuse the request
     always = False
 
     def is_constant(self, context: DecisionContext) -> bool:
-        """Known at once: raw values of all hosts are equal."""
+        """Whether the raw values of all hosts are known to be equal without computing them."""
         return False
 
     @abstractmethod
@@ -34,7 +34,7 @@ class NativeWeigher(ABC):
         """Raw weights of ``slots`` (None: of all slots), clamped at ``minval``; None: all equal."""
 
     def multiplier(self, context: DecisionContext, slots: IntArray | None) -> float | FloatArray:
-        """One for all, or one a host where an aggregate sets it."""
+        """The multiplier: one number, or one for each slot if an aggregate sets it."""
         default = self.configured(context)
         if not context.table.aggregates.has_key(self.metadata_key):
             return self.sign * default
@@ -53,7 +53,7 @@ class NativeWeigher(ABC):
         return self.option
 
     def configured(self, context: DecisionContext) -> float:
-        """The option's value."""
+        """The value of the option."""
         value: float = getattr(context.settings, self.option)
         return value
 
@@ -63,7 +63,7 @@ class NativeWeigher(ABC):
 
 
 class ColumnWeigher(NativeWeigher):
-    """Raw values are a column."""
+    """A weigher whose raw values are a column."""
 
     column = ""
 

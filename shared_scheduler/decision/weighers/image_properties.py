@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that run servers of images like this one."""
+"""The weigher for hosts that run servers of images with the same properties."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shared_scheduler.table.row import Row
 
 
 class ImagePropertiesWeigher(NativeWeigher):
-    """Sum over the image's properties of how many instances of the host have the same.
+    """The sum, over the properties of the image, of the instances on the host with the same property.
 
-    Off unless the option is set, as in Nova: aggregates alone do not turn it on.
+    As in Nova, the weigher has an effect only if the option is set; aggregates alone do not enable it.
     """
 
     name, option = "ImagePropertiesWeigher", "image_props_weight_multiplier"
@@ -46,7 +46,7 @@ class ImagePropertiesWeigher(NativeWeigher):
 
 
 def _of_hosts(context: DecisionContext, of_nodes: FloatArray) -> FloatArray:
-    """Nova counts the instances of the whole service host of a node."""
+    """The numbers of whole service hosts, because Nova counts the instances of all nodes of a service host."""
     every = of_nodes
     for slots in context.table.crowded():
         every = of_nodes.copy() if every is of_nodes else every

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A weighted sum of what monitors report."""
+"""The weigher for metrics that monitors report."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from shared_scheduler.decision.weighers.base import NativeWeigher
 from shared_scheduler.table.columns import FloatArray, IntArray
 from shared_scheduler.table.row import Row
 
-#: in the column: a metric of the setting is missing
+#: the value in the column if a metric of the setting is missing
 MISSING = float("nan")
 
 
 class MetricsWeigher(NativeWeigher):
-    """Sum of value * ratio over ``[metrics] weight_setting``.
+    """The sum of value * ratio over ``[metrics] weight_setting``.
 
-    A missing metric refuses the request if ``[metrics] required``, as Nova's does; otherwise the host
-    gets ``weight_of_unavailable``, except where that metric cannot matter (a factor is 0).
+    As in Nova, a missing metric fails the request if ``[metrics] required`` is set.  Otherwise the host gets
+    ``weight_of_unavailable``, unless the metric cannot matter because a factor is 0.
     """
 
     name, option = "MetricsWeigher", "metrics_weight_multiplier"

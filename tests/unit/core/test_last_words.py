@@ -34,7 +34,7 @@ def test_the_judge_tells_of_the_best_few_why_not() -> None:
     # when no host is left
     fail = only(ef.Fail, driver.ask(with_a_device()))
 
-    # then two of them were shown to it, and the record has its words beside what the others fell to
+    # then two of them were shown to it, and the record has its words beside the reasons for the others
     assert len(set(judge.asked)) == len(judge.asked) == 2
     assert [attempt.detail for attempt in fail.record.attempts] == [{"filter": "PickyFilter"}] * 2
     assert "PciPassthroughFilter: 4" in fail.text

@@ -129,7 +129,7 @@ def test_any_increment_comes_back_as_it_was(increment: Increment) -> None:
         ({1, 2}, "cannot hold set"),
         ({"size": object()}, "cannot hold object"),
         ("\ud800", "not Unicode"),
-        ("x" * (limits.LEAF_TEXT_MAX_CHARS + 1), "characters, allowed are"),
+        ("x" * (limits.LEAF_TEXT_MAX_CHARS + 1), "characters, but at most"),
         (nested(limits.LEAF_DEPTH_MAX), "nested deeper"),
         ([0] * 4097, "4097 entries"),
         ({4: 1024}, "a text was expected, not int"),
@@ -173,7 +173,7 @@ def test_what_is_no_message_is_not_sent() -> None:
 
 def test_a_body_over_the_limit_of_its_type_is_not_sent() -> None:
     texts = {f"cn.text{i}": "x" * limits.LEAF_TEXT_MAX_CHARS for i in range(5)}
-    with pytest.raises(UnsendableMessage, match="bytes, allowed are 65536"):
+    with pytest.raises(UnsendableMessage, match="bytes, but at most 65536 are allowed"):
         encode(Increment(NODE, EPOCH, 1, texts))
 
 
@@ -241,7 +241,7 @@ def test_a_claim_names_a_bounded_number_of_members() -> None:
     most = ClaimGroup("group", GroupPolicy.ANTI_AFFINITY, 1, members[:-1], 0)
     bare = Claim(CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage())
     assert decode(encode(replace(bare, group=most))) == replace(bare, group=most)
-    with pytest.raises(UnsendableMessage, match="257 members, allowed are 256"):
+    with pytest.raises(UnsendableMessage, match="257 members, but at most 256 are allowed"):
         encode(replace(bare, group=replace(most, members=members)))
 
 
@@ -321,7 +321,7 @@ def test_a_huge_body_is_refused_by_its_size_alone() -> None:
 
 def test_each_type_has_its_own_limit() -> None:
     heartbeat = encode(Heartbeat(NODE, EPOCH, 1, "compute-1", 5))
-    with pytest.raises(MessageTooLarge, match="Heartbeat: 4097 bytes, allowed are 4096"):
+    with pytest.raises(MessageTooLarge, match="Heartbeat: 4097 bytes, but at most 4096 are allowed"):
         decode(heartbeat + b"\x00" * (4097 - len(heartbeat)))
 
 

@@ -127,7 +127,7 @@ def test_a_keyring_that_cannot_be_used_says_where_and_why(text: str, complaint: 
     with pytest.raises(KeyringError, match=complaint) as error:
         parse_keyring(text)
     assert "1122" not in str(error.value)
-    assert "write one 'key-id:hex-secret' a line" in str(error.value)
+    assert "write one 'key-id:hex-secret' per line" in str(error.value)
 
 
 @pytest.mark.parametrize("mode", [Signing.WARN, Signing.ENFORCE])
