@@ -25,6 +25,7 @@ NEED_ALL = frozenset(
         "tests/unit/laboratory/test_command.py",
         "tests/unit/test_dependencies.py",
         "tests/unit/test_documentation.py",
+        "tests/unit/test_quick.py",
     }
 )
 
