@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host aggregates of the Nova API database, found by service host.
+"""Host aggregates of the Nova API database, by service host.
 
-Not to be confused with the aggregates of a resource provider, which Placement keeps and which are
-part of ``model/providers.py``.
+The aggregates of a resource provider, which Placement stores, are a different thing (``model/providers.py``).
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ class HostAggregates:
 
     def __init__(self) -> None:
         self._by_id: dict[int, AggregateFacts] = {}
-        #: hosts in the same aggregates share one tuple, as far as they were indexed together
+        #: hosts in the same aggregates share one tuple if they were indexed together
         self._of_host: dict[str, tuple[AggregateFacts, ...]] = {}
         self._keys: frozenset[str] = frozenset()
 
     def all(self) -> tuple[AggregateFacts, ...]:
-        """By id."""
+        """All aggregates, by id."""
         return tuple(self._by_id[key] for key in sorted(self._by_id))
 
     def of(self, host: str) -> tuple[AggregateFacts, ...]:
-        """Those that ``host`` is in, by id."""
+        """The aggregates of ``host``, by id."""
         return self._of_host.get(host, ())
 
     def has_key(self, key: str) -> bool:
@@ -49,7 +48,7 @@ class HostAggregates:
         return self.update(given.values()) | self.delete(self._by_id.keys() - given.keys())
 
     def update(self, aggregates: Iterable[AggregateFacts]) -> frozenset[str]:
-        """Add these, or replace those with the same id.  A host is not affected by the other hosts of its aggregate."""
+        """Add aggregates, or replace those with the same id.  Changes of other hosts do not affect a host."""
         concerned: set[str] = set()
         touched: set[str] = set()
         for aggregate in aggregates:
@@ -65,7 +64,7 @@ class HostAggregates:
         return frozenset(concerned)
 
     def delete(self, ids: Iterable[int]) -> frozenset[str]:
-        """Remove these; unknown ids are ignored."""
+        """Remove aggregates; unknown ids are ignored."""
         concerned: set[str] = set()
         for aggregate_id in list(ids):
             gone = self._by_id.pop(aggregate_id, None)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute node record of Nova as leaves.
+"""Converts a compute node record of Nova to leaves.
 
-One function for both readers: the bulk read of the ``compute_nodes`` table and the conductor's
-ComputeNode object.  Keys are those of the table (nova/db/main/models.py, ComputeNode); the columns
-that hold JSON text may come parsed as well.
+Both readers use it: the bulk read of the ``compute_nodes`` table, and the conductor's ComputeNode object.  Keys are the
+columns of the table (nova/db/main/models.py, ComputeNode); columns with JSON text may be parsed already.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from shared_scheduler.model import leaves
 from shared_scheduler.model.topology import numa_leaves, pci_leaves
 from shared_scheduler.protocol.messages import Leaf
 
-#: Columns that become ``cn.<column>`` as they are.
+#: Columns that become ``cn.<column>`` unchanged.
 PLAIN_COLUMNS = (
     "id",
     "uuid",
@@ -44,7 +43,7 @@ PLAIN_COLUMNS = (
 #: Columns that are read for other leaves.
 JSON_COLUMNS = ("host_ip", "supported_instances", "stats", "numa_topology", "pci_stats")
 
-#: no column: leaves of ``model/image_properties.py``, where they were read along with the record
+#: not a column: leaves of ``model/image_properties.py``, if they were read together with the record
 IMAGE_COUNTS = "image_counts"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many instances of a node have each property of their image, one leaf for each (``model/leaves.py``).
+"""The number of instances of a node with each image property, one leaf for each property (``model/leaves.py``).
 
-Nova's ImagePropertiesWeigher counts pairs of a property and its value as text.  A boot moves the counts of its
-own image's pairs only, and ten thousand nodes have the names of the leaves in common.
+Nova's ImagePropertiesWeigher counts pairs of a property and its value as text.  A boot changes only the counts of its
+own image's pairs, and all nodes share the names of the leaves.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from shared_scheduler.protocol.messages import Leaf
 #: (property, value as text)
 Pair = tuple[str, str]
 
-#: pairs of one node; the rarest are left out beyond
+#: maximum number of pairs of one node; beyond it, the rarest are omitted
 PAIRS_MAX = 1024
-#: a name that would be longer, or is not printable, is replaced by a digest
+#: a longer name, or one that is not printable, is replaced by a digest
 NAME_MAX_CHARS = 160
 DIGEST_BYTES = 16
 
 
 def leaf_of(pair: Pair) -> str:
-    """The name of a pair's leaf: the same wherever it is made."""
+    """The name of the leaf of a pair, equal in all programs."""
     name = IMAGE_PROPERTY + "=".join(pair)
     if len(name) <= NAME_MAX_CHARS and name.isprintable():
         return name

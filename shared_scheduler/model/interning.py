@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One object for equal values: ten thousand hosts have a dozen different CPU descriptions."""
+"""Keeps one object for equal values, because ten thousand hosts have a dozen different CPU descriptions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shared_scheduler.protocol.messages import Leaf
 
 T = TypeVar("T")
 
-#: different values a pool remembers; it starts afresh beyond (values in use stay as they are)
+#: different values in a pool; a full pool is emptied (values in use are not affected)
 POOL_MAX = 16_384
 
-#: leaves whose values many hosts have in common
+#: leaves whose values are equal on many hosts
 SHARED_LEAVES = frozenset(
     {
         "cn.cpu_info",
@@ -29,23 +29,23 @@ SHARED_LEAVES = frozenset(
 
 
 class Pool:
-    """Values by what they are equal by."""
+    """Values by the key that defines their equality."""
 
     def __init__(self) -> None:
         self._known: Memo[Hashable, Any] = Memo(POOL_MAX)
 
     def same(self, key: Hashable, value: T) -> T:
-        """The first value that came with this key."""
+        """The first value that was stored with this key."""
         found = self._known.get(key)
         return self._known.learn(key, value) if found is None else found  # type: ignore[no-any-return]
 
     def made(self, key: Hashable, make: Callable[[], T]) -> T:
-        """As ``same``, for values that are costly to make."""
+        """Like ``same``, for values that are expensive to create."""
         found = self._known.get(key)
         return self._known.learn(key, make()) if found is None else found  # type: ignore[no-any-return]
 
     def leaf(self, name: str, value: Leaf) -> Leaf:
-        """A leaf's value, shared where many hosts have it."""
+        """The value of a leaf, shared if many hosts have it."""
         if name in SHARED_LEAVES or name.startswith(leaves.PCI_STATIC):
             return self.same(("leaf", repr(value)), value)
         if name.startswith(leaves.PROVIDER) and isinstance(value, dict):

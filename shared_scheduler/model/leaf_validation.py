@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether leaves are of the kinds that the table can work with.
+"""Checks that leaves have the kinds of values that the table needs.
 
-The codec checks that a message is well formed, not what its leaves mean.  A leaf of a wrong kind is
-found here, before its message changes anything: a row must not be left half applied.
+The codec checks that a message is well formed, not the meaning of its leaves.  This module finds a leaf of a wrong kind
+before its message changes anything, because a row must not be partly updated.
 
-Only what the table or a decision computes with is checked (kinds as in ``model/leaves.py``); texts
-that are shown or compared may be anything.
+Only values that the table or a decision computes with are checked (``model/leaves.py`` has their kinds); texts that are
+shown or compared may have any value.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shared_scheduler.model.leaves import (
 from shared_scheduler.model.providers import MalformedProviderError, Provider
 from shared_scheduler.protocol.messages import Leaf
 
-#: no number of a node is larger (columns are 64 bit, and amounts are multiplied)
+#: the largest number of a node (columns have 64 bits, and amounts are multiplied)
 NUMBER_MAX: Final = 2**40
 #: size in KiB, total, reserved
 PAGE_FACTS: Final = 3
 #: the highest number of a CPU; they are bits of one word
 CPU_MAX: Final = 2**16
-#: as many decimal digits
+#: the number of its decimal digits
 DIGITS_MAX: Final = 12
 
 #: fields of a compute node that are computed with
@@ -41,19 +41,19 @@ NUMBERS = (
     "disk_available_least", "running_vms", "cpu_allocation_ratio", "ram_allocation_ratio",
     "disk_allocation_ratio", "hypervisor_version",
 )  # fmt: skip
-#: keys of ``stats`` that are computed with; Nova keeps them as text or as numbers
+#: keys of ``stats`` that are computed with; Nova stores them as texts or as numbers
 TALLIES = ("num_instances", "io_workload", "failed_builds")
-#: further counts of instances among them
+#: prefixes of further counts of instances in ``stats``
 COUNTS = STATS + "num_"
 
-#: what of a provider's leaf is parsed; the generation moves with each allocation
+#: the keys of a provider's leaf that are parsed; the generation, which each allocation changes, is not among them
 PARSED = ("inventories", "traits", "aggregates", "parent", "name")
 
 
 def find_invalid_leaf(new: Mapping[str, Leaf], known: Callable[[], Mapping[str, Leaf]]) -> str:
     """The first leaf of ``new`` that is unusable, empty if there is none.
 
-    ``known`` gives the leaves of the row so far, which have been checked already.
+    ``known`` returns the present leaves of the row, which have been checked already.
     """
     for name, value in new.items():
         if value is None:
@@ -83,13 +83,13 @@ def _by_prefix(name: str) -> Callable[[Any], bool] | None:
 
 
 def _is_number(value: Any) -> bool:
-    """A number of a size that a node may have.  NaN compares false; a boolean is not a number."""
+    """Whether a value is a number within the bounds of a node.  NaN compares false; a boolean is not a number."""
     kind = type(value)
     return (kind is int or kind is float) and -NUMBER_MAX < value < NUMBER_MAX
 
 
 def _is_tally(value: Any) -> bool:
-    """What is no number at all counts 0, see ``table/numbers.py``."""
+    """Whether a value can be counted; one that is not a number counts 0, see ``table/numbers.py``."""
     if isinstance(value, int | float):
         return _is_number(value)
     return not isinstance(value, str) or len(value) <= DIGITS_MAX
@@ -130,7 +130,7 @@ def _are_cpus(value: Any) -> bool:
 
 
 def _are_specs(value: Any) -> bool:
-    """What the host can run: architecture, type of hypervisor, mode."""
+    """Whether a value is a list of supported instances: architecture, type of hypervisor, mode."""
     return isinstance(value, list | tuple) and all(map(_are_texts, value))
 
 

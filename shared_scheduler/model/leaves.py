@@ -15,7 +15,7 @@ leaf                   value
 ``stats.<key>``        ComputeNode.stats: ``num_instances``, ``io_workload``, ``failed_builds``, ...
 ``numa.static``        list of cells ``{"id", "socket", "cpuset", "pcpuset", "siblings", "memory",
                        "mempages": [[size_kb, total, reserved], ...], "network_metadata"}``, sets as
-                       sorted lists, memory in MiB; absent where the driver reports no topology
+                       sorted lists, memory in MiB; absent if the driver reports no topology
 ``numa.<cell id>``     ``[cpu_usage, memory_usage, pinned cpus as hex bitmap, {size_kb: used}]``
 ``pci.static.<pool>``  the key dict of a pool of devices (vendor_id, product_id, numa_node, tags)
 ``pci.<pool>``         free devices of that pool
@@ -23,16 +23,16 @@ leaf                   value
 ``rp.<uuid>``          a provider of the node's tree: ``{"name", "parent" (or None), "generation",
                        "inventories": {rc: [total, reserved, min_unit, max_unit, step_size,
                        allocation_ratio]}, "traits": sorted list, "aggregates": sorted list}``
-``image.<prop>=<val>`` how many of the node's instances have an image with this property
-                       (``model/image_properties.py``); what Nova's ImagePropertiesWeigher counts
+``image.<prop>=<val>`` the number of the node's instances whose image has this property
+                       (``model/image_properties.py``), for Nova's ImagePropertiesWeigher
 ``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
                        nova-conductor: degraded)
 ``agent.groups``       True: the agent counts the members of server groups when it judges a claim
-``agent.ready``        True while nova-compute lives and has audited: claims are accepted
+``agent.ready``        True while nova-compute runs and has audited: claims are accepted
 =====================  ============================================================================
 
-All of them are *effective*: claims that the agent has accepted and that nova-compute has not taken
-over yet are included (protocol/messages.py).
+All leaves are *effective*: they include claims that the agent has accepted and that nova-compute does not count yet
+(``protocol/messages.py``).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ AGENT_MODE = "agent.mode"
 AGENT_READY = "agent.ready"
 AGENT_GROUPS = "agent.groups"
 
-#: What hosts of one kind of hypervisor have in common.  Capabilities are looked for among the statistics
-#: where an attribute is not set, so statistics of the same name count as well.
+#: Fields with equal values on all hosts of one kind of hypervisor.  If an attribute is not set, capabilities are looked
+#: up in the statistics, so statistics of the same name are included.
 HYPERVISOR = tuple(
     prefix + name
     for name in ("hypervisor_type", "hypervisor_version", "supported_hv_specs", "cpu_info")

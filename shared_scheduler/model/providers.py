@@ -12,12 +12,12 @@ from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.resources import Inventory, MalformedInventoryError
 from shared_scheduler.protocol.messages import Leaf
 
-#: A provider with this trait gives its resources to the trees that share an aggregate with it.
+#: A provider with this trait shares its resources with the trees that have an aggregate in common with it.
 SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 
 class MalformedProviderError(ValueError):
-    """An ``rp.<uuid>`` leaf is none; says which and why."""
+    """An ``rp.<uuid>`` leaf is not a provider; the text names the leaf and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Provider:
 
     @property
     def shares(self) -> bool:
-        """Whether other trees may take from it."""
+        """Whether other trees may use its resources."""
         return SHARING_TRAIT in self.traits
 
     @classmethod
     def from_leaf(cls, uuid: str, leaf: Any, pool: Pool | None = None) -> Provider:
-        """The provider in a leaf.  ``pool`` makes equal parts one object.
+        """The provider in a leaf.  With ``pool``, equal parts are one object.
 
         :raises MalformedProviderError: when the leaf has a wrong shape
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When to read a source again: at most one read in flight, now, later, or again after a failure.
+"""Plans the reads of a source: at most one in flight, the next one now, later, or after a failure.
 
 =======  ===========  ========================================================
 state    event        next
@@ -24,9 +24,9 @@ from dataclasses import dataclass
 
 from shared_scheduler.protocol.backoff import Backoff, jittered_s
 
-#: The poll is spread by this part of the interval to both sides, so that many programs do not read in step.
+#: Jitter of the poll, as a part of the interval, so that many programs do not read in step.
 POLL_JITTER = 0.2
-#: The cause of a read that nobody asked for.
+#: The cause of a read that was not requested.
 POLL = "poll"
 
 
@@ -55,13 +55,13 @@ class ReadSchedule:
         self._failures = 0
 
     def reconfigure(self, times: ReadTimes, now: float) -> None:
-        """New times; the next read is due no later than they say."""
+        """Replace the times; the next read is due no later than the new times require."""
         self._times = times
         if not self._reading:  # otherwise it is planned when the read has finished
             self._plan(now)
 
     def ask(self, at_s: float, cause: str = POLL) -> None:
-        """Have it read no later than ``at_s``; a read that is in flight does not count."""
+        """Request a read no later than ``at_s``; a read that is in flight does not count."""
         at_s = max(at_s, self._not_before_s)
         if self._due_s is None or at_s < self._due_s:
             self._due_s, self._cause = at_s, cause
@@ -96,19 +96,19 @@ class ReadSchedule:
         return self._due_s
 
     def is_due(self, now: float) -> bool:
-        """Whether a read is to begin by now."""
+        """Whether a read is due."""
         due_s = self.due_s()
         return due_s is not None and due_s <= now
 
     def begin(self, now: float) -> bool:
-        """True if a read is to begin now; it then counts as in flight."""
+        """Begin a read if one is due; returns whether the caller must read now."""
         if not self.is_due(now):
             return False
         self._reading, self._due_s = True, None
         return True
 
     def finished(self, now: float) -> None:
-        """The read in flight has succeeded."""
+        """Plan the next read after a success."""
         self._reading, self._failures = False, 0
         self._plan(now)
 
@@ -117,7 +117,7 @@ class ReadSchedule:
             self.ask(now + jittered_s(self._times.poll_s, POLL_JITTER, self._rng))
 
     def failed(self, now: float) -> None:
-        """The read in flight has failed.  Whatever was asked meanwhile waits as well."""
+        """Plan the next read after a failure.  Requests that arrived during the read wait for it as well."""
         self._reading, self._failures = False, self._failures + 1
         backoff = Backoff(self._times.retry_first_s, self._times.retry_most_s)
         self._due_s = self._not_before_s = now + backoff.wait_s(self._rng, self._failures)

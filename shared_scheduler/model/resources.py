@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inventories and amounts as Placement keeps them, and the one capacity rule of both programs.
+"""Inventories and amounts of Placement, and the capacity rule of both programs.
 
-Schedulers use the rule to choose, agents to judge.  It is Placement's rule for a write
+Schedulers use the rule to choose hosts, and agents use it to judge claims.  It is Placement's rule for a write
 (placement/objects/allocation.py, ``_check_capacity_exceeded``)::
 
     used + amount <= (total - reserved) * allocation_ratio
     min_unit <= amount <= max_unit
     amount % step_size == 0
 
-A class without an inventory fits nothing.
+Nothing fits a class without an inventory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MalformedInventoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a provider has of one resource class, in that class's own unit."""
+    """The inventory of a provider for one resource class, in the unit of the class."""
 
     total: int
     reserved: int = 0
@@ -46,16 +46,19 @@ class Inventory:
 
     @property
     def capacity(self) -> int:
-        """The greatest usage that Placement accepts.
+        """The largest usage that Placement accepts.
 
-        Python doubles as in Placement's write check (placement/objects/allocation.py); ``used`` and
-        amounts are whole numbers, so comparing with the floor is the same comparison.
+        It is computed with Python doubles, as in Placement's check of a write (placement/objects/allocation.py).
+        ``used`` and amounts are integers, so a comparison with the floor has the same result.
         """
         return int((self.total - self.reserved) * self.allocation_ratio)
 
     @classmethod
     def from_leaf(cls, leaf: Sequence[Any]) -> Inventory:
-        """From the six numbers of an ``rp.<uuid>`` leaf (``model/leaves.py``)."""
+        """Create an inventory from the six numbers of an ``rp.<uuid>`` leaf (``model/leaves.py``).
+
+        :raises MalformedInventoryError: when the numbers are not an inventory
+        """
         try:
             total, reserved, min_unit, max_unit, step_size, ratio = leaf
             made = cls(
@@ -69,7 +72,7 @@ class Inventory:
 
     @classmethod
     def from_answer(cls, answer: Mapping[str, Any]) -> Inventory:
-        """From Placement's ``GET /resource_providers/{uuid}/inventories``, one class of it."""
+        """Create an inventory from one class of Placement's ``GET /resource_providers/{uuid}/inventories``."""
         return cls(**{each.name: answer[each.name] for each in fields(cls)})
 
     def to_leaf(self) -> list[int | float]:
@@ -85,7 +88,7 @@ class Inventory:
 
 
 def add_amounts(into: dict[str, dict[str, int]], more: Allocations, sign: int = 1) -> None:
-    """Add (or with ``sign=-1`` subtract) allocations per provider and class; zeros are dropped."""
+    """Add allocations per provider and class, or subtract them with ``sign=-1``; zeros are dropped."""
     for provider, amounts in more.items():
         row = into.setdefault(provider, {})
         for resource_class, amount in amounts.items():
@@ -99,7 +102,7 @@ def add_amounts(into: dict[str, dict[str, int]], more: Allocations, sign: int = 
 
 
 def sum_amounts(allocations: Iterable[Allocations]) -> dict[str, dict[str, int]]:
-    """What all these take together: provider -> class -> amount."""
+    """The sum of allocations: provider -> class -> amount."""
     total: dict[str, dict[str, int]] = {}
     for one in allocations:
         add_amounts(total, one)
@@ -107,7 +110,7 @@ def sum_amounts(allocations: Iterable[Allocations]) -> dict[str, dict[str, int]]
 
 
 def same_allocations(one: Allocations, other: Allocations) -> bool:
-    """Whether two allocations are equal, whatever kind of mapping holds them; zero amounts are ignored."""
+    """Whether two allocations are equal, regardless of the type of mapping; zero amounts are ignored."""
     return _plain(one) == _plain(other)
 
 
@@ -120,12 +123,12 @@ def _plain(allocations: Allocations) -> dict[str, dict[str, int]]:
 
 
 def used_of(used: Mapping[str, Mapping[str, int]], provider: str, resource_class: str) -> int:
-    """The amount in use, 0 where nothing is known."""
+    """The amount in use; 0 if it is not known."""
     return used.get(provider, {}).get(resource_class, 0)
 
 
 class Rule(StrEnum):
-    """Which comparison failed."""
+    """The comparison that failed."""
 
     NO_INVENTORY = "no_inventory"
     MIN_UNIT = "min_unit"
@@ -138,8 +141,8 @@ class Rule(StrEnum):
 class Shortage:
     """Why an amount does not fit: the rule and the numbers that it compared.
 
-    ``bound`` is the capacity for ``CAPACITY`` (then ``used + asked > bound``), else the unit that the
-    amount broke; 0 for ``NO_INVENTORY``.
+    ``bound`` is the capacity for ``CAPACITY`` (then ``used + asked > bound``), 0 for ``NO_INVENTORY``, and otherwise
+    the unit that the amount violates.
     """
 
     rule: Rule
@@ -150,7 +153,7 @@ class Shortage:
     resource_class: str = ""
 
     def detail(self) -> dict[str, Leaf]:
-        """For ``protocol.messages.Reason.detail``: the key of ``bound`` is the rule's name."""
+        """The ``detail`` of a ``protocol.messages.Reason``; the key of ``bound`` is the name of the rule."""
         found: dict[str, Leaf] = {
             "provider": self.provider,
             "resource_class": self.resource_class,
@@ -163,7 +166,7 @@ class Shortage:
 
 
 def fits(inventory: Inventory | None, used: int, amount: int) -> Shortage | None:
-    """None if ``amount`` more fits beside ``used``, else why not."""
+    """None if ``amount`` fits in addition to ``used``, otherwise why not."""
     if inventory is None:
         return Shortage(Rule.NO_INVENTORY, amount, used)
     if amount < inventory.min_unit:
@@ -182,7 +185,7 @@ def first_shortage(
     used: Mapping[str, Mapping[str, int]],
     asked: Allocations,
 ) -> Shortage | None:
-    """``fits`` for each provider and class of ``asked``; the first that does not, named."""
+    """The first provider and class of ``asked`` that does not fit, with its shortage; None if all fit."""
     for provider, amounts in asked.items():
         rows = inventories.get(provider, {})
         for resource_class, amount in amounts.items():

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's services table says of the nova-compute service of one host."""
+"""The record of a nova-compute service in Nova's services table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-#: columns of a record that each heartbeat moves, and that nothing is derived from
+#: columns of a record that each heartbeat changes; no data is derived from them
 HEARTBEAT = frozenset({"report_count", "last_seen_up", "updated_at"})
 
 
@@ -17,18 +17,18 @@ class ServiceFacts:
     host: str
     disabled: bool = False
     forced_down: bool = False
-    up: bool = True  # by Nova's rule: heard of within service_down_time
+    up: bool = True  # by Nova's rule: its last heartbeat is at most service_down_time old
     version: int = 0
-    #: the columns that Nova's HostState.service shows, as its own filters read them
+    #: the columns of Nova's HostState.service, which its own filters read
     record: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def takes_servers(self) -> bool:
-        """What Nova's ComputeFilter asks: enabled, not forced down, heard of."""
+        """Whether Nova's ComputeFilter passes it: enabled, not forced down, and up."""
         return self.up and not self.disabled and not self.forced_down
 
     def has_only_beaten(self, since: ServiceFacts) -> bool:
-        """Whether nothing but its heartbeat has moved ``since``."""
+        """Whether only its heartbeat has changed ``since``."""
         if self._flags() != since._flags() or self.record.keys() != since.record.keys():
             return False
         known = since.record

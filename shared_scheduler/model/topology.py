@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA topology and PCI pools of a node: from Nova's JSON text to leaves, from leaves to cells, and what a claim takes.
+"""NUMA topology and PCI pools of a node: conversion of Nova's JSON text to leaves and cells, and the usage of claims.
 
-Source: ``compute_nodes.numa_topology`` (NUMATopology, nova/objects/numa.py) and
-``compute_nodes.pci_stats`` (PciDevicePoolList, nova/objects/pci_device_pool.py).  The shapes of
-the leaves are those of ``model/leaves.py``.  What does not change while guests come and go is in the
-static leaves, so that a boot changes one short list for each cell and one count for each pool.
+Source: ``compute_nodes.numa_topology`` (NUMATopology, nova/objects/numa.py) and ``compute_nodes.pci_stats``
+(PciDevicePoolList, nova/objects/pci_device_pool.py).  ``model/leaves.py`` describes the leaves.  Static leaves hold the
+data that guests do not change, so a boot changes only one short list for each cell and one count for each pool.
 
-The host judge (Nova's own fit functions) returns the ``numa.<cell>`` and ``pci.<pool>`` leaves as they are after a
-claim.  ``TopologyUsage`` keeps the difference, so that the claims of one node can be added in any order to any
-later state.
+The host judge (Nova's own fit functions) returns the ``numa.<cell>`` and ``pci.<pool>`` leaves after a claim.
+``TopologyUsage`` is the difference, so that the claims of one node can be added in any order to any later state.
 """
 
 from __future__ import annotations
@@ -22,18 +20,18 @@ from typing import Any
 from shared_scheduler.model import leaves as names
 from shared_scheduler.protocol.messages import Leaf
 
-#: Bytes of a pool's identity: 32 bits, a node has some dozens of pools.
+#: Bytes of the identity of a pool; 32 bits are enough for the some dozens of pools of a node.
 _POOL_ID_BYTES = 4
-#: Of a pool's dict these are state, everything else is its key (nova/pci/stats.py).
+#: These keys in the dict of a pool are state; all others are its key (nova/pci/stats.py).
 _POOL_STATE = frozenset({"count", "devices"})
 
 
 class MalformedTopologyError(ValueError):
-    """The text is not a NUMA topology or pool list of Nova 34; the message names the column and the reason."""
+    """The text is not a NUMA topology or pool list of Nova 34; the error names the column and the reason."""
 
 
 def unwrap(value: Any) -> Any:
-    """Strip ``nova_object.*`` envelopes from a primitive, at every depth."""
+    """Remove ``nova_object.*`` envelopes from a primitive, at every depth."""
     if isinstance(value, Mapping):
         inner = value.get("nova_object.data", value)
         return {key: unwrap(item) for key, item in inner.items()}
@@ -62,7 +60,10 @@ def cpus_of(bitmap_hex: str) -> frozenset[int]:
 
 
 def numa_leaves(text: str | None) -> dict[str, Leaf]:
-    """Leaves of a ``numa_topology`` text; empty where the driver reports none."""
+    """Leaves of a ``numa_topology`` text; empty if the driver reports none.
+
+    :raises MalformedTopologyError: when the text is not a NUMA topology
+    """
     if not text:
         return {}
     cells = _parse("numa_topology", text).get("cells", [])
@@ -75,14 +76,17 @@ def numa_leaves(text: str | None) -> dict[str, Leaf]:
 
 
 def pci_leaves(text: str | None) -> dict[str, Leaf]:
-    """Leaves of a ``pci_stats`` text; pools of the same key are added up."""
+    """Leaves of a ``pci_stats`` text; pools with the same key are added.
+
+    :raises MalformedTopologyError: when the text is not a list of pools
+    """
     if not text:
         return {}
     return pool_leaves(_pools(_parse("pci_stats", text)))
 
 
 def pool_leaves(pools: Iterable[Mapping[str, Any]]) -> dict[str, Leaf]:
-    """Leaves of pools as dicts, ``tags`` flattened in (as in PciDeviceStats.pools) or not."""
+    """Leaves of pools as dicts, whose ``tags`` may be flattened (as in PciDeviceStats.pools) or not."""
     found: dict[str, Leaf] = {}
     for pool in pools:
         key, count = pool_key(pool), int(pool.get("count", 0))
@@ -94,13 +98,13 @@ def pool_leaves(pools: Iterable[Mapping[str, Any]]) -> dict[str, Leaf]:
 
 
 def pool_key(pool: Mapping[str, Any]) -> dict[str, Leaf]:
-    """The identity of a pool: everything but counts and devices, tags flattened in."""
+    """The key of a pool: everything except counts and devices, with flattened tags."""
     merged = {**pool, **(pool.get("tags") or {})}
     return {key: merged[key] for key in sorted(merged) if key not in _POOL_STATE and key != "tags"}
 
 
 def pool_id(key: Mapping[str, Leaf]) -> str:
-    """A short name that is the same wherever and whenever it is computed."""
+    """A short name of a pool, equal in all programs and after each restart."""
     text = json.dumps(key, sort_keys=True, separators=(",", ":"))
     return blake2b(text.encode(), digest_size=_POOL_ID_BYTES).hexdigest()
 
@@ -113,7 +117,7 @@ def _parse(column: str, text: str) -> Any:
 
 
 def _pools(parsed: Any) -> list[Mapping[str, Any]]:
-    """The object list of current releases, or one dict or a list of dicts of older ones."""
+    """The pools in an object list (current releases), or in one dict or a list of dicts (older releases)."""
     if isinstance(parsed, list):
         return parsed
     if "objects" in parsed:
@@ -167,7 +171,7 @@ class HostCell:
 
 
 def host_cells(leaves: Mapping[str, Leaf]) -> tuple[HostCell, ...]:
-    """The cells of a node; empty where its driver reports none."""
+    """The cells of a node; empty if its driver reports none."""
     static: Any = leaves.get(names.NUMA_STATIC) or ()
     return tuple(_host_cell(cell, leaves.get(f"{names.NUMA}{cell['id']}")) for cell in static)
 
@@ -203,7 +207,7 @@ def has_threads(leaves: Mapping[str, Leaf]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CellUsage:
-    """What a claim uses of one NUMA cell.  ``pinned`` is a bit mask of CPUs, ``pages`` by size in KiB."""
+    """The usage of one NUMA cell by a claim.  ``pinned`` is a bit mask of CPUs; ``pages`` by size in KiB."""
 
     cpu_usage: int
     memory_mb: int
@@ -213,14 +217,14 @@ class CellUsage:
 
 @dataclass(frozen=True, slots=True)
 class TopologyUsage:
-    """What a claim uses: leaf name of a cell -> share of the cell, leaf name of a pool -> devices."""
+    """The usage of a claim: leaf name of a cell -> usage of the cell, leaf name of a pool -> devices."""
 
     cells: Mapping[str, CellUsage] = field(default_factory=dict)
     devices: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def between(cls, before: Mapping[str, Leaf], after: Mapping[str, Leaf]) -> TopologyUsage:
-        """From the leaves before a claim to those of ``after``, which names the changed ones only."""
+        """The difference between the leaves before a claim and ``after``, which contains only changed leaves."""
         cells: dict[str, CellUsage] = {}
         devices: dict[str, int] = {}
         for name, now in after.items():
@@ -232,7 +236,7 @@ class TopologyUsage:
         return cls(cells, devices)
 
     def consume_from(self, into: dict[str, Leaf]) -> None:
-        """Subtract it from the topology leaves in ``into``; leaves that are missing are not added."""
+        """Subtract the usage from the topology leaves in ``into``; missing leaves are not added."""
         for name, take in self.cells.items():
             if isinstance(cell := into.get(name), list):
                 into[name] = _taken(cell, take)

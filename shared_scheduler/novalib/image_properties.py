@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which image properties the instances of a nova-compute have, as Nova's ImagePropertiesWeigher sees them.
+"""The image properties of a nova-compute's instances, as Nova's ImagePropertiesWeigher counts them.
 
-Nova keeps an image's properties in the system metadata of each instance, where every list of instances that
-the resource tracker works through has them already: nothing is read for this.
+Nova stores the properties of an image in the system metadata of each instance.  Every list of instances that the
+resource tracker processes contains them, so no additional read is needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared_scheduler.protocol.messages import Leaf
 
 
 def pairs_of(image_meta: Callable[[], Any]) -> frozenset[Pair]:
-    """What an ``objects.ImageMeta`` says; nothing where Nova does not take it (a value of another release)."""
+    """The pairs of an ``objects.ImageMeta``; empty if Nova rejects it (a value of another release)."""
     try:
         properties = image_meta().properties.to_dict()
     except ValueError:
@@ -31,13 +31,13 @@ class _Seen:
 
 
 class InstanceImages:
-    """The instances that were seen.  Making Nova's object is the dear part: once for the same metadata."""
+    """The image properties of known instances.  Nova's object is costly, so it is created once for equal metadata."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def see(self, instance: Any) -> None:
-        """Remember it; one whose metadata are not loaded stays as it was."""
+        """Store the properties of an instance; nothing changes if its metadata are not loaded."""
         if "system_metadata" not in instance:
             return
         metadata, uuid = dict(instance.system_metadata), str(instance.uuid)
@@ -46,10 +46,10 @@ class InstanceImages:
             self._seen[uuid] = _Seen(metadata, pairs_of(lambda: instance.image_meta))
 
     def keep(self, uuids: Collection[str]) -> None:
-        """All others are no more."""
+        """Forget all other instances."""
         for gone in [uuid for uuid in self._seen if uuid not in uuids]:
             del self._seen[gone]
 
     def leaves(self, uuids: Collection[str]) -> dict[str, Leaf]:
-        """Counts over these instances."""
+        """The leaves with the counts of these instances."""
         return counted(self._seen[uuid].pairs for uuid in uuids if uuid in self._seen)

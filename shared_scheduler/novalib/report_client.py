@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reaches Placement through Nova's own report client: its options, credentials and user agent."""
+"""Calls Placement with Nova's own report client, its options, credentials and user agent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_scheduler.placement.connection import MICROVERSION, Reply, reply_of
 
 
 class NovaTransport:
-    """The ``placement.connection.Transport`` of an agent inside nova-compute; its client has a timeout of its own."""
+    """The ``placement.connection.Transport`` of an agent inside nova-compute; the timeout is that of the client."""
 
     def __init__(self, client: Any) -> None:
         """``client``: a ``SchedulerReportClient``."""

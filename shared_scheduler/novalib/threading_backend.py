@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native threads or eventlet: chosen before anything else is imported, as each Nova service does.
+"""Selects native threads or eventlet before anything else is imported, as in each Nova service.
 
-Nova's own function decides: the environment variable ``OS_NOVA_DISABLE_EVENTLET_PATCHING`` first,
-then ``[DEFAULT] concurrency_backend`` (auto, threading, eventlet) of the configuration files on the
-command line, then native threads.  With native threads an import of eventlet is refused from here
-on.  Nova asks ``monkey_patch.is_patched()`` in many places later, so it must be Nova's own.
+Nova's own function decides: first by the environment variable ``OS_NOVA_DISABLE_EVENTLET_PATCHING``, then by
+``[DEFAULT] concurrency_backend`` (auto, threading, eventlet) in the configuration files on the command line; the
+default is native threads.  With native threads, later imports of eventlet are refused.  Nova calls
+``monkey_patch.is_patched()`` in many places, so Nova's own function must be used.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from nova import monkey_patch
 
 
 def choose() -> None:
-    """Patch, or forbid patching.  Once a process."""
+    """Patch, or forbid patching.  Call it once in each process."""
     monkey_patch.patch(backend="threading")
 
 
 def choose_threads() -> None:
-    """For commands: native threads, whatever the configuration of the services says."""
+    """Select native threads for a command, regardless of the configuration of the services."""
     os.environ["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "1"
     choose()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA and PCI judged by Nova's own functions, on objects rebuilt from the small leaves.
+"""The NUMA and PCI fit by Nova's own functions, on objects that are rebuilt from the leaves.
 
 The request is the JSON text of a claim's ``topology``::
 
@@ -8,8 +8,8 @@ The request is the JSON text of a claim's ``topology``::
      "pci": [InstancePCIRequest primitive, ...],
      "mappings": {request group: [provider uuid, ...]}}
 
-nova-compute computes the fit anew when it claims and may pin other CPUs of the same cells; so what is
-computed here counts for the pending claim only, and the tracker's own leaves replace it.
+nova-compute computes the fit again when it claims, and may pin other CPUs of the same cells.  Therefore the result is
+used only while the claim is pending; then the leaves of the resource tracker replace it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shared_scheduler.model import leaves as names
 from shared_scheduler.model.topology import cpus_of, numa_leaves, pool_id, pool_key, pool_leaves
 from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
 
-#: Devices of which one parent (a physical function) is used up when one of them is taken.
+#: Types of devices whose parent (a physical function) cannot be used any more when one of them is taken.
 _CHILDREN = frozenset({fields.PciDeviceType.SRIOV_VF, fields.PciDeviceType.VDPA})
 
 objects.register_all()
@@ -49,7 +49,7 @@ class Asked:
 def topology_text(
     numa: Any, limits: Any, pci: Iterable[Any], mappings: Mapping[str, Iterable[str]] | None
 ) -> str:
-    """The request for ``consume``; empty where neither NUMA nor PCI is asked for."""
+    """The request for ``consume``; empty if it asks for neither NUMA nor PCI."""
     requests = list(pci)
     if numa is None and not requests:
         return ""
@@ -95,7 +95,7 @@ def topology_leaves(numa_text: str | None, pools: Iterable[Mapping[str, Any]]) -
 
 
 def host_topology(leaves: Mapping[str, Leaf]) -> Any:
-    """The ``objects.NUMATopology`` of the leaves, None where the node has none."""
+    """The ``objects.NUMATopology`` of the leaves; None if the node has none."""
     static: Any = leaves.get(names.NUMA_STATIC)
     if not static:
         return None
@@ -159,7 +159,7 @@ class NovaTopologyFit:
 
 
 def consume(leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reason:
-    """Take ``topology`` from ``leaves``: the leaves that change, with their new values, or why not."""
+    """Consume ``topology`` from ``leaves``: returns the changed leaves with their new values, or the reason why not."""
     try:
         asked = parse(topology)
     except ValueError as error:
@@ -173,9 +173,9 @@ def consume(leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reas
 
 
 def _fit(host: Any, stats: PciDeviceStats, asked: Asked) -> Any:
-    """The fitted InstanceNUMATopology, a Reason, or None where there is nothing to fit.
+    """The fitted InstanceNUMATopology, a Reason, or None if there is nothing to fit.
 
-    A host without cells takes guests with cells as nova-compute does: untested, and counted nowhere.
+    As in nova-compute, a host without cells accepts guests with cells, without a check and without counting them.
     """
     if asked.numa is None or host is None:
         if asked.pci and not stats.support_requests(asked.pci, asked.mappings):
@@ -216,7 +216,7 @@ def _pci_taken(
     before = {pool_id(pool_key(pool)): (pool["count"], dict(pool)) for pool in stats.pools}
     try:
         stats.apply_requests(asked.pci, asked.mappings, fitted.cells if fitted else None)
-    except exception.PciDeviceRequestFailed:  # supported a moment ago, on this very copy
+    except exception.PciDeviceRequestFailed:  # the same copy supported the request just before
         return {}
     after = {pool_id(pool_key(pool)): pool["count"] for pool in stats.pools}
     taken = {pool for pool, (count, _) in before.items() if after.get(pool, 0) < count}
@@ -226,9 +226,9 @@ def _pci_taken(
 
 
 def _relatives(keys: Mapping[str, Mapping[str, Any]], taken: Iterable[str]) -> set[str]:
-    """Pools that nova-compute empties too: a parent whose child is taken, children whose parent is.
+    """Pools that nova-compute empties as well: the parent of a taken child, and the children of a taken parent.
 
-    A pool's ``address`` is that of the physical function, for parents and children alike
+    The ``address`` of a pool is that of the physical function, both for parents and for children
     (nova/pci/stats.py, ``_create_pool_keys_from_dev``).
     """
     found = set()

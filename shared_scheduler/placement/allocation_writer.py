@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All steps of one consumer: write, compare, retry, check, delete.  Blocking; rules in ``consumer_conflicts``.
+"""The steps for one consumer: write, compare, retry, check, delete.  They block; ``consumer_conflicts`` has the rules.
 
 ::
 
     write --DONE--------------------------------> written
       |  --NO_CAPACITY--------------------------> no_capacity
-      |  --BAD_REQUEST--> is the provider there? -> unknown_provider | rejected
+      |  --BAD_REQUEST--> read the providers ---> unknown_provider | rejected
       |  --DENIED, ODD--------------------------> unreachable
-      '  --CONFLICT, UNKNOWN--> read the consumer, ``consumer_conflicts.RULES`` says what follows
+      '  --CONFLICT, UNKNOWN--> read the consumer, and follow ``consumer_conflicts.RULES``
                                   |  written | consumer_conflict
-                                  '  write again, with patience, until the deadline
+                                  '  write again after a wait, until the deadline
                                        -> provider_conflict | consumer_conflict | unreachable
 
-A write that was given up although it may have been carried out is remembered as doubtful.
+A write that was given up although it may have been carried out is kept as a write in doubt.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from shared_scheduler.protocol.backoff import Backoff
 
 LOG = logging.getLogger(__name__)
 
-#: Waits before a delete is sent again, so that two losers do not meet again.
+#: Waits before a delete is sent again, so that two writers do not conflict again.
 RETRY_BACKOFF = Backoff.between(0.005, 0.050)
 #: The generation of a record without allocations.
 ORPHAN = 0
-#: Wait before an unanswered read is sent again.
+#: Wait before a read without an answer is sent again.
 READ_AGAIN_S = 0.25
 #: Writes of one serialised intent that are checked and deleted, and the wait between them.
 MAX_RACES = 4
 RACE_BACKOFF = Backoff.between(0.010, 0.200)
-#: Shortest time a call is given, however near the deadline is.
+#: Shortest timeout of a call, even near the deadline.
 MIN_CALL_S = 0.5
-#: How long a delete goes on trying before it is left to the doubtful.
+#: Time after which a delete is given up and kept as a write in doubt.
 DELETE_PATIENCE_S = 10.0
-#: How long one sweep over the doubtful may take before it is continued in the next.
+#: Time after which a sweep over writes in doubt ends; the next sweep continues it.
 SWEEP_PATIENCE_S = 10.0
 
 _FINAL = {
@@ -58,21 +58,21 @@ _FINAL = {
     Meaning.ODD: WriteCode.UNREACHABLE,
 }
 _FORGOTTEN = (
-    "Server %s has been under way for too long to check its allocations again: a write that was given up, "
-    "or a later one, had put them there.  Should it end on another host than they are on, "
-    "nova-manage placement heal_allocations mends them."
+    "An operation of server %s takes too long to check its allocations again; a write that was given up, or a later "
+    "one, has written them.  If the server ends on another host, correct them with "
+    "nova-manage placement heal_allocations."
 )
-#: why an allocation that our write and a later one may have put there stays, and whether for good
+#: why an allocation that our write or a later one may have written is kept, and whether permanently
 _HELD = {
     CheckResult.RIGHTFUL: ("a later request placed the server on this host; left alone", True),
     CheckResult.UNDER_WAY: ("an operation of the server is under way, which may rely on it", False),
-    CheckResult.UNANSWERED: ("Nova does not tell where the server is", False),
+    CheckResult.UNANSWERED: ("the location of the server cannot be read from Nova", False),
 }
 _ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
 
 
 def first_write(effect: WriteAllocation) -> ConsumerWrite:
-    """The first thing sent for a *new* consumer."""
+    """The first write for a *new* consumer."""
     return ConsumerWrite(
         effect.consumer, effect.allocations, None, effect.project_id, effect.user_id,
         effect.mappings,
@@ -81,16 +81,16 @@ def first_write(effect: WriteAllocation) -> ConsumerWrite:
 
 @dataclass(slots=True)
 class _Course:
-    """One write on its way."""
+    """The state of one write."""
 
     effect: WriteAllocation
     next: ConsumerWrite
     before: ConsumerAllocations | None = None  # set for a merge
     sent: int = 0
-    unsure: bool = False  # a write without an answer is out
+    unsure: bool = False  # a write without an answer may still be carried out
     conflicts_since_s: float | None = None
     tried_orphan: bool = False
-    providers: consumer_conflicts.Generations | None = None  # as they were before the last write of a new one
+    providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
     last: Reply | None = None
 
     @property
@@ -99,15 +99,15 @@ class _Course:
 
     @property
     def policy(self) -> ConsumerPolicy:
-        """A merge that found nothing is new."""
+        """The policy of the write: a merge that finds no allocations becomes *new*."""
         return ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
 
 
 class AllocationWriter:
-    """Used by many threads at once, for different consumers.
+    """Writes and deletes allocations.  Many threads use it at once, for different consumers.
 
-    ``pause`` waits so many seconds; True tells that the service stops and nobody should wait on.
-    ``locate``: what Nova knows of a server, asked before anything doubtful is taken back.
+    ``pause`` waits for a number of seconds; it returns True if the service stops and the wait must end.
+    ``locate`` reads the location of a server from Nova, before allocations in doubt are deleted.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class AllocationWriter:
     # -- writes ------------------------------------------------------------------------------
 
     def write(self, effect: WriteAllocation, unsure: bool = False) -> AllocationWritten:
-        """Write one consumer.  ``unsure``: it went out in a batch that got no answer.
+        """Write one consumer.  ``unsure``: it was sent in a batch without an answer.
 
-        A serialised write that raced is taken back and tried again a few times: all racers see that
-        there is too much, and without that the last unit would go to none of them.
+        A serialised write that over-commits a provider is deleted and repeated a few times.  All writers of the race
+        see the over-commit, so without repetitions none of them would get the last unit.
         """
         for _ in range(MAX_RACES - 1):
             answer, raced = self._write_once(effect, unsure)
@@ -143,7 +143,7 @@ class AllocationWriter:
         return self._write_once(effect, unsure)[0]
 
     def _write_once(self, effect: WriteAllocation, unsure: bool) -> tuple[AllocationWritten, bool]:
-        """The answer, and whether it was taken back and may be tried again."""
+        """The answer, and whether the write was deleted and may be repeated."""
         course: _Course | AllocationWritten
         if effect.policy is ConsumerPolicy.MERGE:
             course = self._begin_merge(effect)
@@ -157,7 +157,7 @@ class AllocationWriter:
         return answer, False
 
     def written(self, effect: WriteAllocation) -> AllocationWritten:
-        """A batch that held this one was answered with yes."""
+        """Complete a write whose batch succeeded."""
         with self._lock:
             self._in_doubt.settled(effect.consumer)
         return AllocationWritten(effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, cause=effect.cause)
@@ -165,7 +165,7 @@ class AllocationWriter:
     def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
         standing = self._read(effect.consumer, effect.deadline_s)
         if standing is None:
-            detail = "could not read what an evacuated instance holds"
+            detail = "could not read the allocations of an evacuated instance"
             return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail, cause=effect.cause)
         if not standing.allocations:
             return _Course(effect, first_write(effect))
@@ -176,7 +176,7 @@ class AllocationWriter:
         return _Course(effect, write, before=standing)
 
     def _advance(self, course: _Course) -> AllocationWritten:
-        """Send and compare in turn until it has an end."""
+        """Send and compare in turn until the write ends."""
         if course.unsure:
             answer = self._compare(course)
             if answer is not None:
@@ -188,7 +188,7 @@ class AllocationWriter:
             self._pause(consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.sent))
 
     def _send(self, course: _Course) -> AllocationWritten | None:
-        """Send once; None if the consumer has to be read."""
+        """Send the write once; None if the consumer must be read."""
         effect = course.effect
         wait_s = self._wait_s(effect.deadline_s)
         course.last = reply = self._client.write(course.next, effect.request_id, wait_s)
@@ -204,7 +204,7 @@ class AllocationWriter:
         return None
 
     def _compare(self, course: _Course) -> AllocationWritten | None:
-        """Compare the existing allocations; None if the write is to be sent again (see ``course.next``)."""
+        """Compare the existing allocations; None if the write must be sent again (``course.next``)."""
         standing = self._read(course.consumer, course.effect.deadline_s)
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
@@ -220,7 +220,7 @@ class AllocationWriter:
         return None if code is None else self._end(course, code)
 
     def _patience(self, course: _Course, finding: Comparison) -> WriteCode | None:
-        """How it ends if it is not sent again."""
+        """The result of a write that is not sent again; None: send it again."""
         now = self._clock()
         unanswered = course.last is None or course.last.meaning is Meaning.UNKNOWN
         if now >= course.effect.deadline_s or course.sent >= consumer_conflicts.MAX_ATTEMPTS:
@@ -237,7 +237,7 @@ class AllocationWriter:
         return self._lost_to(course, finding)
 
     def _goes_on(self, course: _Course) -> bool:
-        """0 once, in case it is an orphan, then null once more with an eye on the providers."""
+        """Whether another write follows: one with 0, in case of an orphan, and then one with null."""
         if course.next.generation == ORPHAN:
             course.next = replace(course.next, generation=None)
             course.providers = self._generations(course)
@@ -248,14 +248,14 @@ class AllocationWriter:
         return True
 
     def _lost_to(self, course: _Course, finding: Comparison) -> WriteCode:
-        """Whose conflict it was that patience did not end."""
+        """Whether the conflict that retries did not end is one of the consumer or of a provider."""
         last = finding is Comparison.NOTHING and course.providers is not None
         if last and consumer_conflicts.is_consumers(course.providers, self._generations(course)):
             return WriteCode.CONSUMER_CONFLICT
         return WriteCode.PROVIDER_CONFLICT
 
     def _generations(self, course: _Course) -> consumer_conflicts.Generations | None:
-        """Of the providers written to; None if they cannot be read."""
+        """The generations of the providers of the write; None if they cannot be read."""
         try:
             return {name: self._client.generation(name) for name in course.next.allocations}
         except PlacementError as error:
@@ -287,7 +287,7 @@ class AllocationWriter:
         return AllocationWritten(effect.claim_id, code, detail, wrote, before, cause=effect.cause)
 
     def _blame(self, effect: WriteAllocation) -> WriteCode:
-        """After a 400: stale topology, or a request that no Placement would take."""
+        """The result after HTTP 400: an unknown provider, or a malformed request."""
         try:
             known = all(self._client.exists(provider) for provider in effect.allocations)
         except PlacementError:
@@ -297,7 +297,7 @@ class AllocationWriter:
     def _look(
         self, course: _Course, answer: AllocationWritten
     ) -> tuple[AllocationWritten, bool]:
-        """After a write that no agent has judged: too much there?  Then ours goes."""
+        """Check for over-commit after a write that no agent has judged; if there is any, delete the write."""
         try:
             overfull = self._overcommit_check.check(course.effect.allocations)
         except PlacementError as error:
@@ -316,7 +316,7 @@ class AllocationWriter:
     # -- deletes -----------------------------------------------------------------------------
 
     def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
-        """Delete what one claim wrote, and nothing else."""
+        """Delete what one claim wrote, and no other allocations."""
         attempt = Attempt(effect.written, effect.before)
         return self.take_back(
             effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s
@@ -325,9 +325,9 @@ class AllocationWriter:
     def take_back(
         self, consumer: str, attempt: Attempt, claim_id: str, request_id: str, sole_until_s: float
     ) -> AllocationDeleted:
-        """Put back what stood there before ``attempt``, if what stands there is exactly it.
+        """Restore the allocations before ``attempt``, if the present ones are exactly those of ``attempt``.
 
-        From ``sole_until_s`` on only if Nova says that nobody relies on it.
+        From ``sole_until_s`` on this is done only if, according to Nova, no operation relies on them.
         """
         until_s = self._clock() + DELETE_PATIENCE_S
         detail = "Placement did not answer"
@@ -355,17 +355,17 @@ class AllocationWriter:
         return AllocationDeleted(claim_id, False, detail, cause=request_id)
 
     def _why_held(self, consumer: str, attempt: Attempt) -> tuple[str, bool] | None:
-        """Why it may not be taken back, and whether that stays so; None if nobody relies on it."""
+        """Why allocations must not be deleted, and whether permanently; None if no operation relies on them."""
         try:
             result = self._reconciler.judge(consumer, attempt)
         except PlacementError as error:
             return str(error), False
         return _HELD.get(result)
 
-    # -- doubts ------------------------------------------------------------------------------
+    # -- in doubt ----------------------------------------------------------------------------
 
     def in_doubt(self) -> int:
-        """Consumers whose allocations are not known for sure."""
+        """The number of consumers whose allocations are in doubt."""
         with self._lock:
             return len(self._in_doubt)
 
@@ -393,7 +393,7 @@ class AllocationWriter:
     # -- inside ------------------------------------------------------------------------------
 
     def _read(self, consumer: str, until_s: float) -> ConsumerAllocations | None:
-        """What a consumer holds, asked again until ``until_s``; None if nothing was learned."""
+        """The allocations of a consumer; repeats the read until ``until_s``, then returns None."""
         while True:
             try:
                 return self._client.consumer(consumer, self._wait_s(until_s))
@@ -407,7 +407,7 @@ class AllocationWriter:
 
 
 def _left_alone(attempt: Attempt, claim_id: str, request_id: str, standing: ConsumerAllocations) -> AllocationDeleted:
-    """Somebody else's now, or nothing: gone, unless our part is still in it."""
+    """The answer if another writer has changed the allocations: gone, unless they still contain our part."""
     ours = consumer_conflicts.without(attempt.written, attempt.before)
     if not consumer_conflicts.holds(standing.allocations, ours):
         return AllocationDeleted(claim_id, True, cause=request_id)

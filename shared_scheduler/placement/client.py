@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of Placement's API that we make, typed, at microversion 1.36.
+"""The calls of Placement's API that the scheduler uses, typed, at microversion 1.36.
 
-Writes answer with a ``Reply`` whose ``meaning`` the caller acts on.  Reads answer as those of ``reader`` do.
+Writes return a ``Reply`` with a ``meaning``.  Reads return data or raise ``PlacementError``, as in ``reader``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.messages import Allocations
 
-#: One small call.
+#: Timeout of a small call.
 TIMEOUT_S = 10.0
-#: A call whose cost grows with the cloud: candidates, all providers.
+#: Timeout of a call whose cost grows with the cloud: candidates, all providers.
 SWEEP_TIMEOUT_S = 60.0
-#: Candidates asked for when only some fitting hosts are of interest.
+#: Limit of candidates if only some fitting hosts are needed.
 FITTING_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerWrite:
-    """One consumer's new allocations; ``generation`` None means that it must not exist."""
+    """The new allocations of one consumer; ``generation`` None means that the consumer must not exist."""
 
     consumer: str
     allocations: Allocations
@@ -37,7 +37,7 @@ class ConsumerWrite:
     mappings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """As Placement wants it, providers sorted: rows are locked in this order."""
+        """The body for Placement, with sorted providers, because rows are locked in this order."""
         body: dict[str, Any] = {
             "allocations": {
                 provider: {"resources": dict(self.allocations[provider])}
@@ -54,7 +54,7 @@ class ConsumerWrite:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One provider as ``provider_summaries`` shows it."""
+    """One provider in ``provider_summaries``."""
 
     uuid: str
     parent: str | None
@@ -66,19 +66,19 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """An answer of ``GET /allocation_candidates``."""
+    """The answer to ``GET /allocation_candidates``."""
 
     requests: tuple[Candidate, ...]
     summaries: Mapping[str, Summary]
 
     def roots(self) -> frozenset[str]:
-        """Root providers that at least one candidate takes something from."""
+        """The root providers of all candidates."""
         used = {provider for one in self.requests for provider in one.allocations}
         return frozenset(self.summaries[uuid].root for uuid in used if uuid in self.summaries)
 
 
 class PlacementClient(PlacementReader):
-    """The reads of providers, and those and the writes of consumers."""
+    """The reads of providers, and the reads and writes of consumers."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PlacementClient(PlacementReader):
         request_id: str = "",
         timeout_s: float | None = None,
     ) -> Reply:
-        """Replace those of several in one transaction: all or none."""
+        """Replace the allocations of several consumers in one transaction: all or none."""
         body = {write.consumer: write.body() for write in writes}
         return self._call("POST", "/allocations", body, request_id, timeout_s)
 
@@ -139,25 +139,25 @@ class PlacementClient(PlacementReader):
     # -- providers ---------------------------------------------------------------------------
 
     def root(self, provider: str) -> str:
-        """The compute node's own provider, of one of its tree; itself if there is no such provider."""
+        """The root of the provider's tree, which is the compute node; the provider itself if it does not exist."""
         tree = self.providers(in_tree=provider)
         return tree[0].root if tree else provider
 
     def exists(self, provider: str) -> bool:
-        """False if there is no such provider."""
+        """Whether the provider exists."""
         return self.generation(provider) is not None
 
     def generation(self, provider: str) -> int | None:
-        """It grows with every change of the provider, its allocations included; None: there is none."""
+        """The generation, which grows with every change of the provider and its allocations; None: no such provider."""
         reply = self._call("GET", f"/resource_providers/{provider}")
         return None if reply.status == 404 else int(data_of(reply)["generation"])
 
 
 def narrowed(query: str, node: str, limit: int | None) -> str:
-    """``query`` of one tree, with ``limit`` in place of what stood there (None: without one).
+    """``query`` restricted to one tree, with its limit replaced by ``limit`` (None: without a limit).
 
-    ``in_tree`` of the unnumbered group binds all groups to that tree's anchor.  Where that group asks
-    for nothing Placement would ignore it, so it is said of each numbered group instead.
+    ``in_tree`` of the unnumbered group binds all groups to the anchor of that tree.  If that group is empty, Placement
+    ignores it, so ``in_tree`` is added to each numbered group instead.
     """
     asked = [(name, value) for name, value in parse_qsl(query) if name != "limit"]
     if limit is not None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request to Placement and its answer: what the client needs of HTTP, and what an answer means.
+"""One request to Placement and its answer: the HTTP interface, and the meaning of an answer.
 
-The scheduler, and an agent inside nova-compute, go through Nova's report client (``novalib/report_client.py``), an
-agent of its own process through keystoneauth (``KeystoneTransport``).  The meaning is read from the HTTP status and
-from Placement's error ``code``, never from its text, because texts are for people and change.
-Where a code is not enough (which generation conflicted, which provider is unknown) the caller reads Placement again
+The scheduler, and an agent inside nova-compute, use Nova's report client (``novalib/report_client.py``); an agent in a
+separate process uses keystoneauth (``KeystoneTransport``).  The meaning follows from the HTTP status and from
+Placement's error ``code``, never from its text, because texts are for people and change.
+If a code is not enough (which generation conflicted, which provider is unknown), the caller reads Placement again
 (source: placement/errors.py, handlers/allocation.py).
 """
 
@@ -20,27 +20,27 @@ from keystoneauth1 import exceptions as ks_exceptions
 SERVICE_TYPE = "placement"
 MICROVERSION = "1.36"
 CONCURRENT_UPDATE = "placement.concurrent_update"
-#: Statuses of a proxy or server in trouble: whether the request was carried out is unknown.
+#: Statuses of a failing proxy or server: it is unknown whether the request was carried out.
 _IN_TROUBLE = 500
 #: Longest error text that is kept.
 DETAIL_CHARS = 500
 
 
 class Meaning(StrEnum):
-    """What an answer to a write means."""
+    """The meaning of the answer to a write."""
 
     DONE = "done"
-    NO_CAPACITY = "no_capacity"  # 409 that is no conflict: capacity, units, or no such inventory
+    NO_CAPACITY = "no_capacity"  # 409 without a conflict: capacity, units, or no such inventory
     CONFLICT = "conflict"  # 409 concurrent_update: a consumer's or a provider's generation
-    BAD_REQUEST = "bad_request"  # 400: an unknown provider or class, or nonsense
+    BAD_REQUEST = "bad_request"  # 400: an unknown provider or class, or a malformed request
     DENIED = "denied"  # 401, 403: nothing was done
-    ODD = "odd"  # 404, 406 and the like: no Placement at this address, nothing was done
+    ODD = "odd"  # 404, 406 and similar: no Placement at this address, nothing was done
     UNKNOWN = "unknown"  # no answer, or 5xx: it may have been carried out
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """``status`` 0 means that nothing came back; ``detail`` then says why."""
+    """An answer of Placement.  ``status`` 0 means that there was none; ``detail`` contains the reason."""
 
     status: int
     body: Any = None
@@ -49,7 +49,7 @@ class Reply:
 
     @property
     def meaning(self) -> Meaning:
-        """See ``Meaning``."""
+        """The ``Meaning`` of the answer."""
         if self.status == 0 or self.status >= _IN_TROUBLE:
             return Meaning.UNKNOWN
         if self.status < 300:
@@ -62,14 +62,14 @@ class Reply:
         return Meaning.DENIED if self.status in (401, 403) else Meaning.ODD
 
     def describe(self) -> str:
-        """One line for people."""
+        """One line for log messages."""
         if self.status == 0:
             return f"Placement did not answer: {self.detail}"
         return f"Placement answered HTTP {self.status} {self.code}: {self.detail}"
 
 
 def reply_from(status: int, body: Any) -> Reply:
-    """Make a reply of a status and a decoded JSON body (None if there was none)."""
+    """Create a reply from a status and a decoded JSON body (None if there was none)."""
     if status < 400:
         return Reply(status, body)
     error = _first_error(body)
@@ -78,7 +78,7 @@ def reply_from(status: int, body: Any) -> Reply:
 
 
 def no_reply(detail: str) -> Reply:
-    """Nothing came back."""
+    """The reply for a missing answer."""
     return Reply(0, None, "", " ".join(detail.split())[:DETAIL_CHARS])
 
 
@@ -89,15 +89,15 @@ def _first_error(body: Any) -> dict[str, Any]:
 
 
 class PlacementError(Exception):
-    """A read brought nothing; one line that says why."""
+    """A read failed; the text is one line with the reason."""
 
 
 class UnreachableError(PlacementError):
-    """No answer, or a server in trouble: it may be different soon."""
+    """There was no answer, or a server error; a later read may succeed."""
 
 
 class RefusedError(PlacementError):
-    """Placement understood and said no.  ``status`` is the HTTP status."""
+    """Placement refused the request.  ``status`` is the HTTP status."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.describe())
@@ -105,10 +105,10 @@ class RefusedError(PlacementError):
 
 
 def data_of(reply: Reply) -> Any:
-    """What the answer to a read holds.
+    """The data in the answer to a read.
 
-    :raises UnreachableError: when nothing was learned
-    :raises RefusedError: when Placement said no
+    :raises UnreachableError: when there was no usable answer
+    :raises RefusedError: when Placement refused the request
     """
     meaning = reply.meaning
     if meaning is Meaning.DONE:
@@ -121,7 +121,7 @@ def data_of(reply: Reply) -> Any:
 
 
 class Transport(Protocol):
-    """What the client needs of HTTP."""
+    """The HTTP interface that the client uses."""
 
     def call(
         self,
@@ -131,11 +131,14 @@ class Transport(Protocol):
         request_id: str = "",
         timeout_s: float | None = None,
     ) -> Reply:
-        """One request; never raises for what happens on the way.  ``timeout_s`` None: what the operator has set."""
+        """Send one request; errors of the connection are returned as a ``Reply``.
+
+        ``timeout_s`` None: the timeout of the configuration.
+        """
 
 
 class KeystoneTransport:
-    """HTTP through a keystoneauth1 adapter: its session pools connections and renews tokens."""
+    """HTTP with a keystoneauth1 adapter, whose session pools connections and renews tokens."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
@@ -160,9 +163,9 @@ class KeystoneTransport:
 
 
 def reply_of(send: Callable[[], Any], no_answer: tuple[type[Exception], ...] = ()) -> Reply:
-    """Carry one request out, whatever happens on the way.
+    """Send one request, and return errors of the connection as a ``Reply``.
 
-    ``no_answer``: what ``send`` raises for an answer that never came, besides keystoneauth's own.
+    ``no_answer``: exceptions of ``send`` for a missing answer, besides those of keystoneauth1.
     """
     try:
         response = send()

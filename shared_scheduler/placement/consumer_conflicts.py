@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer generations: what each operation expects, and what it does when it finds something else.
+"""Consumer generations: what each operation expects, and how it handles a conflict.
 
 openstack-dev discussed on 16 August 2018 what Nova should do when Placement answers "consumer generation conflict":
 (a) read, write, fail on a conflict; (b) retry blindly; (c) keep an own copy, read, combine, write.  This module does
-(c) for allocations that this scheduler wrote, and (a) for all others.  Nothing is retried blindly.
+(c) for allocations that this scheduler wrote, and (a) for all others.  It never retries blindly.
 
-``RULES`` maps each comparison to an action.  ``doc/source/admin/placement.rst`` shows which operation follows which
-rule, and the result.
+``RULES`` maps each comparison to an action.  ``doc/source/admin/placement.rst`` shows the rules and results of each
+operation.
 
-*New* is sent with null and without a read before.  If the consumer has no allocations after a conflict, a race for a
+*New* is sent with null, without a read before.  If the consumer has no allocations after a conflict, a race for a
 provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the record is
 an orphan (a consumer without a record refuses 0), and once more with null.  A lost race changes the generation of a
 provider, so the generations are read before and after that last write.  If none changed, the record of the consumer
@@ -20,10 +20,10 @@ A *twin* is an allocation of the same move, written by another scheduler in an e
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation.
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
-allocations and was interrupted in between.  It refuses null without end and accepts 0.  But every write of a new
-consumer looks like that for some milliseconds, and a write with 0 at that moment is harmful: the creator loses, and
-deletes the record under the allocations of the winner.  So 0 is sent only after nothing has changed for much longer
-than a write takes.
+allocations, and was interrupted in between.  It always refuses null, and accepts 0.  But every write of a new consumer
+is in this state for some milliseconds, and a write with 0 at that moment is harmful: the first writer fails, and
+deletes the record, although the second one has written allocations for it.  Therefore 0 is sent only after nothing has
+changed for much longer than a write takes.
 
 Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
 null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the
@@ -56,7 +56,7 @@ Generations = Mapping[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAllocations:
-    """The allocations of a consumer in Placement.  ``generation`` None: no allocations, no record shown."""
+    """The allocations of a consumer in Placement.  ``generation`` None: it has no allocations."""
 
     allocations: Allocations = field(default_factory=dict)
     generation: int | None = None
@@ -76,7 +76,7 @@ class Comparison(StrEnum):
 
 
 class ConflictAction(StrEnum):
-    """What follows from a comparison."""
+    """The actions that follow from a comparison."""
 
     DONE = "done"  # the allocations are as wanted (or deleted): an answer was lost
     AGAIN = "again"  # the consumer is as expected, so a race for a provider was lost
@@ -101,18 +101,18 @@ RULES: Mapping[ConsumerPolicy, Mapping[Comparison, ConflictAction]] = {
 
 
 def same(left: Allocations, right: Allocations) -> bool:
-    """Equal as allocations: order and empty parts do not count."""
+    """Whether allocations are equal, regardless of order and empty parts."""
     return _plain(left) == _plain(right)
 
 
 def holds(standing: Allocations, part: Allocations) -> bool:
-    """True if any provider of ``part`` carries exactly ``part``'s amounts in ``standing``."""
+    """Whether ``standing`` has exactly the amounts of ``part`` on any provider of ``part``."""
     there = _plain(standing)
     return any(there.get(provider) == amounts for provider, amounts in _plain(part).items())
 
 
 def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int]]:
-    """Both; a provider that is held already (shared storage) is not added again.
+    """The union of both; a provider in ``standing`` (shared storage) is not added again.
 
     The rule of nova/scheduler/client/report.py, ``_move_operation_alloc_request``.
     """
@@ -130,10 +130,10 @@ def find_new(
     attempts: tuple[Allocations, ...] = (),
     unsure: bool = True,
 ) -> Comparison:
-    """After a conflict or an unknown outcome of a *new*.  ``attempts``: earlier ones of ours.
+    """Compare after a conflict or an unknown outcome of *new*.  ``attempts``: earlier attempts of this scheduler.
 
-    ``unsure``: a write of it got no answer.
-    Of ``wanted`` allocations and owner count: the same amounts for somebody else are not ours.
+    ``unsure``: one of its writes got no answer.
+    Allocations and owner of ``wanted`` are compared: equal amounts of another owner are not ours.
     """
     if not standing.allocations:
         return Comparison.NOTHING
@@ -146,29 +146,29 @@ def find_new(
 
 
 def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> Comparison:
-    """After a conflict or an unknown outcome of a *merge* of ``wanted`` over ``before``."""
+    """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``."""
     if standing.generation == before.generation:
         return Comparison.UNCHANGED
     return Comparison.AS_WANTED if same(standing.allocations, wanted) else Comparison.FOREIGN
 
 
 def find_delete(standing: ConsumerAllocations, written: Allocations) -> Comparison:
-    """Before each attempt of a *delete*."""
+    """Compare before each attempt of a *delete*."""
     if not standing.allocations:
         return Comparison.NOTHING
     return Comparison.AS_WANTED if same(standing.allocations, written) else Comparison.FOREIGN
 
 
 def is_consumers(before: Generations | None, after: Generations | None) -> bool:
-    """Whether a conflict that shows nothing is the consumer's: no provider has moved over the last write.
+    """Whether a conflict without allocations is one of the consumer, because no provider changed during the last write.
 
-    None: they could not be read.
+    None: the generations could not be read.
     """
     return before is not None and before == after
 
 
 def orphan_after_s(unsure: bool) -> float:
-    """How long conflicts are answered with the same write again."""
+    """The time for which a write is repeated unchanged after conflicts."""
     return ORPHAN_AFTER_UNSURE_S if unsure else ORPHAN_AFTER_S
 
 

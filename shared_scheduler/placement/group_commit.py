@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out ``WriteAllocation`` and ``DeleteAllocation``: the one way to Placement's allocations.
+"""Carries out ``WriteAllocation`` and ``DeleteAllocation``: the only module that changes allocations in Placement.
 
-``submit`` never blocks.  Some worker threads take what ``Batches`` lets go; what queued up while they
-were busy goes out together as one ``POST /allocations``.  A refused batch is split until the guilty
-consumer is alone; ``allocation_writer`` brings single consumers to their end.  A clerk thread ends what waited
-beyond its deadline, and a sweeper checks writes with an unknown outcome, so that neither waits for a busy
-worker.
+``submit`` never blocks.  Worker threads take the batches of ``Batches``; writes that were queued while they were busy
+are sent together as one ``POST /allocations``.  A refused batch is split until the consumer that caused the refusal is
+alone; ``allocation_writer`` completes single consumers.  A clerk thread ends writes that waited beyond their deadline,
+and a sweeper thread checks writes with an unknown outcome; neither waits for a busy worker.
 
-Every effect is answered exactly once, through ``answer``, from one of these threads.
+Every effect is answered exactly once, with ``answer``, from one of these threads.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
 from shared_scheduler.placement.reconciler import Locate
 
-#: Consumers of one POST: rows of all of them stay locked until it commits.
+#: Consumers in one POST, whose rows stay locked until it commits.
 MAX_BATCH = 16
-#: Jobs that may wait; the core bounds its claims far below.
+#: Maximum number of waiting jobs; the core's bound of claims is far below.
 MAX_WAITING = 4096
 
 Item = TypeVar("Item")
@@ -48,13 +47,13 @@ class Job(Generic[Item]):
 
     @property
     def rank(self) -> tuple[tuple[str, ...], str]:
-        """Order within a batch: locks are taken in it, so it is by provider."""
+        """The order within a batch: by provider, because rows are locked in this order."""
         return tuple(sorted(self.providers)), self.consumer
 
 
 @dataclass(slots=True)
 class _Taken:
-    """Providers and consumers that a job may not touch."""
+    """Providers and consumers that are in use."""
 
     providers: set[str] = field(default_factory=set)
     consumers: set[str] = field(default_factory=set)
@@ -69,17 +68,17 @@ class _Taken:
 
 
 class Batches(Generic[Item]):
-    """Which queued writes go out together.
+    """Forms batches of queued writes.
 
-    * First come, first served, a provider and a consumer at a time: a job never overtakes an earlier one that has a
-      provider or the consumer in common with it, so nothing starves and what happens to one consumer happens in order.
-    * No two batches in flight share a provider or a consumer.  Two concurrent writes to one provider are what
-      over-commits it, or fails the wider one for nothing.
-    * A batch holds at most ``max_batch`` jobs; its jobs may share providers.
-    * A job that is ``alone`` is a batch of its own.
-    * No waiting: a write is sent as soon as a writer is free.
-    * What is put back because its batch was refused goes before everything else.
-    * At most ``max_waiting`` jobs wait; more are not taken in.
+    * For each provider and each consumer, jobs are served in the order of their arrival: a job never overtakes an
+      earlier one that shares a provider or the consumer.  Therefore no job starves.
+    * No two batches in flight share a provider or a consumer, because concurrent writes to one provider may over-commit
+      it, or fail the write of more providers without need.
+    * A batch has at most ``max_batch`` jobs; its jobs may share providers.
+    * A job that is ``alone`` is a batch of one.
+    * A write is sent as soon as a writer is free; writes do not wait to fill a batch.
+    * Parts of a refused batch come before all other jobs.
+    * At most ``max_waiting`` jobs wait; further ones are refused.
     """
 
     def __init__(self, max_batch: int = MAX_BATCH, max_waiting: int = MAX_WAITING) -> None:
@@ -91,12 +90,12 @@ class Batches(Generic[Item]):
 
     @property
     def waiting(self) -> int:
-        """Jobs that nobody has taken."""
+        """The number of jobs that wait."""
         return len(self._waiting) + sum(map(len, self._parts))
 
     @property
     def in_flight(self) -> int:
-        """Jobs taken and not done."""
+        """The number of jobs in flight."""
         return len(self._in_flight)
 
     def knows(self, consumer: str) -> bool:
@@ -112,7 +111,7 @@ class Batches(Generic[Item]):
         return True
 
     def take(self) -> tuple[Job[Item], ...]:
-        """The next batch, sorted by provider; empty if nothing may go now."""
+        """The next batch, sorted by provider; empty if no job can be sent now."""
         busy = _Taken()
         for job in self._in_flight:
             busy.add(job)
@@ -145,19 +144,19 @@ class Batches(Generic[Item]):
         return batch
 
     def done(self, ended: Job[Item]) -> bool:
-        """This one has ended, its providers and consumer are free; False if it had already."""
+        """End a job and free its providers and consumer; False if it has ended already."""
         before = len(self._in_flight)
         self._in_flight = [job for job in self._in_flight if job is not ended]
         return len(self._in_flight) < before
 
     def put_back(self, parts: tuple[tuple[Job[Item], ...], ...]) -> None:
-        """A batch in flight was refused: its parts go next, each as a batch of its own."""
+        """Queue the parts of a refused batch before all other jobs, each as a separate batch."""
         for job in (job for part in parts for job in part):
             self.done(job)
         self._parts = [part for part in parts if part] + self._parts
 
     def drop(self, unwanted: Callable[[Item], bool]) -> list[Job[Item]]:
-        """Remove waiting jobs (expired, or all of them at the end) and hand them back."""
+        """Remove and return waiting jobs (expired ones, or all of them at the end)."""
         waiting = [*(job for part in self._parts for job in part), *self._waiting]
         dropped = [job for job in waiting if unwanted(job.work)]
         gone = set(map(id, dropped))
@@ -168,7 +167,7 @@ class Batches(Generic[Item]):
 
 
 def halves(batch: tuple[Job[Item], ...]) -> tuple[tuple[Job[Item], ...], ...]:
-    """Split a refused batch, so that in the end only the guilty one fails."""
+    """Split a refused batch, so that finally only the consumer that caused the refusal fails."""
     middle = len(batch) // 2
     return batch[:middle], batch[middle:]
 
@@ -178,20 +177,20 @@ LOG = logging.getLogger(__name__)
 Batch = tuple[Job[Work], ...]
 Answer = Callable[[AllocationWritten | AllocationDeleted], None]
 
-#: Writes in flight: a Placement with a few cores has no use for more.
+#: Writes in flight; more are of no use for a Placement with a few cores.
 WORKERS = 4
-#: How often the clerk searches for work that waited too long.
+#: Interval at which the clerk searches for jobs that waited too long.
 CLERK_INTERVAL_S = 0.25
-#: How long ``stop`` lets queued writes go out.
+#: Time for which ``stop`` lets queued writes be sent.
 DRAIN_S = 10.0
-#: How long ``stop`` waits for one thread that is in the middle of a call.
+#: Time for which ``stop`` waits for a thread in a call.
 JOIN_S = 12.0
-#: How often the sweeper asks whether a doubtful consumer is due.
+#: Interval at which the sweeper checks whether a consumer in doubt is due.
 SWEEP_INTERVAL_S = 1.0
 
 
 class GroupCommit:
-    """Start it after any fork; ``stop`` drains."""
+    """The queue and the threads of all writes.  Start it after the last fork; ``stop`` drains the queue."""
 
     def __init__(
         self,
@@ -205,16 +204,16 @@ class GroupCommit:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
-        """``locate``: what Nova knows of a server; ``reconciler.without_nova`` where there is none."""
+        """``locate`` reads the location of a server from Nova; without Nova it is ``reconciler.without_nova``."""
         self._client = client
         self._answer = answer
         self._clock = clock
         self._batches: Batches[Work] = Batches(max_batch, max_waiting)
         self._turned_away: deque[Work] = deque()
         lock = threading.Lock()
-        #: something may go out; one worker is woken for it, not all of them
+        #: a job may be sent; only one worker is woken for it
         self._ready = threading.Condition(lock)
-        #: what clerk and ``stop`` wait for
+        #: the clerk and ``stop`` wait for this condition
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
@@ -227,12 +226,12 @@ class GroupCommit:
             self._threads.append(threading.Thread(target=run, name=name, daemon=True))
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def submit(self, work: Work) -> None:
-        """Queue one; never blocks.  Answered later even if it is turned away."""
+        """Queue an effect; never blocks.  It is answered later, also if it is refused."""
         with self._changed:
             if self._draining or not self._batches.add(_job(work)):
                 self._turned_away.append(work)
@@ -241,7 +240,7 @@ class GroupCommit:
                 self._ready.notify()
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
-        """Take nothing new, let what is queued go out for a bounded time, end the rest."""
+        """Refuse new work, send queued work for a bounded time, and end the rest."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -256,12 +255,12 @@ class GroupCommit:
                 thread.join(JOIN_S)
 
     def waiting(self) -> int:
-        """Effects queued and not in flight."""
+        """The number of effects that are queued and not in flight."""
         with self._changed:
             return self._batches.waiting
 
     def in_doubt(self) -> int:
-        """Consumers whose allocations are not known for sure."""
+        """The number of consumers whose allocations are in doubt."""
         return self._writer.in_doubt()
 
     def _idle(self) -> bool:
@@ -298,7 +297,7 @@ class GroupCommit:
             self._done(batch[0], self._writer.write(work))
 
     def _post(self, batch: Batch) -> None:
-        """Write several in one go; split where Placement says no to the whole."""
+        """Write a batch in one call; split it if Placement refuses it."""
         works = [job.work for job in batch if isinstance(job.work, WriteAllocation)]
         left_s = max(work.deadline_s for work in works) - self._clock()
         wait_s = min(self._client.timeout_s, max(left_s, 0.5))
@@ -325,7 +324,7 @@ class GroupCommit:
                 self._done(job, self._writer.written(job.work))
 
     def _compare_each(self, batch: Batch) -> None:
-        """Nobody knows whether the batch was written: each consumer tells."""
+        """Check each consumer of a batch whose outcome is unknown."""
         for job in batch:
             if isinstance(job.work, WriteAllocation):
                 self._done(job, self._writer.write(job.work, unsure=True))
@@ -339,7 +338,7 @@ class GroupCommit:
             if not self._batches.done(job):
                 return
             if self._batches.waiting:
-                self._ready.notify()  # for what waited for this one's providers
+                self._ready.notify()  # for jobs that waited for the same providers
             elif self._idle():
                 self._changed.notify_all()
         self._tell(event)
@@ -377,7 +376,7 @@ class GroupCommit:
                 lambda work: isinstance(work, WriteAllocation) and work.deadline_s <= now
             )
             away, self._turned_away = self._turned_away, deque()
-            if late:  # others may have waited behind them
+            if late:  # other jobs may have waited behind them
                 self._ready.notify_all()
                 self._changed.notify_all()
         for job in late:

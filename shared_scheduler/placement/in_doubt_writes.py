@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes whose outcome is not known, and allocations that could not be deleted.  Pure.
 
-A request that timed out may still be carried out later.  Each one is remembered and checked a few times; allocations
-that are exactly ours are then deleted.  A check without an answer does not count, and neither does one while another
-writer may rely on the allocations.  Until then a conflict with such a write is known to be with ourselves.
+A request that timed out may still be carried out later.  Each one is stored and checked a few times; allocations that
+are exactly ours are then deleted.  A check does not count if it has no answer, or if another operation may rely on the
+allocations.  While a write is stored, a conflict with it is recognised as a conflict with our own write.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from shared_scheduler.protocol.messages import Allocations
 
 #: Seconds from the write to the first check, and from each check to the next.
 CHECKS_AFTER_S = (2.0, 8.0, 20.0)
-#: How long to wait after a check that does not count.
+#: Wait after a check that does not count.
 AGAIN_AFTER_S = 10.0
-#: How long a server may be under way before its consumer is forgotten: longer than most moves take.
+#: Time after which the consumer of a server with an operation under way is forgotten; most moves take less.
 UNDER_WAY_MAX_S = 600.0
-#: Consumers remembered; the oldest are dropped first.
+#: Maximum number of stored consumers; the oldest are dropped first.
 MAX_CONSUMERS = 4096
 
 
 class CheckResult(StrEnum):
-    """What one check found."""
+    """The result of one check."""
 
-    NOTHING = "nothing"  # nothing of ours, or it is taken back
-    RIGHTFUL = "rightful"  # the server is on this host: its allocations are right
+    NOTHING = "nothing"  # no allocations of ours, or they were deleted
+    RIGHTFUL = "rightful"  # the server is on this host: its allocations are correct
     UNDER_WAY = "under_way"  # an operation may use the allocations
     UNANSWERED = "unanswered"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What may have been written, over what."""
+    """Allocations that may have been written, and those before."""
 
     written: Allocations
     before: Allocations = field(default_factory=dict)
@@ -50,7 +50,7 @@ class _Case:
 
 
 class InDoubtWrites:
-    """The memory of them, by consumer."""
+    """All writes in doubt, by consumer."""
 
     def __init__(
         self, checks_after_s: Sequence[float] = CHECKS_AFTER_S, max_consumers: int = MAX_CONSUMERS
@@ -63,7 +63,7 @@ class InDoubtWrites:
         return len(self._cases)
 
     def add(self, consumer: str, attempt: Attempt, now: float) -> bool:
-        """Remember one; False if an older consumer had to be forgotten for it."""
+        """Store an attempt; False if an older consumer was dropped for it."""
         case = self._cases.pop(consumer, None) or _Case([], 0.0)
         if attempt not in case.attempts:
             case.attempts.append(attempt)
@@ -76,16 +76,16 @@ class InDoubtWrites:
         return False
 
     def attempts(self, consumer: str) -> tuple[Attempt, ...]:
-        """Those of one consumer, oldest first."""
+        """The attempts of one consumer, oldest first."""
         case = self._cases.get(consumer)
         return tuple(case.attempts) if case else ()
 
     def settled(self, consumer: str) -> None:
-        """The existing allocations are known, and are either needed or deleted."""
+        """Remove a consumer whose allocations are known, and either needed or deleted."""
         self._cases.pop(consumer, None)
 
     def due(self, now: float) -> list[tuple[str, tuple[Attempt, ...]]]:
-        """Consumers to be checked."""
+        """The consumers whose check is due."""
         return [
             (consumer, tuple(case.attempts))
             for consumer, case in self._cases.items()
@@ -93,11 +93,11 @@ class InDoubtWrites:
         ]
 
     def all(self) -> list[tuple[str, tuple[Attempt, ...]]]:
-        """Every one of them, due or not."""
+        """All consumers."""
         return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items()]
 
     def checked(self, consumer: str, now: float, result: CheckResult) -> bool:
-        """A check has ended; False if the consumer was forgotten with an unknown outcome."""
+        """Note the result of a check; False if the consumer was forgotten with an unknown outcome."""
         case = self._cases.get(consumer)
         if case is None:
             return True
@@ -116,7 +116,7 @@ class InDoubtWrites:
 
 
 def _is_over(case: _Case, now: float) -> bool:
-    """Whether the server has been under way for too long; the time begins with the first such check."""
+    """Whether an operation of the server has taken too long, counted from the first check that found one."""
     if case.under_way_since_s is None:
         case.under_way_since_s = now
     return now - case.under_way_since_s >= UNDER_WAY_MAX_S

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provider trees of nodes without an agent, in the shape that an agent would publish.
+"""Provider trees of nodes without an agent, in the form in which an agent publishes them.
 
-A provider's generation tells that its inventory, traits or aggregates changed, or that something was
-allocated; it does *not* tell that something was released.  So what is remembered of
-a provider is good while its generation and its usages are the same: one small read for a quiet one
-instead of five.
+The generation of a provider changes with its inventories, traits and aggregates, and with each allocation, but *not*
+when an allocation is deleted.  Therefore the cached data of a provider is valid while its generation and its usages are
+unchanged: a provider without changes needs one small read instead of five.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from shared_scheduler.placement.client import PlacementClient, Summary
 from shared_scheduler.placement.reader import ListedProvider
 from shared_scheduler.protocol.messages import Leaf
 
-#: Providers remembered; beyond that everything is forgotten, which costs reads and nothing else.
+#: Maximum number of cached providers; a full cache is emptied, which only costs reads.
 MAX_PROVIDERS = 50_000
-#: A consumer that stands for all of a provider's consumers while only their sum is known.
+#: A consumer that represents all consumers of a provider while only their sum is known.
 SUM_OF = "sum-of-"
 
 Consumers = dict[str, dict[str, dict[str, int]]]
@@ -32,7 +31,7 @@ Seen = dict[str, tuple[int, str | None, str]]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A node's providers as ``rp.<uuid>`` leaves, and what each consumer takes from them."""
+    """The providers of a node as ``rp.<uuid>`` leaves, and the allocations of each consumer."""
 
     leaves: dict[str, Leaf] = field(default_factory=dict)
     consumers: Consumers = field(default_factory=dict)
@@ -52,7 +51,7 @@ class _Known:
 
 
 class PlacementMirror:
-    """Used by several threads.  Every method may raise ``PlacementError``."""
+    """Reads provider trees.  Several threads use it.  Every method may raise ``PlacementError``."""
 
     def __init__(self, client: PlacementClient, max_providers: int = MAX_PROVIDERS) -> None:
         self._client = client
@@ -63,10 +62,10 @@ class PlacementMirror:
         self._lock = threading.Lock()
 
     def sweep(self) -> frozenset[str]:
-        """One call over the whole cloud: roots of the trees that changed since the last sweep.
+        """The roots of the trees that changed since the last sweep, with one call for the whole cloud.
 
-        All of them at the first time.  Sees new, gone and moved providers, changed inventories,
-        traits and aggregates and new allocations; not releases.
+        The first sweep returns all roots.  It detects new, deleted and moved providers, changed inventories, traits and
+        aggregates, and new allocations, but not deleted allocations.
         """
         swept = _seen(self._client.providers())
         with self._lock:
@@ -78,7 +77,7 @@ class PlacementMirror:
         return frozenset(roots | {before[uuid][2] for uuid in before.keys() - swept.keys()})
 
     def changed_among(self, roots: Collection[str]) -> frozenset[str]:
-        """As ``sweep``, of these trees alone, a call each: since they were last asked about here."""
+        """Like ``sweep``, for these trees only, with one call for each: changes since the last call for the tree."""
         watched = {root: _seen(self._client.providers(in_tree=root)) for root in roots}
         with self._lock:
             before, self._watched = self._watched, watched
@@ -91,7 +90,7 @@ class PlacementMirror:
         return frozenset(uuid for uuid, (_, _, own) in swept.items() if own == root)
 
     def read(self, node: str) -> Tree:
-        """The tree of one node as it is now; empty if Placement does not know it."""
+        """Read the tree of one node; empty if Placement does not know it."""
         tree = Tree()
         for listed in self._client.providers(in_tree=node):
             known = self._read(listed)
@@ -100,17 +99,17 @@ class PlacementMirror:
         return tree
 
     def sharing(self) -> dict[str, Provider]:
-        """All providers that share with other trees, with what all their consumers leave of them."""
+        """All sharing providers, with the amounts that their consumers leave."""
         return {
             listed.uuid: _sharing(self._read(listed))
             for listed in self._client.providers(required=SHARING_TRAIT)
         }
 
     def overview(self, resources: str = "MEMORY_MB:1") -> dict[str, Tree]:
-        """Root to tree of every node that has any of ``resources`` left: one call for all of them.
+        """root -> tree of every node that has any of ``resources`` left, with one call for all of them.
 
-        Rough: capacities in place of inventories, sums in place of consumers, no aggregates and no
-        generations.  Good enough to begin with; ``read`` says it exactly.
+        The trees are approximate: capacities instead of inventories, sums instead of consumers, without aggregates and
+        generations.  This is sufficient at the start; ``read`` returns exact trees.
         """
         trees: dict[str, Tree] = {}
         answer = self._client.candidates(f"resources={resources}")
@@ -150,7 +149,8 @@ def _seen(listed: Iterable[ListedProvider]) -> Seen:
 
 
 def _sharing(known: _Known) -> Provider:
-    """Its generation moves with each allocation, and the table updates all rows when this changes."""
+    """A sharing provider without its generation, because each allocation changes it, and the table updates all rows
+    when a sharing provider changes."""
     used = known.used()
     rows = {rc: _left_of(row, used.get(rc, 0)) for rc, row in known.provider.inventories.items()}
     inventories = {rc: row for rc, row in rows.items() if row.max_unit > 0}
@@ -158,7 +158,7 @@ def _sharing(known: _Known) -> Provider:
 
 
 def _left_of(row: Inventory, used: int) -> Inventory:
-    """What is free bounds one allocation; rounded up to a power of two, so that it changes rarely."""
+    """An inventory whose max_unit is the free amount, rounded up to a power of two so that it changes rarely."""
     free = row.capacity - used
     bound = 1 << (free - 1).bit_length() if free > 0 else 0
     return replace(row, max_unit=min(row.max_unit, bound))

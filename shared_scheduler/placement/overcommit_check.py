@@ -26,9 +26,9 @@ from shared_scheduler.protocol.messages import Allocations
 FRESH_S = 5.0
 #: ... if it left this many times what this scheduler has written since.
 PLENTY = 16
-#: The inventories of a provider are valid for this long.
+#: The inventories of a provider are valid for this time.
 INVENTORY_FRESH_S = 60.0
-#: Cached providers; beyond, the cache is emptied, which costs reads only.
+#: Maximum number of cached providers; a full cache is emptied, which only costs reads.
 MAX_PROVIDERS = 20_000
 
 
@@ -52,12 +52,12 @@ class Overfull:
 class _Seen:
     at_s: float
     free: Mapping[str, int]
-    #: what this scheduler has written since the read
+    #: the amount that this scheduler has written since the read
     written: Counter[str] = field(default_factory=Counter)
 
 
 class OvercommitCheck:
-    """Knows how much room the last checks found."""
+    """Checks providers after writes, and caches the room that the last checks found."""
 
     def __init__(self, client: PlacementClient, clock: Callable[[], float]) -> None:
         self._client = client
@@ -91,7 +91,7 @@ class OvercommitCheck:
         known = self._remembered(provider)
         capacities = known or self._capacities(provider)
         found = _overfull(provider, asked, used, capacities)
-        if found is not None and known is not None:  # it may have grown
+        if found is not None and known is not None:  # the inventory may have grown
             capacities = self._capacities(provider)
             found = _overfull(provider, asked, used, capacities)
         free = {name: capacity - used.get(name, 0) for name, capacity in capacities.items()}

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers ``AskCandidates``, ``AskFitting``, ``LookUpConsumer`` and ``LookUpGroup`` from Placement.
 
-Candidates of one host are asked for with ``in_tree``, which hides what other trees share with it; without it the
-question costs Placement time for every host of the cloud.  So it is divided: some classes of the unnumbered group come
-whole from sharing providers, and Placement is asked what the tree gives for the rest.  Put together that is what
-Placement answers without ``in_tree``, for this host:
+Candidates of one host are requested with ``in_tree``, which omits sharing providers of other trees.  Without it, the
+question costs Placement time for every host of the cloud.  Therefore the question is divided: some classes of the
+unnumbered group are taken from sharing providers, and Placement is asked for the rest in the tree.  Together these are
+Placement's answers without ``in_tree`` for this host, because:
 
-- a class of the unnumbered group comes whole from one provider;
-- a required trait has to be on one of the providers that give something, a forbidden one on none;
+- one provider gives the whole amount of a class of the unnumbered group;
+- a required trait must be on one of the providers that give resources, and a forbidden one on none of them;
 - a sharing provider is itself in each ``member_of``, and in none of the forbidden aggregates.
 
-A numbered group that a sharing provider could answer is not divided (``needs_whole_cloud``): Nova makes none by itself,
-an operator's flavor may.
+A numbered group for which a sharing provider may have the resources is not divided (``needs_whole_cloud``).  Nova
+creates no such group, but the flavor of an operator may have one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ LOG = logging.getLogger(__name__)
 Question = AskCandidates | AskFitting | LookUpConsumer | LookUpGroup
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
 
-#: Divisions of one question: each costs a call.
+#: Maximum number of divisions of one question; each costs a call.
 MAX_DIVISIONS = 16
-#: The unnumbered group's key in ``mappings``.
+#: The key of the unnumbered group in ``mappings``.
 UNNUMBERED = ""
 
 Parts = list[tuple[str, str]]
@@ -44,20 +44,20 @@ Parts = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What sharing providers give, and the query for what the tree has to give."""
+    """The resources from sharing providers, and the query for the rest in the tree."""
 
     query: str
     given: Mapping[str, Mapping[str, int]]
 
     def candidate(self, of_tree: Candidate) -> Candidate:
-        """Both together."""
+        """The candidate with the resources of both."""
         held = of_tree.mappings.get(UNNUMBERED, ())
         mappings = {**of_tree.mappings, UNNUMBERED: (*held, *self.given)}
         return Candidate({**of_tree.allocations, **self.given}, mappings)
 
 
 def divisions(query: str, sharing: Sequence[Provider]) -> Iterator[Division]:
-    """All ways in which ``sharing`` may give a part of what the query's unnumbered group asks."""
+    """All divisions in which ``sharing`` gives a part of the query's unnumbered group."""
     if not sharing:
         return
     parts = parse_qsl(query)
@@ -86,13 +86,13 @@ def _givers(sharing: Iterable[Provider], name: str, amount: int) -> list[Provide
 
 
 def _is_usable(one: Provider, parts: Parts) -> bool:
-    """It has no forbidden trait, and is where the unnumbered group has to be."""
+    """Whether a provider has no forbidden trait and is in the aggregates of the unnumbered group."""
     places = [value for name, value in parts if name == "member_of"]
     return one.traits.isdisjoint(_forbidden(parts)) and all(_is_member(one, each) for each in places)
 
 
 def _is_member(one: Provider, value: str) -> bool:
-    """One ``member_of``: an aggregate, ``in:`` several, or with ``!`` none of them."""
+    """Whether a provider satisfies one ``member_of``: an aggregate, ``in:`` several, or with ``!`` none of them."""
     forbidden, wanted = value.startswith("!"), value.removeprefix("!").removeprefix("in:")
     return one.aggregates.isdisjoint(wanted.split(",")) is forbidden
 
@@ -106,7 +106,7 @@ def _division(parts: Parts, asked: Mapping[str, int], by: Mapping[str, Provider]
 
 
 def _left(parts: Parts, classes: Iterable[str], traits: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The query without what is given already."""
+    """The query without the classes and traits that sharing providers give."""
     gone = {"resources": frozenset(classes), "required": traits}
     for name, value in parts:
         items = [one for one in value.split(",") if one.partition(":")[0] not in gone.get(name, ())]
@@ -120,25 +120,25 @@ def _forbidden(parts: Parts) -> list[str]:
 
 
 def _amounts(value: str) -> dict[str, int]:
-    """``VCPU:1,DISK_GB:10``."""
+    """Parse amounts such as ``VCPU:1,DISK_GB:10``."""
     pairs = (one.partition(":") for one in value.split(",") if one)
     return {name: int(amount) for name, _, amount in pairs}
 
 
 class MembersUnreadableError(Exception):
-    """The members of a server group cannot be read.  One line: why, and what to do."""
+    """The members of a server group cannot be read.  The text is one line: the reason and the remedy."""
 
 
 class Questions:
-    """``sync.question_reads`` says when and in which thread."""
+    """Answers questions; ``sync.question_reads`` decides when and in which thread."""
 
     def __init__(self, client: PlacementClient, members_of: Callable[[str], frozenset[str]]) -> None:
-        """``members_of``: the members that a server group has now; it may raise ``MembersUnreadableError``."""
+        """``members_of`` reads the members of a server group; it may raise ``MembersUnreadableError``."""
         self._client = client
         self._members_of = members_of
 
     def answer(self, question: Question) -> Answered:
-        """Ask Placement; an error is an answer too."""
+        """Ask Placement; an error is returned as an answer."""
         try:
             if isinstance(question, AskCandidates):
                 return CandidatesAnswered(question.ask_id, self._candidates(question), cause=question.cause)
@@ -171,12 +171,12 @@ class Questions:
         return found
 
     def _of_whole_cloud(self, query: str, ask: AskCandidates) -> list[Candidate]:
-        """Dear, and right."""
+        """The candidates of the host in an answer for the whole cloud, which is expensive but exact."""
         wide = self._client.candidates(query, request_id=ask.request_id)
         return [one for one in wide.requests if ask.node in one.allocations]
 
     def _standing(self, question: LookUpGroup) -> dict[str, frozenset[str]]:
-        """First the members, then where each stands (core/group_check.py tells why in this order)."""
+        """Read first the members and then their allocations; ``core/group_check.py`` explains the order."""
         members = self._members_of(question.group) - question.known
         held = {uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in sorted(members)}
         return {uuid: providers for uuid, providers in held.items() if providers}
@@ -192,7 +192,7 @@ class Questions:
 
 
 def no_answer(question: Question, error: str) -> Answered:
-    """Placement did not say."""
+    """The answer to a question that failed."""
     if isinstance(question, AskCandidates):
         return CandidatesAnswered(question.ask_id, (), error, cause=question.cause)
     if isinstance(question, AskFitting):

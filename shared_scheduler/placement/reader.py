@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement tells of providers, typed, at microversion 1.36.  Both programs read with it.
+"""Reads of resource providers, typed, at microversion 1.36.  Both programs use them.
 
-Reads answer with data, or raise ``PlacementError``: ``UnreachableError`` if nothing was learned, ``RefusedError`` if
-Placement said no.  Nothing of requests or keystoneauth1 comes out of here.
+Reads return data, or raise ``PlacementError``: ``UnreachableError`` without a usable answer, ``RefusedError`` if
+Placement refused the request.  No exception of requests or keystoneauth1 leaves this module.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.connection import SERVICE_TYPE, KeystoneTransport, Reply, Transport, data_of
 
 GROUP = "placement"
-#: Seconds for one HTTP request where ``[placement] timeout`` is not set.
+#: Seconds for one HTTP request if ``[placement] timeout`` is not set.
 CONFIGURED_TIMEOUT_S = 20
 
 
 class PlacementConfigError(Exception):
-    """``[placement]`` of nova.conf cannot be used at all; says what to change."""
+    """``[placement]`` of nova.conf cannot be used; the text names the change that is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedProvider:
-    """One resource provider as the list shows it: without what it has."""
+    """One resource provider in a list, without inventories, traits and aggregates."""
 
     uuid: str
     name: str
@@ -40,7 +40,7 @@ class ListedProvider:
 
 
 class PlacementReader:
-    """Thread-safe: all state is in the transport."""
+    """Reads providers.  Thread-safe, because all state is in the transport."""
 
     def __init__(
         self,
@@ -49,23 +49,26 @@ class PlacementReader:
         sweep_timeout_s: float | None = None,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Time-outs: of one small call, and of one whose cost grows with the cloud; None: what the operator has set.
-        ``count`` is told of each call: how many things its answer lists."""
+        """Timeouts of a small call, and of a call whose cost grows with the cloud; None: the configured timeout.
+
+        ``count`` is called after each call with the length of the longest list in its answer."""
         self._transport = transport
         self._timeout_s = timeout_s
         self._sweep_timeout_s = sweep_timeout_s
         self._count = count
 
     def providers(self, in_tree: str = "", required: str = "") -> tuple[ListedProvider, ...]:
-        """Providers of one tree, or with one trait, or all of the cloud."""
+        """The providers of one tree, or with one trait, or of the whole cloud."""
         asked = {"in_tree": in_tree, "required": required}
         query = urlencode({name: value for name, value in asked.items() if value})
         body = self._get("/resource_providers" + (f"?{query}" if query else ""), self._sweep_timeout_s)
         return tuple(_listed(item) for item in body["resource_providers"])
 
     def provider(self, listed: ListedProvider, known: Provider | None = None) -> Provider:
-        """All that a provider has.  Of ``known``, read before, that is not read again while its generation stands;
-        name and parent change without it, and the list tells them."""
+        """A provider with inventories, traits and aggregates.
+
+        Data of ``known``, the result of an earlier read, is reused if its generation is unchanged.  Name and parent
+        change without the generation; they are in the list."""
         uuid = listed.uuid
         if known is not None and known.generation == listed.generation:
             return replace(known, name=listed.name, parent=listed.parent)
@@ -75,17 +78,17 @@ class PlacementReader:
         )  # fmt: skip
 
     def allocations(self, provider: str) -> dict[str, dict[str, int]]:
-        """Consumer uuid to what it takes from this provider."""
+        """consumer uuid -> its amounts of this provider."""
         body = self._get(f"/resource_providers/{provider}/allocations")
         return {consumer: dict(part["resources"]) for consumer, part in body["allocations"].items()}
 
     def inventories(self, provider: str) -> dict[str, Inventory]:
-        """Resource class to inventory."""
+        """resource class -> inventory."""
         body = self._get(f"/resource_providers/{provider}/inventories")
         return {rc: Inventory.from_answer(row) for rc, row in body["inventories"].items()}
 
     def usages(self, provider: str) -> dict[str, int]:
-        """Resource class to the amount used by all consumers."""
+        """resource class -> the amount used by all consumers."""
         return dict(self._get(f"/resource_providers/{provider}/usages")["usages"])
 
     def _traits(self, provider: str) -> frozenset[str]:
@@ -112,14 +115,14 @@ class PlacementReader:
 
 
 def register_opts(conf: Any) -> None:
-    """Make ``[placement]`` known where Nova's own configuration is not imported."""
+    """Register ``[placement]`` if Nova's own configuration is not imported."""
     ks_loading.register_auth_conf_options(conf, GROUP)
     ks_loading.register_session_conf_options(conf, GROUP)
     ks_loading.register_adapter_conf_options(conf, GROUP)
 
 
 def transport_from(conf: Any) -> KeystoneTransport:
-    """What reaches the Placement of ``[placement]``; nothing is sent yet.
+    """The transport for the Placement of ``[placement]``; it sends nothing yet.
 
     :raises PlacementConfigError: when ``[placement]`` is not valid
     """
@@ -138,7 +141,7 @@ def transport_from(conf: Any) -> KeystoneTransport:
 
 
 def _length(body: Any) -> int:
-    """Of the longest list or object in an answer."""
+    """The length of the longest list or object in an answer."""
     parts = body.values() if isinstance(body, dict) else ()
     return max((len(part) for part in parts if isinstance(part, (list, dict))), default=0)
 

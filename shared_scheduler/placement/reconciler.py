@@ -2,10 +2,10 @@
 """Decides whether an allocation may be deleted whose request does not wait any more.
 
 A move that failed because Placement did not answer may be requested again.  If another scheduler selects the same host,
-Placement cannot distinguish its allocations from ours.  Nova can, so Nova is asked before anything is deleted, in this
-order::
+Placement cannot distinguish its allocations from ours.  Nova can.  Therefore Nova's databases are read before anything
+is deleted, in this order::
 
-    read the consumer: generation g  ->  ask Nova  ->  restore with g
+    read the consumer: generation g  ->  read Nova  ->  restore with g
 
 Nova's API sets the task of a server before it casts an operation, and the task stays until the operation has ended
 and the record of the server has the new host.  A server with a task is in use by an operation.  A server without a
@@ -31,42 +31,42 @@ LOG = logging.getLogger(__name__)
 
 
 class ServerActivity(StrEnum):
-    """What Nova does with a server."""
+    """The activity of Nova on a server."""
 
-    NOBODYS = "nobodys"  # in no cell: it is being built, or was given up
-    UNDER_WAY = "under_way"  # or unknown: an operation may use its allocations
+    NOBODYS = "nobodys"  # in no cell: it is being built, or its build was given up
+    UNDER_WAY = "under_way"  # an operation may use its allocations, or this is unknown
     AT_REST = "at_rest"
-    UNREAD = "unread"  # nothing was learned
+    UNREAD = "unread"  # the databases could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLocation:
-    """``node``: the compute node that a server at rest lives on; None: it lives on none."""
+    """``node``: the compute node of a server without an operation; None: it has none."""
 
     doing: ServerActivity
     node: str | None = None
 
 
-#: Tells of a server's uuid where it is, as of now.
+#: Reads the present location of a server, given its uuid.
 Locate = Callable[[str], ServerLocation]
 
 
 def without_nova(_: str) -> ServerLocation:
-    """For where there is no Nova: no server lives anywhere, and only we write allocations."""
+    """The location of each server without Nova: no server has a node, and only this scheduler writes allocations."""
     return ServerLocation(ServerActivity.NOBODYS)
 
 
 class Reconciler:
-    """Used by one thread at a time."""
+    """Reconciles allocations in doubt.  Only one thread may use it at a time."""
 
     def __init__(self, client: PlacementClient, locate: Locate) -> None:
         self._client = client
         self._locate = locate
 
     def reconcile(self, consumer: str, attempts: tuple[Attempt, ...]) -> CheckResult:
-        """Delete the existing one of ``attempts``, if no operation uses it.
+        """Delete the one of ``attempts`` whose allocations exist, if no operation uses them.
 
-        :raises PlacementError: when nothing was learned
+        :raises PlacementError: when Placement cannot be read
         """
         standing = self._client.consumer(consumer)
         for attempt in attempts:
@@ -84,10 +84,10 @@ class Reconciler:
         return CheckResult.NOTHING if reply.meaning is Meaning.DONE else CheckResult.UNANSWERED
 
     def judge(self, consumer: str, attempt: Attempt) -> CheckResult:
-        """Whether somebody relies on ``attempt``, which stands there.  The trees are read first: nothing comes between
-        Nova's answer and the putting back.
+        """Whether an operation relies on ``attempt``, whose allocations exist.  The trees are read first, so that
+        nothing happens between the read of Nova and the restore.
 
-        :raises PlacementError: when nothing was learned
+        :raises PlacementError: when Placement cannot be read
         """
         roots = self._roots(attempt)
         return judge(self._locate(consumer), roots)
@@ -98,7 +98,7 @@ class Reconciler:
 
 
 def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
-    """``NOTHING``: no operation uses the allocations in the trees of these ``roots``."""
+    """The result of a check; ``NOTHING``: no operation uses the allocations in the trees of these ``roots``."""
     if found.doing is ServerActivity.UNREAD:
         return CheckResult.UNANSWERED
     if found.doing is ServerActivity.UNDER_WAY:
@@ -107,7 +107,7 @@ def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
 
 
 def put_back(consumer: str, before: Allocations, standing: ConsumerAllocations) -> ConsumerWrite:
-    """The allocations before ``attempt``, in place of the present ones."""
+    """The write that replaces the present allocations by those before the attempt."""
     return ConsumerWrite(
         consumer, before, standing.generation, standing.project_id, standing.user_id
     )

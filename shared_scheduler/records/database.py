@@ -3,7 +3,7 @@
 
 The table has a few columns to search by, and the whole record as JSON text.  The oldest rows are deleted when the
 table exceeds its bound.  Several schedulers may share one table.  Nothing is sent to the database before the first
-record: one that is away must not keep the scheduler from starting.
+record, because a database that does not answer must not keep the scheduler from starting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DECISIONS = sa.Table(
     sa.Column("request_id", sa.String(255), nullable=False, index=True),
     sa.Column("project_id", sa.String(255), nullable=False),
     sa.Column("outcome", sa.String(64), nullable=False),
-    sa.Column("hosts", sa.Text, nullable=False),  # JSON list, one host an instance
+    sa.Column("hosts", sa.Text, nullable=False),  # JSON list, one host for each instance
     sa.Column("record", sa.Text().with_variant(sa.Text(16_777_215), "mysql"), nullable=False),
 )
 
@@ -42,13 +42,13 @@ class DecisionTable:
     """Inserts records and deletes the oldest ones.  Used by one thread."""
 
     def __init__(self, url: str, rows_max: int) -> None:
-        """Does not connect.
+        """Create the engine without connecting.
 
         :raises RecordsError: when the URL names no database, or its driver is missing
         """
         self._rows_max = rows_max
         self._written = 0
-        self._is_there = False  # the table
+        self._is_there = False  # whether the table exists
         try:
             self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=0)
         except (sa.exc.SQLAlchemyError, ImportError) as error:  # ImportError: no driver for the URL
@@ -70,7 +70,7 @@ class DecisionTable:
         self._is_there = True
 
     def _create(self) -> None:
-        """Another scheduler may do the same at this moment, and be first."""
+        """Create the table; another scheduler may create it at the same moment."""
         self._create_file()
         try:
             METADATA.create_all(self._engine)
@@ -79,7 +79,7 @@ class DecisionTable:
                 raise
 
     def _create_file(self) -> None:
-        """Records name projects, users and servers: SQLite would create its file for everybody."""
+        """Create the file of SQLite without rights for others, because records name projects, users and servers."""
         url = self._engine.url
         if url.get_backend_name() == "sqlite" and url.database and Path(url.database).parent.is_dir():
             os.close(os.open(url.database, os.O_WRONLY | os.O_CREAT, FILE_MODE))

@@ -30,7 +30,7 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]
 
 
 def line(record: DecisionRecord) -> str:
-    """A line of the log: the request, its hosts, how many hosts passed, why the others did not, the time."""
+    """A line of the log: the request, its hosts, the number of hosts that passed, the reasons for others, the time."""
     asked: list[str] = record.asked["instances"]
     if record.failure:
         head = f"No host for {_shortened(asked)}: {record.failure}: {record.text}"
@@ -42,7 +42,7 @@ def line(record: DecisionRecord) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` in one line that no terminal obeys: agents, plug-ins and Placement wrote parts of it."""
+    """``text`` in one line without control characters, because agents, plug-ins and Placement wrote parts of it."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

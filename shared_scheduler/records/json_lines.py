@@ -50,7 +50,7 @@ class JsonLines:
         self._handler.close()
 
 
-#: Records name projects, users and servers: they are for the owner and the group of the file.
+#: Only the owner and the group of the file may read records, because they name projects, users and servers.
 FILE_MODE = 0o640
 
 

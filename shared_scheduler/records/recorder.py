@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes decision records to their sinks in a thread of its own, so that decisions do not wait for a disk or database.
+"""Writes decision records to their sinks in a separate thread, so that decisions do not wait for a disk or database.
 
 Records wait in a bounded queue.  When a sink is slower than the decisions, the newest records are dropped and
 counted.  A sink that fails is not used for a while.  The records that it misses are counted; the log tells how many at
@@ -44,7 +44,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class _UsedSink:
-    """A sink, how many records it has missed since it failed, and until when it is not used."""
+    """A sink, the number of records that it has missed since it failed, and until when it is not used."""
 
     sink: Sink
     missed: int = 0

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Own outstanding claims: what this scheduler has claimed and the base of a row does not show yet.
+"""Own outstanding claims: claims of this scheduler that the base of a row does not show yet.
 
-A row is its *base* (the last report of the agent or the databases) plus these.  A claim has two parts, and
-each is counted until the base shows it:
+A row consists of its *base* (the last report of the agent, or the databases) and these claims.  A claim has two parts.
+Each part is counted until the base shows it:
 
 =============  ====================================================================================
 part           the base shows it when
 =============  ====================================================================================
 allocations    the base has reached the verdict's ``reflected_sequence`` in its epoch, or the claim
                is pending in the base, or the base's consumer holds the claim's allocations
-numbers and    as the first two, or the base's consumer is a member (nova-compute counts it); a row
-membership     without an agent shows allocations (Placement) before numbers (nova-compute)
+numbers and    one of the first two conditions holds, or the base's consumer is a member (nova-compute
+membership     counts it); a row without an agent shows allocations (Placement) before numbers
+               (nova-compute)
 =============  ====================================================================================
 
 =========  ===============================  =========  =====================================================
@@ -28,9 +29,8 @@ CONFIRMED  the base reports the end         (gone)     the agent ended the claim
 any        forget                           (gone)     ended: remove what was still counted
 =========  ===============================  =========  =====================================================
 
-A claim that is only assumed stays until ``confirm`` or ``forget`` even when the base shows it already,
-so that ``forget`` always finds it.  A snapshot of another epoch changes nothing by itself:
-the claim stays until evidence comes.
+A claim that is only assumed stays until ``confirm`` or ``forget``, even if the base shows it already, so that
+``forget`` always finds it.  A snapshot of another epoch does not end a claim; the claim stays until there is evidence.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.table.row import OwnClaim, Row, StoredConsumer, allocations_of
 from shared_scheduler.table.row_writer import RowWriter
 
-#: What is left has to be this many times what the own outstanding claims take: enough for this number of
-#: schedulers, or of requests of the same size.
+#: The rest must be this many times the amount of the own outstanding claims: enough for this number of schedulers, or
+#: of requests of the same size.
 SCHEDULERS = 16
-#: At least this part (one in PART_LEFT) has to be left: a request of another scheduler may be larger.
+#: At least this part (one in PART_LEFT) must be left, because a request of another scheduler may be larger.
 PART_LEFT = 4
 
 
@@ -61,16 +61,16 @@ class Overlay:
         self._rows: dict[str, Row] = {}  # claim id -> row
 
     def holds(self, claim_id: str) -> bool:
-        """Whether it is outstanding."""
+        """Whether the claim is outstanding."""
         return claim_id in self._rows
 
     def is_shown(self, claim_id: str) -> bool:
-        """Whether it is outstanding and its row's base shows all of it."""
+        """Whether the claim is outstanding and the base of its row shows both parts."""
         row = self._rows.get(claim_id)
         return row is not None and row.claims[claim_id].shown
 
     def assume(self, row: Row, claim: OwnClaim) -> None:
-        """A new claim; both parts are counted."""
+        """Add a new claim; both parts are counted."""
         if claim.claim_id in self._rows:
             raise DuplicateClaimError(f"claim {claim.claim_id} is assumed already")
         self._rows[claim.claim_id] = row
@@ -82,7 +82,7 @@ class Overlay:
         self.settle(row)
 
     def accepted(self, claim_id: str, epoch: int, reflected_sequence: int) -> Row | None:
-        """Know the sequence that shows it; returns the row to settle."""
+        """Store the sequence that will show the claim; returns the row to settle."""
         row = self._rows.get(claim_id)
         if row is not None:
             claim = row.claims[claim_id]
@@ -90,31 +90,31 @@ class Overlay:
         return row
 
     def confirm(self, claim_id: str) -> Row | None:
-        """Placement holds it; returns the row to settle."""
+        """Mark a claim that Placement has; returns the row to settle."""
         row = self._rows.get(claim_id)
         if row is not None:
             row.claims[claim_id].confirmed = True
         return row
 
     def forget(self, claim_id: str) -> Row | None:
-        """End it, giving back what is still counted; returns its row."""
+        """End a claim and subtract the parts that are still counted; returns its row."""
         row = self._rows.get(claim_id)
         if row is not None:
             self._end(row, row.claims[claim_id])
         return row
 
     def drop(self, row: Row) -> None:
-        """The row goes away, with its claims."""
+        """Remove a row with its claims."""
         for claim in list(row.claims.values()):
             self._end(row, claim)
 
     def mark_ended(self, row: Row, pending: Mapping[str, str | None]) -> None:
-        """Note the claims that the agent let go: from now on its report alone counts for them."""
+        """Mark the claims that the agent has ended: from now on only its report counts for them."""
         for claim in row.claims.values():
             claim.ended |= pending.get(claim.claim_id, claim.claim_id) is None
 
     def settle(self, row: Row) -> None:
-        """The base changed: count each part exactly where the base does not show it."""
+        """Count, after a change of the base, exactly the parts that the base does not show."""
         for claim in list(row.claims.values()):
             sure = claim.ended or claim.claim_id in row.pending or claim.reached(*row.version)
             stored = row.consumers.get(claim.consumer)
@@ -154,7 +154,7 @@ class Overlay:
 
 
 def _is_over(row: Row, claim: OwnClaim) -> bool:
-    """Whether nothing that comes can lose it any more: an agent shows it, or the databases did."""
+    """Whether no later message can lose the claim, because an agent shows it or the databases have shown it."""
     if row.epoch:
         return claim.shown
     was_read, claim.read = claim.read, claim.read or claim.shown
@@ -162,14 +162,14 @@ def _is_over(row: Row, claim: OwnClaim) -> bool:
 
 
 def _own_part(row: Row, allocations: Allocations) -> Allocations:
-    """The part in the node's own tree, which is all that the base shows of a consumer."""
+    """The part in the node's own tree; the base shows only this part of a consumer."""
     if not row.providers:
         return allocations
     return {rp: amounts for rp, amounts in allocations.items() if rp in row.providers}
 
 
 def has_allocations(stored: StoredConsumer | None, node: str, wanted: Allocations) -> bool:
-    """Whether a consumer of the base holds at least what a claim took on each provider."""
+    """Whether a consumer of the base holds at least the amounts of a claim on each provider."""
     if stored is None:
         return False
     held = allocations_of(node, stored)
@@ -181,14 +181,14 @@ def has_allocations(stored: StoredConsumer | None, node: str, wanted: Allocation
 
 
 def has_headroom(row: Row, allocations: Allocations) -> bool:
-    """Whether each provider and class of ``allocations``, which are assumed already, has so much left that a write
-    needs no check afterwards.
+    """Whether so much is left for each provider and class of ``allocations`` (already assumed) that a write needs no
+    check afterwards.
 
     If no agent judges the claims of a node, Placement is the only judge, and it over-commits a provider when writers
     race for the last units (doc/source/admin/placement.rst).  A writer therefore reads the usage after its write, which
-    costs more than the write.  The read is omitted when the provider cannot be nearly full.  The overlay shows how much
-    this scheduler took since the row was read; other schedulers took about as much, because they get their share of the
-    same requests.
+    costs more than the write.  The read is omitted if the provider cannot be nearly full.  The overlay shows how much
+    this scheduler took since the row was read.  Other schedulers took about the same amount, because they get an equal
+    share of the requests.
 
     False for a provider that is not of the row's tree.
     """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns over slots: one value for each host, in NumPy arrays that grow by doubling.
 
-A column's ``array`` is replaced when the columns grow: take it afresh for each use.  ``cells`` is the
-same memory for reading and writing single values, which is twice as fast.
+The ``array`` of a column is replaced when the columns grow, so get it again for each use.  ``cells`` is a view of the
+same memory for single values; it is twice as fast for those.
 
-``BitColumns`` holds a set of names for each slot.  ``Kinds`` numbers hosts that are alike in facts that change rarely:
-ten thousand hosts have a dozen hypervisors and a dozen sets of aggregates between them, so what depends on those is
-computed once for each kind and not once for each host (``decision/masks.py``).
+``BitColumns`` holds a set of names for each slot.  ``Kinds`` gives hosts with equal, rarely changing facts the same
+code: ten thousand hosts have a dozen hypervisors and a dozen sets of aggregates, so a result that depends only on these
+is computed once for each kind and not once for each host (``decision/masks.py``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FloatArray = npt.NDArray[np.float64]
 
 #: slots of a new set of columns
 CAPACITY_MIN = 64
-#: names that one word of a bit column holds
+#: names in one word of a bit column
 WORD_BITS = 64
 
 
 class Column:
-    """One value a slot; ``fill`` is what a slot without a host holds."""
+    """One value for each slot; ``fill`` is the value of a slot without a host."""
 
     __slots__ = ("array", "cells", "fill")
 
@@ -42,7 +42,7 @@ class Column:
         self.cells: Any = array.data
 
     def grow(self, capacity: int) -> None:
-        """Keep what is there, fill the rest."""
+        """Keep the values, and fill new slots."""
         larger: Array = np.full(capacity, self.fill, dtype=self.array.dtype)
         larger[: len(self.array)] = self.array
         self._hold(larger)
@@ -56,13 +56,13 @@ class ColumnSet:
         self._columns: list[Column] = []
 
     def add(self, dtype: npt.DTypeLike, fill: float) -> Column:
-        """One more column."""
+        """Add a column."""
         column = Column(dtype, fill, self.capacity)
         self._columns.append(column)
         return column
 
     def reserve(self, slots: int) -> None:
-        """Make room for ``slots`` of them."""
+        """Make room for ``slots`` slots."""
         if slots <= self.capacity:
             return
         while self.capacity < slots:
@@ -71,7 +71,7 @@ class ColumnSet:
             column.grow(self.capacity)
 
     def clear(self, slot: int) -> None:
-        """The slot has no host any more."""
+        """Reset a slot that has no host any more."""
         for column in self._columns:
             column.array[slot] = column.fill
 
@@ -82,7 +82,7 @@ class ColumnSet:
 
 
 class BitColumns:
-    """Sets of names, one a slot, as bits of 64-bit words; words are added as names turn up."""
+    """A set of names for each slot, as bits of 64-bit words; words are added for new names."""
 
     def __init__(self, columns: ColumnSet) -> None:
         self._columns = columns
@@ -90,12 +90,12 @@ class BitColumns:
         self._bit: dict[str, int] = {}
 
     def put(self, slot: int, names: frozenset[str]) -> None:
-        """The names that this slot has."""
+        """Set the names of a slot."""
         for word, bits in enumerate(self._bits_of(names, learn=True)):
             self._words[word].array[slot] = bits
 
     def having_all(self, names: frozenset[str], high: int) -> BoolArray:
-        """Which of the first ``high`` slots have every name."""
+        """The mask of those of the first ``high`` slots that have every name."""
         found = np.ones(high, dtype=np.bool_)
         if not names <= self._bit.keys():
             return np.zeros(high, dtype=np.bool_)
@@ -106,7 +106,7 @@ class BitColumns:
         return found
 
     def having_any(self, names: frozenset[str], high: int) -> BoolArray:
-        """Which of the first ``high`` slots have at least one of the names."""
+        """The mask of those of the first ``high`` slots that have at least one of the names."""
         found = np.zeros(high, dtype=np.bool_)
         for word, bits in enumerate(self._bits_of(names)):
             if bits:
@@ -135,7 +135,7 @@ NOBODY = 0
 
 
 class Kinds:
-    """Slots with equal facts have the same code.  A code without slots is used again."""
+    """Codes of slots: slots with equal facts have the same code.  A code without slots is reused."""
 
     def __init__(self, columns: ColumnSet) -> None:
         self._column = columns.add(np.int32, NOBODY)
@@ -145,21 +145,21 @@ class Kinds:
         self._free: list[int] = []
 
     def __len__(self) -> int:
-        """How many kinds there are."""
+        """The number of kinds."""
         return len(self._code_of)
 
     @property
     def codes(self) -> Array:
-        """The kind of each slot.  Read only."""
+        """The kind of each slot.  Do not change the array."""
         return self._column.array
 
     @property
     def end(self) -> int:
-        """All codes are below."""
+        """The upper bound of all codes, exclusive."""
         return len(self._hosts)
 
     def put(self, slot: int, facts: Hashable) -> None:
-        """What the host in this slot is like."""
+        """Set the facts of the host in a slot."""
         code = self._code_of.get(facts)
         if code is None:
             code = self._code_of[facts] = self._new(facts)
@@ -168,7 +168,7 @@ class Kinds:
         self._column.array[slot] = code
 
     def clear(self, slot: int) -> None:
-        """The slot has no host."""
+        """Remove the facts of a slot that has no host any more."""
         code = int(self._column.array[slot])
         self._column.array[slot] = NOBODY
         if code == NOBODY:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which instances are in which server group, as rows and own outstanding claims tell it.
+"""The instances of each server group, from rows and own outstanding claims.
 
-A row tells the group of each consumer that its agent knows to be in one; a claim of this scheduler tells its own.
-An instance that moves is told of twice, so each telling is counted.  Where the instances are is known to ``Members``
-(row_writer.py): the two together are the members of a group by host.
+A row has the group of each consumer if its agent knows it; a claim of this scheduler has the group of its consumer.  An
+instance that moves is in two rows, so the sources of each instance are counted.  ``Members`` (``row_writer.py``) has
+the places of the instances; together they give the members of a group by host.
 """
 
 from __future__ import annotations
 
 
 class GroupMembers:
-    """group uuid -> its instances, and how many rows and claims tell of each."""
+    """group uuid -> its instances, with the number of rows and claims for each."""
 
     def __init__(self) -> None:
         self._told: dict[str, dict[str, int]] = {}
@@ -19,12 +19,12 @@ class GroupMembers:
         return len(self._told)
 
     def add(self, group: str, instance: str) -> None:
-        """One more row or claim tells that the instance is in the group."""
+        """Count a row or claim with this instance in this group."""
         told = self._told.setdefault(group, {})
         told[instance] = told.get(instance, 0) + 1
 
     def discard(self, group: str, instance: str) -> None:
-        """One of them tells it no more."""
+        """Remove the count of a row or claim with this instance in this group."""
         told = self._told[group]
         told[instance] -= 1
         if not told[instance]:

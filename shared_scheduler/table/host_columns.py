@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of the host table: what filters and weighers compute on.
+"""The columns of the host table, which filters and weighers read.
 
 ===================  =======  =========================================================================
 column               type     value
@@ -8,7 +8,7 @@ closed               uint8    0, or why the host is not considered (``row.CLOSED
 up                   bool     its nova-compute service takes servers (Nova's ComputeFilter)
 cell                 int32    number of the cell (``cell_code``)
 changed_at           int64    table generation of the row's last change
-static_at            int64    the same, of the last change in something rare
+static_at            int64    the same, of the last change of rarely changing data
 free_vcpus           float64  vcpus_total * cpu_allocation_ratio - vcpus_used, not below 0
 free_ram_mb          float64  HostState.free_ram_mb, not below 0
 free_disk_mb         float64  HostState.free_disk_mb, not below 0
@@ -19,9 +19,9 @@ hypervisor_version   float64  HostState.hypervisor_version, 0 for None
 pci_weight           float64  100 - min(free PCI devices, 99)
 ===================  =======  =========================================================================
 
-Free numbers are clamped at 0 as Nova's weighers with ``minval = 0`` do.  Resource classes have columns
-of their own (``RoomColumns``), traits and the root provider's aggregates are bit columns, NUMA cells are arrays by
-fact, cell and slot (``NumaColumns``).
+Free numbers are clamped at 0, as by Nova's weighers with ``minval = 0``.  Each resource class has its own columns
+(``RoomColumns``).  Traits and the aggregates of root providers are bit columns.  NUMA cells are arrays by fact, cell
+and slot (``NumaColumns``).
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ from shared_scheduler.model.topology import HostCell
 from shared_scheduler.table.columns import BitColumns, Column, ColumnSet, FloatArray, IntArray, Kinds
 from shared_scheduler.table.row import CLOSED_CODES, CODE_OF_CLOSED, Exclusion
 
-#: columns of which it is known whether all hosts hold the same value
+#: columns for which the table tracks whether all hosts have the same value
 TALLIED = ("failed_builds", "hypervisor_version", "pci_weight")
 
 #: the host reports no NUMA topology
 NO_TOPOLOGY = -2
-#: more cells or page sizes than there are columns for: left to Nova's own filter
+#: the host has more cells or page sizes than columns: Nova's own filter decides
 NOT_IN_COLUMNS = -1
 CELLS_MAX = 16
 PAGES_MAX = 3
 
 SHARED, FREE_PINNABLE, MEMORY, CPU_USAGE, MEMORY_USAGE, PAGES = range(6)
-#: of each size: size_kb, total, free
+#: facts of each page size: size_kb, total, free
 PAGE_FACTS = 3
 FACTS = PAGES + PAGES_MAX * PAGE_FACTS
-#: a size of which there is nothing, not even room for nothing
+#: a page size that the host does not have; not even 0 pages of it fit
 NO_PAGE = (1, -1, -1)
 
 
 class RoomColumns:
     """One resource class on root providers.
 
-    ``room`` is the largest amount that still fits: min(capacity - used, max_unit); -1 without an
-    inventory.  ``odd_rows`` counts rows whose min_unit or step_size is not 1: only then these
-    columns are read.  ``other_providers`` marks rows where other providers of the tree, or sharing
-    ones, have the class too, ``other_provider_room`` is the largest room among those.  Rooms are doubles
-    because these compare twice as fast; amounts of a node (``model/leaf_validation.py``) are exact in them.
+    ``room`` is the largest amount that still fits: min(capacity - used, max_unit); -1 without an inventory.
+    ``odd_rows`` counts rows whose min_unit or step_size is not 1; the columns of units are read only if there are any.
+    ``other_providers`` marks rows in which other providers of the tree, or sharing ones, have the class as well;
+    ``other_provider_room`` is the largest room among those.  Rooms are doubles because comparing them is twice as fast;
+    the amounts of a node (``model/leaf_validation.py``) are exact as doubles.
     """
 
     def __init__(self, columns: ColumnSet) -> None:
@@ -73,34 +73,34 @@ class RoomColumns:
         self.other_provider_rows = 0
 
     def put_units(self, slot: int, min_unit: int, step_size: int) -> None:
-        """The units of the root's inventory; 1 and 1 without one."""
+        """Set the units of the root's inventory; 1 and 1 without an inventory."""
         mins, steps = self.min_unit.array, self.step_size.array
         self.odd_rows -= bool(mins[slot] > 1 or steps[slot] != 1)
         mins[slot], steps[slot] = min_unit, step_size
         self.odd_rows += bool(min_unit > 1 or step_size != 1)
 
     def put_other_providers(self, slot: int, is_there: bool, room: int) -> None:
-        """Whether and how much other providers may give."""
+        """Set whether other providers have the class, and their largest room."""
         self.other_provider_rows += int(is_there) - int(self.other_providers.array[slot])
         self.other_providers.array[slot] = is_there
         self.other_provider_room.array[slot] = room
 
 
 class NumaColumns:
-    """The NUMA cells of all hosts, so that a request is compared with ten thousand hosts at once
+    """The NUMA cells of all hosts, so that a request can be compared with ten thousand hosts at once
     (``decision/filters/topology.py``).
 
     =================  ==========================================================================
     array              value
     =================  ==========================================================================
-    ``cells``          how many cells the host has, ``NO_TOPOLOGY`` or ``NOT_IN_COLUMNS``
+    ``cells``          the number of cells of the host, ``NO_TOPOLOGY`` or ``NOT_IN_COLUMNS``
     ``threads``        whether any of its cores has several threads
     ``cpu_ratio``      over-commit of shared CPUs, and of memory (``ram_ratio``)
     ``facts``          [fact, cell, slot]: the fields of ``HostCell`` and, for each of its
                        ``PAGES_MAX`` smallest page sizes, the size in KiB, all pages and free pages
     =================  ==========================================================================
 
-    They grow when a host with more cells comes, and are empty where no host has a topology.
+    They grow when a host with more cells is added, and are empty if no host has a topology.
     """
 
     def __init__(self, columns: ColumnSet) -> None:
@@ -112,13 +112,13 @@ class NumaColumns:
         self.facts: FloatArray = np.zeros((FACTS, 0, 0))
 
     def clear(self, slot: int) -> None:
-        """Its driver reports no topology."""
+        """Reset a slot whose driver reports no topology."""
         self.cells.array[slot] = NO_TOPOLOGY
 
     def put(
         self, slot: int, cells: Sequence[HostCell], threads: bool, cpu_ratio: float, ram_ratio: float
     ) -> None:
-        """What a host has."""
+        """Set the NUMA cells of a host."""
         fits = len(cells) <= CELLS_MAX and all(len(cell.pages) <= PAGES_MAX for cell in cells)
         self.cells.array[slot] = len(cells) if fits else NOT_IN_COLUMNS
         self.threads.array[slot] = threads
@@ -150,7 +150,7 @@ def _facts(cell: HostCell) -> list[float]:
 
 
 class HostColumns(ColumnSet):
-    """All columns; see the module's head.  ``high`` slots are or were in use."""
+    """All columns; the docstring of the module lists them.  ``high`` slots are or were in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,12 +185,12 @@ class HostColumns(ColumnSet):
         self._cells: dict[str, int] = {}
 
     def numbers(self, name: str, slots: IntArray | None) -> FloatArray:
-        """What a column of numbers holds at ``slots``; None: at all of them, to be read only."""
+        """The values of a column of numbers at ``slots``; None: at all slots, as an array that must not be changed."""
         values: FloatArray = getattr(self, name).array
         return values[: self.high] if slots is None else values.take(slots)
 
     def open_slot(self, slot: int, cell: str, identity: int) -> None:
-        """A host moves in."""
+        """Use a slot for a host."""
         self.high = max(self.high, slot + 1)
         self.cell.array[slot] = self.cell_code(cell)
         self.identity.array[slot] = identity
@@ -201,7 +201,7 @@ class HostColumns(ColumnSet):
             tally[0.0] += 1
 
     def clear(self, slot: int) -> None:
-        """The host moves out."""
+        """Free the slot of a host."""
         self.closed_counts[int(self.closed.array[slot])] -= 1
         self.down_count -= not self.up.array[slot]
         for name, tally in self._tallies.items():
@@ -214,7 +214,7 @@ class HostColumns(ColumnSet):
         super().clear(slot)
 
     def rooms_of(self, resource_class: str) -> RoomColumns:
-        """The columns of a class, made when it first occurs."""
+        """The columns of a class, created when it first occurs."""
         found = self.rooms.get(resource_class)
         if found is None:
             found = self.rooms[resource_class] = RoomColumns(self)
@@ -225,7 +225,7 @@ class HostColumns(ColumnSet):
         return self._cells.setdefault(cell, len(self._cells))
 
     def put_closed(self, slot: int, code: int) -> None:
-        """Why it is not considered, 0 if it is."""
+        """Set why the host is not considered; 0 if it is considered."""
         before = self.closed.cells[slot]
         if before != code:
             self.closed_counts[before] -= 1
@@ -233,14 +233,14 @@ class HostColumns(ColumnSet):
             self.closed.cells[slot] = code
 
     def put_up(self, slot: int, up: bool) -> None:
-        """Whether its service takes servers."""
+        """Set whether the service of the host takes servers."""
         before = self.up.cells[slot]
         if before != up:
             self.down_count += 1 if before else -1
             self.up.cells[slot] = up
 
     def put_tallied(self, name: str, slot: int, value: float) -> None:
-        """Write one of ``TALLIED``."""
+        """Set a value of one of the columns ``TALLIED``."""
         column: Column = getattr(self, name)
         before = column.cells[slot]
         if before != value:
@@ -250,7 +250,7 @@ class HostColumns(ColumnSet):
             column.cells[slot] = value
 
     def is_uniform(self, name: str) -> bool:
-        """Whether all hosts are known to hold the same value in this column."""
+        """Whether all hosts are known to have the same value in this column."""
         tally = self._tallies.get(name)
         return tally is not None and len(tally) <= 1
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host table: one row per compute node, as objects to apply messages to and as columns to decide.
 
-Rows have stable *slots*: a node keeps its slot as long as it is known, slots of removed nodes are
-used again.  A row is its *base*, what the node's agent (or the databases) said last, plus the overlay
-of own outstanding claims (``table/assumed_claims.py``).  Everything derived is kept up to date as rows change:
-used amounts, free room by resource class, the numbers that filters and weighers read.
+Rows have stable *slots*: a node keeps its slot as long as it is known, and slots of removed nodes are reused.  A row
+consists of its *base*, the last report of the node's agent (or of the databases), and the overlay of own outstanding
+claims (``table/assumed_claims.py``).  All derived data is updated when rows change: used amounts, free room by resource
+class, the numbers that filters and weighers read.
 
-``generation`` counts every change of the table; the ``changed_at`` column holds the one of a row's
-last change, ``static_at`` that of its last change in something rare (traits, inventories, aggregates,
-service, static leaves), and ``static_generation`` the newest of those.  A cache of something
-derived from rows compares generations, and recomputes only the rows that changed (``decision/masks.py``).
+``generation`` counts every change of the table.  The ``changed_at`` column holds the generation of a row's last change,
+``static_at`` that of its last change of rarely changing data (traits, inventories, aggregates, service, static leaves),
+and ``static_generation`` the newest of those.  A cache of data that is derived from rows compares generations, and
+recomputes only the rows that have changed (``decision/masks.py``).
 
 Methods by caller
     messages and database reads   upsert, remove, load, apply, set_freshness
@@ -20,8 +20,7 @@ Methods by caller
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
                                   sharing_with, owns, has_plenty, may_have_leaf
 
-All calls must come from one thread at a time.  Nodes are named by uuid everywhere outside; slots are
-for columns.
+Only one thread may call the table at a time.  Other modules name nodes by uuid; slots are for columns.
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ NEVER_REPORTED = CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
 RARE = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
 
 
-#: changes that are remembered; a power of two.  A reader that is further behind starts again, which is the
-#: cheaper way by then at the sizes that occur.
+#: number of remembered changes; a power of two.  A reader that is further behind starts again, which is cheaper then
+#: at the sizes that occur.
 CHANGES_MAX = 1024
 
 
 class ChangeLog:
-    """Numbers the changes of a table (``generation``) and knows the slots of the newest ones."""
+    """Numbers the changes of a table (``generation``) and remembers the slots of the newest changes."""
 
     def __init__(self) -> None:
         self.generation = 1
@@ -74,13 +73,13 @@ class ChangeLog:
         self._cells = self._slots.data
 
     def note(self, slot: int) -> int:
-        """One more change, of this slot; its generation."""
+        """Add a change of this slot; returns its generation."""
         self.generation = generation = self.generation + 1
         self._cells[generation % CHANGES_MAX] = slot
         return generation
 
     def since(self, generation: int) -> IntArray | None:
-        """Slots that changed after ``generation``, some perhaps twice; None: too many to remember."""
+        """Slots that changed after ``generation``, possibly with duplicates; None: more than are remembered."""
         count = self.generation - generation
         if count > CHANGES_MAX:
             return None
@@ -91,27 +90,27 @@ class ChangeLog:
 
 
 class UnknownNodeError(KeyError):
-    """No row has this node; ``upsert`` comes first."""
+    """The table has no row for this node; call ``upsert`` first."""
 
 
 class HostTable:
-    """See the module's head.  ``ratios`` are Nova's defaults for records without a ratio."""
+    """The table; see the docstring of the module.  ``ratios`` are Nova's defaults for records without a ratio."""
 
     def __init__(self, ratios: DefaultRatios = NOVA_DEFAULT_RATIOS) -> None:
         self.columns = HostColumns()
         self.aggregates = HostAggregates()
-        #: every change of any row, numbered
+        #: the numbered changes of all rows
         self.changes = ChangeLog()
-        #: the generation of the last change in something rare
+        #: the generation of the last change of rarely changing data
         self.static_generation = 1
-        #: the generation at which a node last came or went
+        #: the generation at which a node was last added or removed
         self.membership_generation = 1
         self.ratios = ratios
         self._writer = RowWriter(self.columns, ratios)
         self._overlay = Overlay(self._writer)
-        #: where instances are, own outstanding claims included
+        #: the places of instances, including own outstanding claims
         self.members = self._writer.members
-        #: which of them are in which server group
+        #: the instances of each server group
         self.groups = self._writer.groups
         self._rows: list[Row | None] = []
         self._of_node: dict[str, Row] = {}
@@ -121,7 +120,7 @@ class HostTable:
         self._services: dict[str, ServiceFacts] = {}
         self._disabled_cells: frozenset[str] = frozenset()
 
-    # -- which nodes there are
+    # -- nodes
 
     def __len__(self) -> int:
         return len(self._of_node)
@@ -130,13 +129,13 @@ class HostTable:
         return node in self._of_node
 
     def nodes(self) -> Iterator[str]:
-        """All nodes, in the order in which they came."""
+        """All nodes, in the order in which they were added."""
         return iter(tuple(self._of_node))
 
     def upsert(self, node: str, cell: str, host: str, nodename: str) -> int:
         """Add the node, or move it; returns its slot.
 
-        A node that comes back under another cell, host or name loses what was known of it.
+        If the cell, host or name of the node has changed, its row is reset.
         """
         known = self._of_node.get(node)
         if known is not None:
@@ -186,7 +185,7 @@ class HostTable:
             del self._of_host[host]
 
     def slot_of(self, node: str) -> int | None:
-        """Where its columns are; None if it is unknown."""
+        """The slot of a node; None if the node is unknown."""
         row = self._of_node.get(node)
         return None if row is None else row.slot
 
@@ -199,7 +198,7 @@ class HostTable:
         return self._row_at(slot).host
 
     def is_member(self, node: str, instance: str) -> bool:
-        """Whether it counts as an instance on this node, own outstanding claims included."""
+        """Whether an instance counts as being on this node, including own outstanding claims."""
         return self._row(node).is_member(instance)
 
     def slots_of_host(self, host: str) -> tuple[int, ...]:
@@ -211,7 +210,7 @@ class HostTable:
         return (self._of_host[host] for host in self._crowded)
 
     def slots_with(self, instance: str) -> tuple[int, ...]:
-        """Slots of the service hosts that hold an instance: all nodes of a host count alike."""
+        """Slots of the service hosts with an instance; all nodes of such a host are included."""
         slots = self.members.slots(instance)
         if not self._crowded or not slots:
             return slots
@@ -219,7 +218,7 @@ class HostTable:
         return tuple(slot for host in hosts for slot in self._of_host[host])
 
     def members_at(self, instances: Iterable[str]) -> dict[int, int]:
-        """How many of these instances each slot's service host holds; all nodes of a host count alike."""
+        """The number of these instances on the service host of each slot, equal for all nodes of a host."""
         found: dict[int, int] = {}
         for uuid in instances:
             for slot in self.slots_with(uuid):
@@ -227,11 +226,11 @@ class HostTable:
         return found
 
     def rows(self) -> Iterator[Row]:
-        """Every row, by slot.  For reading."""
+        """Every row, by slot.  Do not change them."""
         return (row for row in self._rows if row is not None)
 
     def row(self, slot: int) -> Row | None:
-        """The row in a slot, None if it is free.  For reading."""
+        """The row in a slot; None if the slot is free.  Do not change it."""
         return self._rows[slot] if slot < len(self._rows) else None
 
     def _row_at(self, slot: int) -> Row:
@@ -275,7 +274,7 @@ class HostTable:
         epoch: int,
         sequence: int,
     ) -> None:
-        """An increment: absolute values of what changed, None for what is gone."""
+        """Apply an increment: absolute values of changed entries, None for removed ones."""
         row = self._of_node.get(node) or self._row(node)
         touched = self._writer.apply(row, leaves, consumers, claims, epoch, sequence)
         if row.claims:
@@ -290,11 +289,11 @@ class HostTable:
             self.columns.changed_at.cells[slot] = self.changes.note(slot)
 
     def version(self, node: str) -> Version:
-        """(epoch, sequence) of the base; (0, 0) if it came from the databases."""
+        """(epoch, sequence) of the base; (0, 0) if the base was read from the databases."""
         return self._row(node).version
 
     def set_freshness(self, node: str, freshness: Freshness) -> None:
-        """How the row is kept current."""
+        """Set the freshness of a row."""
         row = self._row(node)
         if row.freshness is not freshness:
             self._writer.set_freshness(row, freshness)
@@ -302,7 +301,7 @@ class HostTable:
             self._changed(row)
 
     def freshness(self, node: str) -> Freshness:
-        """How the row is kept current."""
+        """The freshness of a row."""
         return self._row(node).freshness
 
     # -- own claims
@@ -317,31 +316,31 @@ class HostTable:
         take: TopologyUsage | None = None,
         group: str = "",
     ) -> None:
-        """Take it in the table at once; ``take`` is its part of NUMA cells and PCI pools."""
+        """Count a claim in the table at once; ``take`` is its part of NUMA cells and PCI pools."""
         row = self._row(node)
         self._overlay.assume(row, OwnClaim(claim_id, consumer, allocations, usage, take, group))
         self._changed(row)
 
     def accepted(self, claim_id: str, epoch: int, reflected_sequence: int) -> None:
-        """The node's agent holds it; the base will show it from this sequence on."""
+        """Note that the agent has accepted the claim; the base will show it from this sequence on."""
         self._settle(self._overlay.accepted(claim_id, epoch, reflected_sequence))
 
     def confirm(self, claim_id: str) -> None:
-        """Placement holds it: from now on it ends by itself when the base shows it."""
+        """Note that Placement has the claim; from now on it ends by itself when the base shows it."""
         self._settle(self._overlay.confirm(claim_id))
 
     def forget(self, claim_id: str) -> None:
-        """It is not to be, or evidence says that it is over.  Fine if it has ended already."""
+        """End a claim that failed or whose end is proven.  A claim that has ended already is ignored."""
         row = self._overlay.forget(claim_id)
         if row is not None:
             self._changed(row)
 
     def is_outstanding(self, claim_id: str) -> bool:
-        """Whether the overlay still holds it."""
+        """Whether the claim is in the overlay."""
         return self._overlay.holds(claim_id)
 
     def is_shown(self, claim_id: str) -> bool:
-        """Whether the overlay holds it, and its row's base shows all of it."""
+        """Whether the claim is in the overlay and the base of its row shows both parts."""
         return self._overlay.is_shown(claim_id)
 
     def outstanding(self, node: str) -> tuple[OwnClaim, ...]:
@@ -356,31 +355,31 @@ class HostTable:
     # -- services, aggregates, cells
 
     def set_service(self, service: ServiceFacts) -> None:
-        """The nova-compute service of one host.  A heartbeat is no change of its rows."""
+        """Set the nova-compute service of one host.  A heartbeat does not count as a change of its rows."""
         known = self._services.get(service.host)
         self._services[service.host] = service
         if known is None or not service.has_only_beaten(known):
             self._host_changed((service.host,))
 
     def forget_service(self, host: str) -> None:
-        """The host has no nova-compute service record any more."""
+        """Remove the nova-compute service record of a host."""
         if self._services.pop(host, None) is not None:
             self._host_changed((host,))
 
     def service(self, host: str) -> ServiceFacts | None:
-        """What is known of the nova-compute service of a host."""
+        """The nova-compute service record of a host; None if there is none."""
         return self._services.get(host)
 
     def services(self) -> Mapping[str, ServiceFacts]:
-        """By host."""
+        """All service records, by host."""
         return self._services
 
     def set_aggregates(self, aggregates: Iterable[AggregateFacts]) -> None:
-        """These are all host aggregates."""
+        """Replace all host aggregates."""
         self._host_changed(self.aggregates.replace(aggregates))
 
     def update_aggregates(self, aggregates: Iterable[AggregateFacts]) -> None:
-        """These are new or have changed."""
+        """Add or change these host aggregates."""
         self._host_changed(self.aggregates.update(aggregates))
 
     def delete_aggregates(self, ids: Iterable[int]) -> None:
@@ -388,7 +387,7 @@ class HostTable:
         self._host_changed(self.aggregates.delete(ids))
 
     def set_disabled_cells(self, cells: frozenset[str]) -> None:
-        """Hosts of these cells are not considered (unless a request names the cell)."""
+        """Set the cells whose hosts are not considered, unless a request names the cell."""
         changed, self._disabled_cells = self._disabled_cells ^ cells, cells
         for row in self.rows():
             if row.cell in changed:
@@ -396,7 +395,7 @@ class HostTable:
                 self._changed(row)
 
     def set_sharing(self, providers: Mapping[str, Provider]) -> None:
-        """All providers that share with other trees through an aggregate, by uuid."""
+        """Replace the providers that share with other trees through an aggregate, by uuid."""
         if self._writer.sharing == providers:
             return
         self._writer.sharing = providers
@@ -405,19 +404,19 @@ class HostTable:
             self._static(row)
 
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
-        """Providers of other trees that this node may take from."""
+        """Providers of other trees whose resources this node may use."""
         return self._writer.sharing_with(self._row(node))
 
     def owns(self, node: str, providers: Iterable[str]) -> bool:
-        """Whether all of these are of the node's own tree, as far as it is known."""
+        """Whether all of these providers are in the node's own tree, as far as it is known."""
         return node in self._of_node and self._row(node).providers.keys() >= set(providers)
 
     def may_have_leaf(self, name: str) -> bool:
-        """False if no node ever reported a leaf of this name."""
+        """False if no node has ever reported a leaf of this name."""
         return self._writer.may_have(name)
 
     def has_headroom(self, node: str, allocations: Allocations) -> bool:
-        """Whether so much is left of these that no write can be one too many (``table/assumed_claims.py``)."""
+        """Whether so much is left that no write can over-commit (``table/assumed_claims.py``)."""
         return node in self._of_node and has_headroom(self._row(node), allocations)
 
     def _host_changed(self, hosts: Iterable[str]) -> None:
@@ -458,11 +457,11 @@ class HostTable:
     # -- reading
 
     def view(self, node: str) -> HostView:
-        """The row with own outstanding claims in it; use it before the table changes again."""
+        """The row with own outstanding claims counted; it is valid until the table changes."""
         return self.view_at(self._row(node).slot)
 
     def view_at(self, slot: int) -> HostView:
-        """The same, by slot."""
+        """Like ``view``, by slot."""
         row = self._row_at(slot)
         return HostView(
             row,
@@ -493,10 +492,10 @@ class HostTable:
         return digest
 
     def describe(self, node: str) -> dict[str, Any]:
-        """The base and the overlay as plain data, for people and for comparing with the truth."""
+        """The base and the overlay as plain data, for operators and for comparisons."""
         return described(self._row(node))
 
 
 def _identity(node: str) -> int:
-    """64 well-mixed bits of a node's name, the same in every scheduler."""
+    """A 64-bit hash of the name of a node, equal in every scheduler."""
     return int.from_bytes(blake2b(node.encode(), digest_size=8).digest(), "big")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One host as filters see it: the row with own outstanding claims in it.
+"""One host as filters see it: the row with own outstanding claims counted.
 
-A view shows the row at the moment when it is made.  Its expensive parts are made on first use, so it must be used
-before the table changes again; the generation shows whether it did.
-Nothing in a view may be changed: its values are shared with the table and other hosts.
+A view is valid until the table changes, because its expensive parts are computed on first use; the generation shows
+whether the table has changed.  Do not change anything in a view: its values are shared with the table and other hosts.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ class HostView:
 
     @cached_property
     def instances(self) -> frozenset[str]:
-        """Instances of the whole service host, own outstanding claims included."""
+        """Instances of the whole service host, including own outstanding claims."""
         return self._instances()
 
     @cached_property
     def leaves(self) -> Mapping[str, Leaf]:
-        """Effective leaves (``model/leaves.py``), own outstanding claims consumed."""
+        """Effective leaves (``model/leaves.py``), with own outstanding claims consumed."""
         row = self._row
         found = row.leaves if row.extra is None else consumed_leaves(row.leaves, row.extra)
         takes = row.takes()
@@ -67,12 +66,12 @@ class HostView:
 
     @cached_property
     def numbers(self) -> HostNumbers | None:
-        """HostState's numbers; None while nova-compute has never reported usage."""
+        """HostState's numbers; None until nova-compute reports usage."""
         return numbers_of(self._row.leaves, self._row.extra, self.ratios)
 
     @cached_property
     def consumers(self) -> Mapping[str, Consumer]:
-        """Consumers by uuid, own outstanding claims included."""
+        """Consumers by uuid, including own outstanding claims."""
         row = self._row
         groups = row.groups
         found = {uuid: restore(row.node, stored, groups.get(uuid, "")) for uuid, stored in row.consumers.items()}
@@ -83,7 +82,7 @@ class HostView:
 
     @property
     def members(self) -> frozenset[str]:
-        """Instances on this node, own outstanding claims included."""
+        """Instances on this node, including own outstanding claims."""
         row = self._row
         claimed = {c.consumer for c in row.claims.values() if c.counts_numbers}
         return frozenset(
@@ -92,7 +91,7 @@ class HostView:
 
     @property
     def used(self) -> Mapping[str, Mapping[str, int]]:
-        """Amounts in use: provider -> class -> amount, own outstanding claims included."""
+        """Amounts in use: provider -> class -> amount, including own outstanding claims."""
         return MappingProxyType(self._row.used)
 
     @property
@@ -102,12 +101,12 @@ class HostView:
 
     @property
     def root(self) -> Provider:
-        """The root provider; an empty one where nothing is known of it."""
+        """The root provider; an empty one if it is not known."""
         return self._row.providers.get(self.node) or Provider(self.node)
 
     @property
     def other_provider_classes(self) -> frozenset[str]:
-        """Classes that a descendant of the root or a sharing provider may give."""
+        """Classes of which a descendant of the root or a sharing provider has an inventory."""
         return self._row.other_provider_classes
 
     @property
@@ -138,7 +137,7 @@ def pools_of(node_leaves: Mapping[str, Leaf]) -> tuple[tuple[Mapping[str, Leaf],
 
 
 def described(row: Row) -> dict[str, Any]:
-    """Base and overlay of a row as plain data, for people and for comparing with the truth."""
+    """Base and overlay of a row as plain data, for operators and for comparisons."""
     return {
         "node": row.node,
         "cell": row.cell,

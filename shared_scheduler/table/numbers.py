@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a host as Nova's HostState shows them (nova/scheduler/host_manager.py).
+"""The numbers of a host as in Nova's HostState (nova/scheduler/host_manager.py).
 
-``base`` numbers come from the ``cn.*`` and ``stats.*`` leaves; what own outstanding claims take is
-consumed from them exactly as ``HostState.consume_from_request`` does it.
+``base`` numbers come from the ``cn.*`` and ``stats.*`` leaves.  Own outstanding claims are consumed from them exactly
+as by ``HostState.consume_from_request``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ MIB_PER_GIB = 1024
 
 @dataclass(frozen=True, slots=True)
 class DefaultRatios:
-    """What Nova takes where a compute node record has no ratio (NULL or 0.0): the options
-    ``x_allocation_ratio``, else ``initial_x_allocation_ratio`` (defaults here)."""
+    """Nova's ratios for a compute node record without a ratio (NULL or 0.0): the options ``x_allocation_ratio``,
+    otherwise ``initial_x_allocation_ratio`` (the defaults here)."""
 
     cpu: float = 4.0
     ram: float = 1.0
@@ -30,7 +30,7 @@ NOVA_DEFAULT_RATIOS = DefaultRatios()
 
 
 class HostNumbers(NamedTuple):
-    """Field names are HostState's own."""
+    """The numbers of one host, with the field names of HostState."""
 
     vcpus_total: int
     vcpus_used: int
@@ -43,12 +43,12 @@ class HostNumbers(NamedTuple):
 
     @property
     def free_vcpus(self) -> float:
-        """What the CPU weigher weighs."""
+        """Free virtual CPUs, as Nova's CPU weigher computes them."""
         return self.vcpus_total * self.cpu_allocation_ratio - self.vcpus_used
 
 
 class PendingUsage:
-    """Sum of what own outstanding claims take, where the base does not show it."""
+    """The sum of own outstanding claims that the base does not show."""
 
     __slots__ = ("disk_gb", "instances", "io_ops", "memory_mb", "vcpus")
 
@@ -67,7 +67,7 @@ class PendingUsage:
 def numbers_of(
     node_leaves: Mapping[str, Any], extra: PendingUsage | None, ratios: DefaultRatios
 ) -> HostNumbers | None:
-    """None while nova-compute has never reported usage (``free_disk_gb`` unset)."""
+    """The numbers of a node; None until nova-compute reports usage (``free_disk_gb`` is not set)."""
     found = raw_numbers(node_leaves, extra, ratios)
     return None if found is None else HostNumbers._make(found)
 
@@ -75,7 +75,7 @@ def numbers_of(
 def raw_numbers(
     node_leaves: Mapping[str, Any], extra: PendingUsage | None, ratios: DefaultRatios
 ) -> tuple[int, int, float, int, int, int, int, int] | None:
-    """The fields of ``HostNumbers`` as a plain tuple: it is made for every boot of the fleet."""
+    """The fields of ``HostNumbers`` as a plain tuple, which is cheaper; it is created for every boot."""
     get = node_leaves.get
     free_gb = get("cn.free_disk_gb")
     if free_gb is None:
@@ -103,13 +103,13 @@ def raw_numbers(
 
 
 def topology_ratios(node_leaves: Mapping[str, Any], ratios: DefaultRatios) -> tuple[float, float]:
-    """Over-commit of shared CPUs and of memory in a NUMA cell."""
+    """The over-commit ratios of shared CPUs and of memory in a NUMA cell."""
     get = node_leaves.get
     return get("cn.cpu_allocation_ratio") or ratios.cpu, get("cn.ram_allocation_ratio") or ratios.ram
 
 
 def consumed_leaves(node_leaves: Mapping[str, Leaf], extra: PendingUsage) -> dict[str, Leaf]:
-    """The same consumption in terms of leaves; leaves that are missing are not added."""
+    """The leaves with ``extra`` consumed; missing leaves are not added."""
     taken = {
         "cn.vcpus_used": extra.vcpus,
         "cn.memory_mb_used": extra.memory_mb,
@@ -130,7 +130,7 @@ def consumed_leaves(node_leaves: Mapping[str, Leaf], extra: PendingUsage) -> dic
 
 
 def whole(value: Any) -> int:
-    """As Nova: ``int()``; a value that is not a number counts 0 here, where Nova fails every request."""
+    """``int(value)`` as in Nova; but a value that is not a number is 0 here, while Nova fails every request."""
     if type(value) is int:
         return value
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One compute node as the table keeps it: the base, and the overlay of own outstanding claims."""
+"""The row of one compute node: the base, and the overlay of own outstanding claims."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from shared_scheduler.protocol.messages import Allocations, Consumer, Leaf, Usag
 from shared_scheduler.table.columns import Column
 from shared_scheduler.table.numbers import PendingUsage
 
-#: consumers whose part of a digest is remembered: few of a node's change from one heartbeat to the next
+#: cached parts of digests of consumers; few consumers of a node change between two heartbeats
 PARTS_MAX = 65_536
 
 
 class Freshness(StrEnum):
-    """How a row is kept current, and whether it may be chosen."""
+    """The source of a row, and whether its host may be chosen."""
 
-    PROVISIONAL = "provisional"  # databases and Placement only
-    FRESH = "fresh"  # the agent speaks, nothing is missing
-    SUSPECT = "suspect"  # a gap, or a digest that may differ; may be selected
-    STALE = "stale"  # a snapshot is awaited; not chosen
+    PROVISIONAL = "provisional"  # read from the databases and Placement only
+    FRESH = "fresh"  # reported by the agent, no message is missing
+    SUSPECT = "suspect"  # a message is missing, or the digest may differ; may be chosen
+    STALE = "stale"  # a snapshot is needed; not chosen
 
 
 class Exclusion(StrEnum):
     """Why a host is not considered at all, before any filter."""
 
-    NO_SLOT = "no_slot"  # never seen outside: the slot has no host
+    NO_SLOT = "no_slot"  # internal: the slot has no host
     NO_SERVICE = "no_service_record"
     NEVER_REPORTED = "never_reported"  # nova-compute has not reported usage yet
     CELL_DISABLED = "cell_disabled"
     STALE = "stale"
-    NOT_READY = "agent_not_ready"  # nova-compute is away
+    NOT_READY = "agent_not_ready"  # nova-compute does not run
 
 
 #: codes of the ``closed`` column; 0 is open
@@ -49,20 +49,20 @@ CODE_OF_CLOSED: Mapping[Exclusion, int] = {
 
 
 class Version(NamedTuple):
-    """Which state of the node a row's base is."""
+    """Identifies the state of the node in the base of a row."""
 
     epoch: int
     sequence: int
 
 
-#: what is taken of one provider: ((resource class, amount), ...)
+#: the amounts of one provider: ((resource class, amount), ...)
 Amounts = tuple[tuple[str, int], ...]
 
 
 class StoredConsumer(NamedTuple):
-    """A consumer, compact: equal ones are one object for the whole table.
+    """A consumer in compact form; equal consumers are one object in the whole table.
 
-    ``root`` is what it takes of the node's root provider, None where that is not among its providers.
+    ``root`` are its amounts of the node's root provider, None if it takes nothing from the root.
     """
 
     member: bool
@@ -70,7 +70,7 @@ class StoredConsumer(NamedTuple):
     others: tuple[tuple[str, Amounts], ...]
 
 
-#: the fields of a stored consumer as a plain tuple, which is equal to it and cheaper to make
+#: the fields of a stored consumer as a plain tuple, which is equal to it and cheaper to create
 CompactConsumer = tuple[bool, Amounts | None, tuple[tuple[str, Amounts], ...]]
 
 
@@ -78,7 +78,7 @@ def compact(node: str, consumer: Consumer) -> CompactConsumer:
     """The compact form of a consumer, which is the key of the shared object."""
     allocations = consumer.allocations
     root = allocations.get(node)
-    if root is not None and len(allocations) == 1:  # nearly always
+    if root is not None and len(allocations) == 1:  # the usual case
         return (consumer.member, tuple(root.items()), ())
     others = tuple(
         (provider, tuple(amounts.items()))
@@ -95,18 +95,18 @@ def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int
 
 
 def restore(node: str, stored: StoredConsumer, group: str = "") -> Consumer:
-    """The inverse of ``compact``; a row keeps the group apart (``Row.groups``)."""
+    """The inverse of ``compact``; a row stores the group separately (``Row.groups``)."""
     return Consumer(allocations_of(node, stored), stored.member, group)
 
 
 @lru_cache(PARTS_MAX)
 def part_of_digest(node: str, uuid: str, stored: StoredConsumer) -> int:
-    """A stored consumer's part of its node's digest, without its group."""
+    """The part of a stored consumer in the digest of its node, without its group."""
     return consumer_hash(uuid, restore(node, stored))
 
 
 def groups_part_of_digest(row: Row) -> int:
-    """What the groups of a row's consumers are of its digest."""
+    """The part of the groups of a row's consumers in its digest."""
     digest = 0
     for uuid, group in row.groups.items():
         digest ^= group_hash(uuid, group)
@@ -115,15 +115,15 @@ def groups_part_of_digest(row: Row) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RootInventory:
-    """The root provider's inventories with their capacities; one object for equal ones."""
+    """The inventories of the root provider with their capacities; equal ones are one object."""
 
     inventories: Mapping[str, Inventory]
-    #: class -> (capacity, max_unit, column of the room that is left)
+    #: class -> (capacity, max_unit, column of the remaining room)
     limits: Mapping[str, tuple[int, int, Column]]
 
 
 class CapacityBase(NamedTuple):
-    """What a host's numbers are counted against, which boots and deletes do not move."""
+    """The totals against which the numbers of a host are computed; boots and deletes do not change them."""
 
     vcpus: float  # vcpus_total * cpu_allocation_ratio
     least_gb: int | None  # disk_available_least
@@ -136,7 +136,7 @@ NO_INVENTORY = RootInventory({}, {})
 class OwnClaim:
     """One outstanding claim of this scheduler.
 
-    ``counts_allocations`` and ``counts_numbers``: which parts the overlay adds at present.
+    ``counts_allocations`` and ``counts_numbers``: the parts that the overlay adds at present.
     """
 
     claim_id: str
@@ -144,12 +144,12 @@ class OwnClaim:
     allocations: Allocations
     usage: Usage
     topology: TopologyUsage | None = None
-    #: the server group of the consumer, empty for none
+    #: the server group of the consumer; empty if it has none
     group: str = ""
     confirmed: bool = False
-    #: the databases have shown all of it
+    #: whether the databases have shown both parts
     read: bool = False
-    #: the agent let it go: only its report counts for the consumer
+    #: whether the agent has ended the claim: only its report counts for the consumer
     ended: bool = False
     epoch: int = 0
     reflected_sequence: int = 0
@@ -158,11 +158,11 @@ class OwnClaim:
 
     @property
     def shown(self) -> bool:
-        """The base shows all of it."""
+        """Whether the base shows both parts."""
         return not (self.counts_allocations or self.counts_numbers)
 
     def reached(self, epoch: int, sequence: int) -> bool:
-        """Whether a base at this position holds it for sure."""
+        """Whether a base at this position certainly contains the claim."""
         return (
             self.reflected_sequence > 0
             and epoch == self.epoch
@@ -172,9 +172,9 @@ class OwnClaim:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """Everything known of one node.  Only ``RowWriter`` writes it; its ``claims``, only the overlay.
+    """The state of one node.  Only ``RowWriter`` writes it, except ``claims``, which only the overlay writes.
 
-    ``used`` sums consumers and the counted allocations of ``claims``: provider -> class -> amount.
+    ``used`` is the sum of consumers and of the counted allocations of ``claims``: provider -> class -> amount.
     """
 
     slot: int
@@ -187,10 +187,10 @@ class Row:
     freshness: Freshness = Freshness.PROVISIONAL
     #: the leaves of the base
     leaves: dict[str, Leaf] = field(default_factory=dict)
-    #: None while nova-compute has never reported usage
+    #: None until nova-compute reports usage
     steady: CapacityBase | None = None
     consumers: dict[str, StoredConsumer] = field(default_factory=dict)
-    #: consumers of the base that are in a server group -> its uuid; few hosts share one, so it is not interned
+    #: consumers of the base -> uuid of their server group; not interned, because few hosts share one
     groups: dict[str, str] = field(default_factory=dict)
     #: pending claims of all schedulers, as the agent reports them: claim id -> consumer
     pending: dict[str, str] = field(default_factory=dict)
@@ -200,20 +200,20 @@ class Row:
     used: dict[str, dict[str, int]] = field(default_factory=dict)
     providers: Mapping[str, Provider] = field(default_factory=dict)
     root: RootInventory = NO_INVENTORY
-    #: classes that another provider of the tree, or a sharing one, may give
+    #: classes of which another provider of the tree, or a sharing one, has an inventory
     other_provider_classes: frozenset[str] = frozenset()
 
     @property
     def version(self) -> Version:
-        """Which state of the node the base is."""
+        """The version of the base."""
         return Version(self.epoch, self.sequence)
 
     def takes(self) -> list[TopologyUsage]:
-        """What own outstanding claims take of NUMA cells and PCI pools, where the base does not show it."""
+        """The NUMA cells and PCI pools of own outstanding claims that the base does not show."""
         return [c.topology for c in self.claims.values() if c.topology and c.counts_numbers]
 
     def is_member(self, consumer: str) -> bool:
-        """Whether it counts as an instance on this node, claims included."""
+        """Whether a consumer counts as an instance on this node, including claims."""
         stored = self.consumers.get(consumer)
         if stored is not None and stored.member:
             return True

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one writer of rows: takes in what a node's agent (or the databases) reported, and derives what follows.
+"""The only writer of rows: stores the reports of a node's agent (or of the databases), and derives data from them.
 
-Everything that follows from a row is written to the columns, or kept in the row where it is needed again.
-``DirtyFlags`` are the parts that must be derived again after a leaf has changed.  The claims of a row, and how long
-each of their parts is counted, belong to the overlay (``table/assumed_claims.py``), which counts them through this
-class.
+Derived data is written to the columns, or to the row if it is needed again.  ``DirtyFlags`` are the parts that must be
+derived again after a leaf has changed.  The overlay (``table/assumed_claims.py``) owns the claims of a row and decides
+how long each of their parts is counted; it counts them with the methods of this class.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from shared_scheduler.table.row import (
     compact,
 )
 
-#: Nova's PCI weigher counts no further (nova/scheduler/weights/pci.py)
+#: the largest count of Nova's PCI weigher (nova/scheduler/weights/pci.py)
 PCI_DEVICES_MAX = 100
-#: leaf names that a table knows, so that a lookup is one dictionary access; a node has some dozens
+#: cached leaf names of a table, so that a lookup is one dictionary access; a node has some dozens
 LEAF_NAMES_MAX = 65_536
 
 class DirtyFlags:
-    """Parts of a row that have to be derived again.
+    """Parts of a row that must be derived again.
 
-    These are bits of a plain int, because the ``|`` of an enum would be the most expensive step of applying an
+    The flags are bits of a plain int, because the ``|`` of an enum would be the most expensive step of applying an
     increment.
     """
 
@@ -56,8 +55,8 @@ class DirtyFlags:
     PROVIDERS = 4  # the mirror of the provider tree
     STATIC = 8  # anything else that changes rarely
     READY = 16  # whether the agent takes claims
-    NUMA = 64  # what is free of NUMA cells
-    NUMBERS = 32  # what those are compared with: derive all numbers again
+    NUMA = 64  # the free parts of NUMA cells
+    NUMBERS = 32  # totals: derive all numbers again
 
 
 _EXACT = {
@@ -90,7 +89,7 @@ _PREFIXES = (
 
 
 def dirty_flags_of(name: str) -> int:
-    """What a change of the leaf ``name`` touches, besides the row itself."""
+    """The parts that a change of the leaf ``name`` affects, besides the row itself."""
     found = _EXACT.get(name)
     if found is not None:
         return found
@@ -100,12 +99,12 @@ def dirty_flags_of(name: str) -> int:
 _MAY_BE_SHARED = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
 _NUMBERS = DirtyFlags.MOVED | DirtyFlags.NUMBERS
 _CELLS = DirtyFlags.NUMA | DirtyFlags.STATIC | DirtyFlags.NUMBERS
-#: what a boot or a delete changes, as a name of its own: it is compared for each increment
+#: the flag for changes of boots and deletes, as a global name, because it is compared for each increment
 MOVED = DirtyFlags.MOVED
 
 
 class Members:
-    """Instances of all hosts, own outstanding claims included."""
+    """The places of all instances, including own outstanding claims."""
 
     def __init__(self) -> None:
         self._at: dict[str, int | tuple[int, ...]] = {}
@@ -114,7 +113,7 @@ class Members:
         return len(self._at)
 
     def add(self, uuid: str, slot: int) -> None:
-        """The instance is here, perhaps among other places."""
+        """Add a place of an instance; it may have several."""
         if self._at.setdefault(uuid, slot) == slot:
             return
         before = self.slots(uuid)
@@ -122,7 +121,7 @@ class Members:
             self._at[uuid] = (*before, slot)
 
     def discard(self, uuid: str, slot: int) -> None:
-        """The instance is not here any more."""
+        """Remove a place of an instance."""
         left = tuple(one for one in self.slots(uuid) if one != slot)
         if not left:
             self._at.pop(uuid, None)
@@ -130,7 +129,7 @@ class Members:
             self._at[uuid] = left[0] if len(left) == 1 else left
 
     def slots(self, uuid: str) -> tuple[int, ...]:
-        """Every slot that holds it."""
+        """Every slot with the instance."""
         found = self._at.get(uuid)
         if found is None:
             return ()
@@ -138,23 +137,23 @@ class Members:
 
 
 class RowWriter:
-    """Writes every field of a row but ``claims``.  ``sharing`` are the providers that other trees may take from."""
+    """Writes every field of a row except ``claims``.  ``sharing`` are the sharing providers of other trees."""
 
     def __init__(self, columns: HostColumns, ratios: DefaultRatios) -> None:
-        #: where instances are, own outstanding claims included
+        #: the places of instances, including own outstanding claims
         self.members = Members()
-        #: which of them are in which server group
+        #: the instances of each server group
         self.groups = GroupMembers()
         self.sharing: Mapping[str, Provider] = {}
         self._columns = columns
         self._ratios = ratios
         self._pool = Pool()
         self._flags: Memo[str, int] = Memo(LEAF_NAMES_MAX)
-        #: consumers that take the same are one object
+        #: consumers with equal amounts are one object
         self._stored: Memo[CompactConsumer, StoredConsumer] = Memo(POOL_MAX)
         self._names: Memo[str, str] = Memo(LEAF_NAMES_MAX)
 
-    # -- what is reported of a node
+    # -- reports of a node
 
     def load(
         self,
@@ -165,7 +164,7 @@ class RowWriter:
         epoch: int,
         sequence: int,
     ) -> None:
-        """All of it anew.  A leaf that is None is one that is not there."""
+        """Replace everything.  A leaf with the value None does not exist."""
         known, pool = self._names, self._pool
         row.epoch, row.sequence = epoch, sequence
         row.leaves = {
@@ -193,7 +192,7 @@ class RowWriter:
         epoch: int,
         sequence: int,
     ) -> int:
-        """What changed; says which parts of the row that touches."""
+        """Apply changes; returns the parts of the row that they affect."""
         row.epoch, row.sequence = epoch, sequence
         touched = self._put_leaves(row, leaves) if leaves else 0
         other_providers = False
@@ -210,7 +209,7 @@ class RowWriter:
         return touched
 
     def may_have(self, name: str) -> bool:
-        """False if no row ever had a leaf of this name."""
+        """False if no row has ever had a leaf of this name."""
         return name in self._names or self._names.was_emptied
 
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
@@ -219,7 +218,7 @@ class RowWriter:
             touch = known.get(name)
             if touch is None:
                 touch = self._learn(name)
-            if touch <= MOVED and value is not None:  # nearly always
+            if touch <= MOVED and value is not None:  # the usual case
                 own[name] = value
             else:
                 touch = self._put_rare_leaf(row, name, value, touch)
@@ -227,7 +226,7 @@ class RowWriter:
         return touched
 
     def _put_rare_leaf(self, row: Row, name: str, value: Leaf, touch: int) -> int:
-        """One that is gone, or may be shared; returns what its change touches."""
+        """Store a leaf that was removed or may be shared; returns the parts that the change affects."""
         if value is None:
             row.leaves.pop(name, None)
             return touch | DirtyFlags.READY | DirtyFlags.NUMBERS
@@ -241,7 +240,7 @@ class RowWriter:
         return self._flags.learn(name, dirty_flags_of(name))
 
     def _put_consumer(self, row: Row, uuid: str, consumer: Consumer | None) -> bool:
-        """Whether it has, or had, a part of another provider than the root."""
+        """Store a consumer; returns whether it takes, or took, from another provider than the root."""
         before = row.consumers.get(uuid)
         if row.groups or (consumer is not None and consumer.group):
             self._put_group(row, uuid, "" if consumer is None else consumer.group)
@@ -303,7 +302,7 @@ class RowWriter:
     # -- own claims
 
     def count_allocations(self, row: Row, allocations: Allocations, sign: int) -> None:
-        """Add the allocations of a claim to what is used, or subtract them with ``sign=-1``."""
+        """Add the allocations of a claim to the used amounts, or subtract them with ``sign=-1``."""
         add_amounts(row.used, allocations, sign)
         self.derive_rooms(row, allocations.get(row.node, {}))
         if any(provider != row.node for provider in allocations):
@@ -317,11 +316,11 @@ class RowWriter:
         self.derive_numbers(row)
 
     def forget_usage(self, row: Row) -> None:
-        """No claim is left."""
+        """Reset the pending usage, because no claim is left."""
         row.extra = None
 
     def forget_members(self, row: Row) -> None:
-        """The row goes away, with its instances."""
+        """Remove the instances of a row that is removed."""
         for uuid, stored in row.consumers.items():
             if stored.member:
                 self.members.discard(uuid, row.slot)
@@ -329,20 +328,20 @@ class RowWriter:
             self._put_group(row, uuid, "")
 
     def set_freshness(self, row: Row, freshness: Freshness) -> None:
-        """How the row is kept current."""
+        """Set the freshness of a row."""
         row.freshness = freshness
 
     def update_member(self, row: Row, instance: str) -> None:
-        """Whether an instance is a member of the node may have changed."""
+        """Update the place of an instance after it may have become, or ceased to be, a member of the node."""
         if row.is_member(instance):
             self.members.add(instance, row.slot)
         else:
             self.members.discard(instance, row.slot)
 
-    # -- what follows
+    # -- derived data
 
     def derive_numbers(self, row: Row) -> None:
-        """What boots and deletes move."""
+        """Derive the numbers that boots and deletes change."""
         numbers = raw_numbers(row.leaves, row.extra, self._ratios)
         if numbers is None:
             row.steady = None
@@ -362,8 +361,8 @@ class RowWriter:
             columns.put_tallied("failed_builds", slot, failed)
 
     def derive_moved_numbers(self, row: Row, news: Mapping[str, Any]) -> None:
-        """The same where ``news``, none of them None, are all that changed: of the leaves that boots
-        and deletes move (``DirtyFlags.MOVED``), only those, each to its own column."""
+        """Derive the numbers if only ``news`` have changed, none of them None, and all of them are leaves that boots
+        and deletes change (``DirtyFlags.MOVED``): each is written to its own column."""
         steady = row.steady
         if steady is None or row.extra is not None:
             self.derive_numbers(row)
@@ -384,7 +383,7 @@ class RowWriter:
             columns.num_io_ops.cells[slot] = whole(io_ops)
 
     def derive_pools(self, row: Row) -> None:
-        """Free PCI devices, own outstanding claims taken off."""
+        """Derive free PCI devices, with own outstanding claims subtracted."""
         its = {name: leaf for name, leaf in row.leaves.items() if name.startswith(leaves.PCI)}
         for take in row.takes():
             take.consume_from(its)
@@ -398,7 +397,7 @@ class RowWriter:
         self._columns.devices.put(row.slot, repr(its))
 
     def derive_cells(self, row: Row) -> None:
-        """NUMA cells, own outstanding claims taken off."""
+        """Derive NUMA cells, with own outstanding claims subtracted."""
         known, numa = row.leaves, self._columns.numa
         if leaves.NUMA_STATIC not in known:
             numa.clear(row.slot)
@@ -411,7 +410,7 @@ class RowWriter:
         numa.put(row.slot, host_cells(found), has_threads(known), cpu, ram)
 
     def derive_static(self, row: Row) -> None:
-        """What is rare and no provider."""
+        """Derive rarely changing data that does not depend on providers."""
         version = row.leaves.get("cn.hypervisor_version")
         number = float(version) if isinstance(version, int | float) else 0.0
         self._columns.put_tallied("hypervisor_version", row.slot, number)
@@ -419,13 +418,13 @@ class RowWriter:
         self._columns.hypervisors.put(row.slot, facts)
 
     def derive_exclusion(self, row: Row, service: ServiceFacts | None, cell_disabled: bool) -> None:
-        """Whether the host is considered at all."""
+        """Derive whether the host is considered at all."""
         why = _why_closed(row, service, cell_disabled)
         self._columns.put_closed(row.slot, CODE_OF_CLOSED[why] if why else 0)
         self._columns.put_up(row.slot, service is not None and service.takes_servers)
 
     def derive_providers(self, row: Row) -> None:
-        """Parse the tree again, and all that hangs on it."""
+        """Parse the provider tree, and derive all data that depends on it."""
         row.providers = providers_of(row.leaves, self._pool)
         root = row.providers.get(row.node)
         row.root = NO_INVENTORY if root is None else self._root_inventory(root.inventories)
@@ -436,7 +435,7 @@ class RowWriter:
         self.derive_rooms(row, self._columns.rooms.keys() | row.root.limits.keys())
 
     def _root_inventory(self, inventories: Mapping[str, Inventory]) -> RootInventory:
-        # keyed by identity: equal inventories are one object already, and kept alive by the value
+        # keyed by identity: equal inventories are one object already, and the value keeps it alive
         return self._pool.made(
             ("root", id(inventories)),
             lambda: RootInventory(
@@ -455,7 +454,7 @@ class RowWriter:
             self._columns.rooms_of(rc).put_units(row.slot, min_unit, step_size)
 
     def derive_other_providers(self, row: Row) -> None:
-        """Which classes other providers may give."""
+        """Derive the classes of other providers."""
         found: dict[str, int] = {}
         for provider in self._others(row):
             for rc, inventory in provider.inventories.items():
@@ -465,7 +464,7 @@ class RowWriter:
             self._columns.rooms_of(rc).put_other_providers(row.slot, rc in found, found.get(rc, -1))
 
     def _others(self, row: Row) -> list[Provider]:
-        """Descendants of the root, and what others share with it."""
+        """Descendants of the root, and sharing providers."""
         tree = [p for uuid, p in row.providers.items() if uuid != row.node]
         return [*tree, *self.sharing_with(row)]
 
@@ -481,7 +480,7 @@ class RowWriter:
         )
 
     def count_root_amounts(self, row: Row, amounts: Iterable[tuple[str, int]], sign: int) -> None:
-        """Count amounts of the root provider, and what room is left of their classes."""
+        """Count amounts of the root provider, and update the room of their classes."""
         used = row.used.get(row.node)
         if used is None:
             used = row.used[row.node] = {}
@@ -501,7 +500,7 @@ class RowWriter:
             room.cells[slot] = free if free < most else most
 
     def derive_rooms(self, row: Row, classes: Iterable[str]) -> None:
-        """The root's free room of these classes."""
+        """Derive the room of the root provider for these classes."""
         used = row.used.get(row.node, {})
         for rc in classes:
             self._room(row, rc, used.get(rc, 0))
@@ -513,9 +512,9 @@ class RowWriter:
 
 
 def _room_of(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int:
-    """The largest amount that another provider gives.
+    """The room of another provider.
 
-    What others use of a sharing provider is not known here, so its room is what it has at most.
+    The usage of a sharing provider by other nodes is not known here, so its room is an upper bound.
     """
     used = used_of(row.used, provider.uuid, rc)
     return min(inventory.capacity - used, inventory.max_unit)
@@ -534,14 +533,14 @@ def _why_closed(row: Row, service: ServiceFacts | None, cell_disabled: bool) -> 
 
 
 def _use_others(row: Row, stored: StoredConsumer, sign: int) -> bool:
-    """Count what is taken of other providers than the root; True, as there are some."""
+    """Count the amounts of other providers than the root; always True, because there are some."""
     for provider, amounts in stored.others:
         add_amounts(row.used, {provider: dict(amounts)}, sign)
     return True
 
 
 def _put_generation(row: Row, name: str, value: Leaf) -> bool:
-    """Whether only the generation of a provider differs, which each written allocation moves."""
+    """Store a provider's leaf if only its generation differs, which each write of an allocation changes."""
     before = row.leaves.get(name)
     if not isinstance(value, dict) or not isinstance(before, dict):
         return False
