@@ -14,7 +14,7 @@ from amqp.exceptions import ResourceLocked
 from kombu import Connection, Consumer, Exchange
 
 from shared_scheduler.transport import transport_settings
-from shared_scheduler.transport.reconnect import Reconnector
+from shared_scheduler.transport.reconnect import Reconnector, read_one
 from shared_scheduler.transport.subscription import Subscription
 
 LOG = logging.getLogger(__name__)
@@ -76,11 +76,11 @@ class Receiver:
 
     def _read_batch(self, connection: Connection) -> None:
         """Wait for a message, then take what else is there, within bounds of number and time."""
-        if not _read_one(connection, transport_settings.IDLE_S if not self._ready else 0.0):
+        if not read_one(connection, transport_settings.IDLE_S if not self._ready else 0.0):
             return
         end_s = time.monotonic() + transport_settings.BATCH_MAX_S
         for _ in range(transport_settings.BATCH_MAX_MESSAGES - 1):
-            if time.monotonic() >= end_s or not _read_one(connection, 0.0):
+            if time.monotonic() >= end_s or not read_one(connection, 0.0):
                 return
 
     def _hand_over(self) -> None:
@@ -132,9 +132,7 @@ class Receiver:
             return False
         seat.refused = False
         reader = self._reader(seat)
-        seat.consumer = Consumer(
-            channel, [seat.queue], no_ack=True, auto_declare=False, on_message=reader
-        )
+        seat.consumer = Consumer(channel, [seat.queue], no_ack=True, auto_declare=False, on_message=reader)
         seat.consumer.consume()
         self._tell(seat, True)
         return True
@@ -190,15 +188,6 @@ class Receiver:
             seat.changed(connected)
         except Exception:  # the receiver's bug must not cost the connection
             LOG.exception("%s failed while handling connected=%s", seat.address, connected)
-
-
-def _read_one(connection: Connection, timeout_s: float) -> bool:
-    """Let one frame be handled; False when none came in time."""
-    try:
-        connection.drain_events(timeout=timeout_s)
-    except TimeoutError:  # socket.timeout is the same
-        return False
-    return True
 
 
 def _bind(channel: Any, seat: Subscription) -> None:

@@ -31,9 +31,7 @@ class Reconnector:
     ``rng`` draws the order of the brokers and the waits.
     """
 
-    def __init__(
-        self, url: BrokerUrl, name: str, what: str, stopping: threading.Event, rng: random.Random
-    ) -> None:
+    def __init__(self, url: BrokerUrl, name: str, what: str, stopping: threading.Event, rng: random.Random) -> None:
         self._url = url
         self._rng = rng
         self._name = name
@@ -94,13 +92,9 @@ class Reconnector:
         return connection
 
     def keep_alive(self, connection: Connection) -> None:
-        """To be called often.  Sends heartbeats; raises where the broker has sent none for long."""
+        """To be called often, after reading.  Sends heartbeats; raises where none has been read for long."""
         now_s = time.monotonic()
-        if (
-            now_s >= self._keep_alive_at_s
-            and connection.supports_heartbeats
-            and connection.heartbeat
-        ):
+        if now_s >= self._keep_alive_at_s and connection.supports_heartbeats and connection.heartbeat:
             self._keep_alive_at_s = now_s + 1.0
             connection.heartbeat_check(rate=2)
 
@@ -116,9 +110,7 @@ class Reconnector:
             return
         self._told = reason
         if was_connected:
-            LOG.warning(
-                "%s lost the message queue at %s (%s); reconnecting", self._name, self._url, reason
-            )
+            LOG.warning("%s lost the message queue at %s (%s); reconnecting", self._name, self._url, reason)
         else:
             LOG.error(
                 "%s cannot reach the message queue at %s (%s); trying until it answers. "
@@ -127,6 +119,15 @@ class Reconnector:
                 self._url,
                 reason,
             )
+
+
+def read_one(connection: Connection, timeout_s: float) -> bool:
+    """Let one frame be handled; False when none came in time."""
+    try:
+        connection.drain_events(timeout=timeout_s)
+    except TimeoutError:  # socket.timeout is the same
+        return False
+    return True
 
 
 def _bound_answers(connection: Connection, timeout_s: float) -> None:
