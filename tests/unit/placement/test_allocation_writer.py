@@ -392,6 +392,31 @@ def test_racers_that_all_take_back_try_again(world: World, allocation_writer: Al
     assert world.used(node) == 6
 
 
+def test_a_check_that_found_plenty_does_not_speak_for_the_next_write(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    # given a large host of which a check has just found 36 free, and other schedulers that take all of them but one
+    node = world.provider(vcpus=128)
+    world.take(str(uuid.uuid4()), {node: {"VCPU": 91}})
+    assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    world.take(str(uuid.uuid4()), {node: {"VCPU": 35}})
+
+    # when this scheduler and another one race for the last unit, and Placement accepts both
+    def race(method: str, path: str, go: object) -> object:
+        answer = go()  # type: ignore[operator]
+        world.set(node, "inventories", {"VCPU": {"total": 129}})
+        world.take(str(uuid.uuid4()), {node: {"VCPU": 1}})
+        world.set(node, "inventories", {"VCPU": {"total": 128}})
+        return answer
+
+    world.http.faults = [race]  # type: ignore[list-item]
+    answer = allocation_writer.write(intent(node, serialise=True))
+
+    # then this one notices it, and gives way
+    assert answer.code is WriteCode.NO_CAPACITY
+    assert world.used(node) == 128
+
+
 def test_where_there_is_plenty_one_look_serves_for_a_while(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
