@@ -6,26 +6,21 @@ the transaction of the refused attempt.  Within one process, at most one write p
 scheduler may still race.  Each writer reads the usage afterwards and deletes its own allocation if the provider is
 over-committed. The last reader sees every write, so no over-commit stays.
 
-The read is omitted while a recent read showed ``PLENTY`` times what this scheduler has written since, because as many
-schedulers may have read the same and written as much without a check.  (If the table shows enough, writes are
-not serialised and this check is not used at all: ``table/assumed_claims.py``.)  Inventories change rarely and not by
-racing writes, so they are cached for longer than usages.
+The read is never omitted here, however much an earlier one found: other schedulers may have taken the rest since, and
+a writer that does not read while it races for the last unit is noticed by nobody.  (If the table shows enough, writes
+are not serialised and this check is not used at all: ``table/assumed_claims.py``.)  Inventories change rarely and not
+by racing writes, so they are cached.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.protocol.messages import Allocations
 
-#: A read is valid for this long ...
-FRESH_S = 5.0
-#: ... if it left this many times what this scheduler has written since.
-PLENTY = 16
 #: The inventories of a provider are valid for this time.
 INVENTORY_FRESH_S = 60.0
 #: Maximum number of cached providers; a full cache is emptied, which only costs reads.
@@ -48,22 +43,13 @@ class Overfull:
         )
 
 
-@dataclass(slots=True)
-class _Seen:
-    at_s: float
-    free: Mapping[str, int]
-    #: the amount that this scheduler has written since the read
-    written: Counter[str] = field(default_factory=Counter)
-
-
 class OvercommitCheck:
-    """Checks providers after writes, and caches the room that the last checks found."""
+    """Checks providers after writes, and caches their capacities."""
 
     def __init__(self, client: PlacementClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[str, _Seen] = {}
         self._known: dict[str, tuple[float, Mapping[str, int]]] = {}
 
     def check(self, allocations: Allocations) -> Overfull | None:
@@ -72,33 +58,17 @@ class OvercommitCheck:
         :raises PlacementError: when Placement cannot be read
         """
         for provider, asked in allocations.items():
-            if not self._plenty(provider, asked):
-                found = self._read(provider, asked)
-                if found is not None:
-                    return found
+            found = self._read(provider, asked)
+            if found is not None:
+                return found
         return None
 
-    def _plenty(self, provider: str, asked: Mapping[str, int]) -> bool:
-        with self._lock:
-            seen = self._seen.get(provider)
-            if seen is None or seen.at_s + FRESH_S < self._clock():
-                return False
-            seen.written.update(asked)
-            return all(seen.free.get(name, 0) >= PLENTY * seen.written[name] for name in asked)
-
     def _read(self, provider: str, asked: Mapping[str, int]) -> Overfull | None:
-        at_s, used = self._clock(), self._client.usages(provider)
+        used = self._client.usages(provider)
         known = self._remembered(provider)
-        capacities = known or self._capacities(provider)
-        found = _overfull(provider, asked, used, capacities)
+        found = _overfull(provider, asked, used, known or self._capacities(provider))
         if found is not None and known is not None:  # the inventory may have grown
-            capacities = self._capacities(provider)
-            found = _overfull(provider, asked, used, capacities)
-        free = {name: capacity - used.get(name, 0) for name, capacity in capacities.items()}
-        with self._lock:
-            if len(self._seen) >= MAX_PROVIDERS:
-                self._seen.clear()
-            self._seen[provider] = _Seen(at_s, free)
+            found = _overfull(provider, asked, used, self._capacities(provider))
         return found
 
     def _remembered(self, provider: str) -> Mapping[str, int] | None:

@@ -417,34 +417,6 @@ def test_a_check_that_found_plenty_does_not_speak_for_the_next_write(
     assert world.used(node) == 128
 
 
-def test_where_there_is_plenty_one_look_serves_for_a_while(
-    world: World, allocation_writer: AllocationWriter, clock: Clock
-) -> None:
-    node = world.provider(vcpus=100)
-    allocation_writer.write(intent(node, serialise=True))
-    world.http.calls.clear()
-    assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
-    assert [method for method, _ in world.http.calls] == ["PUT"]
-    clock.now += 60.0
-    allocation_writer.write(intent(node, serialise=True, deadline_s=clock.now + PATIENCE_S))
-    assert [method for method, _ in world.http.calls[1:]] == ["PUT", "GET", "GET"]
-
-
-def test_what_each_of_several_schedulers_writes_without_a_check_fits_together(
-    world: World, allocation_writer: AllocationWriter
-) -> None:
-    # given a check that found 23 free; up to 16 schedulers may have found the same
-    node = world.provider(vcpus=24)
-    allocation_writer.write(intent(node, serialise=True))
-    world.http.calls.clear()
-
-    for _ in range(3):
-        allocation_writer.write(intent(node, serialise=True))
-
-    # then this one writes one of the 23 without a check, and no more
-    assert [method for method, _ in world.http.calls] == ["PUT", "PUT", "GET", "PUT"]
-
-
 def test_of_a_provider_that_is_known_only_usages_are_read(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
