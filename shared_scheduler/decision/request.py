@@ -10,9 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from shared_scheduler.protocol.messages import Usage
+
+
+#: The policy of the group of all servers of a project with one label.  It restricts no host, and agents judge only the
+#: policies that they know, so an agent of any release that knows groups stores and reports it.
+LABEL_POLICY = "label"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +26,26 @@ class Group:
     """A server group as the conductor has read it (Nova's InstanceGroup)."""
 
     uuid: str
-    policy: str  # affinity, anti-affinity, soft-affinity, soft-anti-affinity
+    policy: str  # one of GroupPolicy, or LABEL_POLICY
     members: frozenset[str] = frozenset()  # instance uuids
     hosts: frozenset[str] = frozenset()  # service hosts of the members
     max_server_per_host: int = 1
+
+
+class SpreadMode(StrEnum):
+    """Whether a spreading constraint rejects hosts or only weighs them."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """Spread the servers of a group over the values of a key in the metadata of aggregates (``spreading.py``)."""
+
+    key: str
+    max_skew: int = 1
+    mode: SpreadMode = SpreadMode.HARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +148,10 @@ class Request:
     image_id: str = ""
     image_properties: Mapping[str, Any] = field(default_factory=dict)
     group: Group | None = None
+    #: over which domains the servers of the group are spread; set by ``spread_request.with_spreading``
+    spread: tuple[SpreadConstraint, ...] = ()
+    #: the label that is the group; empty if the group is a server group
+    label: str = ""
     preferred_cell: str | None = None  # cell uuid, for the cross-cell weigher
     has_numa: bool = False
     has_pci: bool = False
