@@ -15,9 +15,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 #: what ``pip install`` of the program installs: base and its extra
-EXTRA = {"shared_scheduler": "scheduler", "compute_agent": "agent"}
+EXTRA = {
+    "shared_scheduler": "scheduler", "compute_agent": "agent", "shared_scheduler/placement_app": "placement_app",
+}  # fmt: skip
 #: rooms of ``shared_scheduler`` that the agent imports too (``test_import_laws.SHARED``)
-OURS = frozenset(EXTRA)
+OURS = frozenset({"shared_scheduler", "compute_agent"})
 
 
 def declared(extra: str) -> set[str]:
@@ -35,11 +37,18 @@ def normal(name: str) -> str:
 def imported(package: str) -> dict[str, str]:
     """Distribution -> a file that imports it."""
     owners, found = packages_distributions(), dict[str, str]()
-    for path in sorted((ROOT / package).rglob("*.py")):
+    for path in files(package):
         for top in imports_of(path):
             for distribution in owners.get(top, [top]):
                 found.setdefault(normal(distribution), str(path.relative_to(ROOT)))
     return found
+
+
+def files(package: str) -> list[Path]:
+    """Its modules, without those of a room that is installed by another extra."""
+    others = [ROOT / other for other in EXTRA if other.startswith(f"{package}/")]
+    found = sorted((ROOT / package).rglob("*.py"))
+    return [path for path in found if not any(path.is_relative_to(other) for other in others)]
 
 
 def imports_of(path: Path) -> set[str]:

@@ -2,8 +2,8 @@
 """The laws of design section 8, read from every import statement of the two packages.
 
 protocol <- model <- table <- decision <- core <- sim, pure; edges may import what is pure, never the
-reverse; ``nova`` is imported in four rooms only; both programs import the shared rooms and neither
-imports the other; the agent needs no database.
+reverse; ``nova`` is imported in four rooms only, Placement's own code in one; both programs import the shared
+rooms and neither imports the other; the agent needs no database.
 """
 
 from __future__ import annotations
@@ -49,6 +49,10 @@ MAY_IMPORT_NOVA = (
     "compute_agent.tap",
     "compute_agent.sources",
 )
+
+#: Placement's own code runs in Placement's process only: a scheduler or an agent that imported it would need its
+#: database, and a change in its internals would break them
+IN_PLACEMENT = "shared_scheduler.placement_app"
 
 #: rooms that both programs use; they import nothing but one another
 SHARED = (
@@ -108,6 +112,7 @@ def broken_laws(module: str, name: str) -> Iterator[str]:
             yield "imports run one way"
     if under(name, "nova") and not any(under(module, room) for room in MAY_IMPORT_NOVA):
         yield "nova is imported outside its rooms"
+    yield from broken_laws_of_placements_process(module, name)
     if under(module, "compute_agent"):
         if under(name, "shared_scheduler") and not is_shared(name):
             yield "the agent imports a room of the scheduler"
@@ -117,6 +122,14 @@ def broken_laws(module: str, name: str) -> Iterator[str]:
         yield "the scheduler imports the agent"
     if is_shared(module) and ours and not is_shared(name):
         yield "a shared room imports a room of one program"
+
+
+def broken_laws_of_placements_process(module: str, name: str) -> Iterator[str]:
+    runs_there, names_it = under(module, IN_PLACEMENT), under(name, IN_PLACEMENT)
+    if (names_it or under(name, "placement")) and not runs_there:
+        yield "Placement's own code is imported outside its process"
+    if runs_there and under(name, "shared_scheduler") and not names_it:
+        yield "what runs in Placement's process needs another room"
 
 
 def is_shared(name: str) -> bool:
@@ -142,6 +155,9 @@ def test_every_import_obeys_the_laws() -> None:
         ("shared_scheduler.transport.bus", "shared_scheduler.core.events"),
         ("shared_scheduler.model.leaves", "shared_scheduler.table.row"),
         ("compute_agent.claim_ledger", "threading"),
+        ("shared_scheduler.placement.client", "placement.util"),
+        ("shared_scheduler.service.engine", "shared_scheduler.placement_app.assembly"),
+        ("shared_scheduler.placement_app.handler", "shared_scheduler.conf.opts"),
     ],
 )
 def test_the_laws_can_be_broken(module: str, name: str) -> None:

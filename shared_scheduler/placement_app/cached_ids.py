@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids of rows by their external names, read by Placement's own code and kept for a while.
+
+A project, a user and a consumer type are created on their first use, as Placement does it, in a transaction of their
+own; Placement never deletes them.  A provider may be deleted and created again: the transaction checks under its lock
+that an id still belongs to the uuid.  The age is bounded because an operator may repair a database by hand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from cachetools import TTLCache
+from placement.handlers import util as handler_util
+from placement.objects.resource_provider import ResourceProvider
+
+#: Names of each kind that are kept, and for how long.
+NAMES_MAX = 50_000
+AGE_S = 600.0
+
+
+class CachedIds:
+    """Ids of one kind.  Threads may share it."""
+
+    def __init__(self, look_up: Callable[[Any, str], int | None]) -> None:
+        self._look_up = look_up
+        self._ids: TTLCache[str, int | None] = TTLCache(NAMES_MAX, AGE_S)
+        self._lock = threading.Lock()
+
+    def of(self, context: Any, name: str) -> int | None:
+        """The id of this name.
+
+        :raises placement.exception.NotFound: when there is none, of a kind that is not created on its first use
+        """
+        with self._lock:
+            if name in self._ids:
+                return self._ids[name]
+        found = self._look_up(context, name)
+        with self._lock:
+            self._ids[name] = found
+        return found
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Read the ids of these names again."""
+        with self._lock:
+            for name in names:
+                self._ids.pop(name, None)
+
+
+class Ids:
+    """All kinds that a write needs."""
+
+    def __init__(self) -> None:
+        self.projects = CachedIds(lambda context, name: handler_util._get_or_create_project(context, name).id)
+        self.users = CachedIds(lambda context, name: handler_util._get_or_create_user(context, name).id)
+        self.consumer_types = CachedIds(handler_util.get_or_create_consumer_type_id)
+        self.providers = CachedIds(lambda context, uuid: ResourceProvider.get_by_uuid(context, uuid).id)

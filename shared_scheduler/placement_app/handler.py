@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement's handler with three routes of its own: the write path first, then Placement's own handler."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import webob
+from oslo_config import cfg
+from oslo_db import exception as db_exception
+from oslo_log import log as logging
+from placement import db_api, exception, handler, util
+from placement.handlers import allocation, reshaper
+from placement.policies import allocation as policies
+
+from shared_scheduler.placement_app import known_schema
+from shared_scheduler.placement_app.cached_ids import Ids
+from shared_scheduler.placement_app.conflict_retry import ConflictRetry, attempt_once
+from shared_scheduler.placement_app.transaction import NewConsumersWrite
+from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenError, PostRequests, PutRequests
+
+LOG = logging.getLogger(__name__)
+
+#: How often the transaction is tried again after a deadlock, before Placement's own handler gets the request.
+DEADLOCK_RETRIES = 3
+
+
+class Requests(Protocol):
+    """Reads one kind of request."""
+
+    def read(self, request: webob.Request) -> tuple[NewConsumer, ...]: ...
+
+
+class WritePath:
+    """Writes new consumers; everything else goes to the handler ``otherwise``."""
+
+    def __init__(self, requests: Requests, policy: str, ids: Ids, otherwise: Any) -> None:
+        self._requests = requests
+        self._policy = policy
+        self._ids = ids
+        self._otherwise = otherwise
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        try:
+            answer = self._answer(webob.Request(environ))
+        except (NotTakenError, exception.NotFound, db_exception.DBError) as reason:
+            LOG.debug("Placement's own handler writes these allocations: %s", reason)
+            answer = self._otherwise
+        except Exception:
+            # the transaction is rolled back; Placement's own handler does not depend on our mistakes
+            LOG.exception("The write path failed; Placement's own handler writes these allocations.")
+            answer = self._otherwise
+        return answer(environ, start_response)
+
+    def _answer(self, request: webob.Request) -> Any:
+        context = request.environ["placement.context"]
+        if not context.can(self._policy, fatal=False):
+            raise NotTakenError("not allowed by policy")
+        write = NewConsumersWrite(context, self._requests.read(request), self._ids)
+        try:
+            _run(write)
+        except exception.InvalidInventory as error:
+            return _refused(error)
+        return _written()
+
+
+def _run(write: NewConsumersWrite) -> None:
+    """In a transaction, and again after a deadlock, which ended it without an effect."""
+    for left in reversed(range(1 + DEADLOCK_RETRIES)):
+        try:
+            with db_api.get_placement_engine().begin() as connection:
+                write.run(connection)
+            return
+        except db_exception.DBDeadlock:
+            if not left:
+                raise
+
+
+def _written() -> webob.Response:
+    """As Placement's own handlers do it: with the headers of an answer that might have had a body."""
+    response = webob.Response()
+    response.status = 204
+    response.content_type = None
+    return response
+
+
+def _refused(error: exception.InvalidInventory) -> webob.exc.HTTPConflict:
+    """The words of ``placement/handlers/allocation.py``."""
+    LOG.warning("Allocations refused: %s", error)
+    conflict = webob.exc.HTTPConflict(f"Unable to allocate inventory: {error}")
+    conflict.json_formatter = util.json_error_formatter
+    return conflict
+
+
+class WritesHandler(handler.PlacementHandler):
+    """Placement's handler; after ``start`` with routes of its own, if the database's schema is known."""
+
+    def __init__(self, config: cfg.ConfigOpts) -> None:
+        super().__init__(config=config)
+        self.announces = False
+
+    def start(self) -> None:
+        """Take the routes, once the database is there."""
+        unknown = known_schema.difference(db_api.get_placement_engine())
+        if unknown is not None:
+            LOG.warning(
+                "The database has a schema that the write path does not know (%s); Placement's own handlers do all "
+                "writes. Deploy placement.wsgi, or a release of shared_scheduler for this Placement.", unknown,
+            )  # fmt: skip
+            return
+        self._map = handler.make_map(_routes(attempt_once(self.config)))
+        self.announces = True
+
+
+def _routes(attempts: int) -> dict[str, dict[str, Any]]:
+    """Placement's routes with ours in them."""
+    ids = Ids()
+    put = ConflictRetry(allocation.set_allocations_for_consumer, attempts)
+    post = ConflictRetry(allocation.set_allocations, attempts)
+    routes = {path: dict(methods) for path, methods in handler.ROUTE_DECLARATIONS.items()}
+    routes["/allocations/{consumer_uuid}"]["PUT"] = WritePath(PutRequests(), policies.ALLOC_UPDATE, ids, put)
+    routes["/allocations"]["POST"] = WritePath(PostRequests(), policies.ALLOC_MANAGE, ids, post)
+    routes["/reshaper"]["POST"] = ConflictRetry(reshaper.reshape, attempts)
+    return routes

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transaction of the write path: lock, check, insert, increment.
+
+The lock is the first statement, because a snapshot begins with the first plain read (REPEATABLE READ) or with each
+statement (READ COMMITTED): in both cases the capacity check sees everything that a writer committed before it gave the
+lock back.  Where a database has no row locks (SQLite), or none between its nodes (Galera), the generation check at the
+end, or the commit, fails instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oslo_utils import timeutils
+from placement import exception
+from sqlalchemy import Connection
+
+from shared_scheduler.placement_app import statements
+from shared_scheduler.placement_app.cached_ids import Ids
+from shared_scheduler.placement_app.capacity import Inventories, Inventory, Reason, first_misfit
+from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenError
+
+#: Of a consumer after its first write, as Placement's own handler leaves it.
+FIRST_GENERATION = 1
+
+MISFITS = {
+    Reason.CONSTRAINTS: exception.InvalidAllocationConstraintsViolated,
+    Reason.CAPACITY: exception.InvalidAllocationCapacityExceeded,
+}
+
+
+class NewConsumersWrite:
+    """Writes new consumers with their allocations: all of them or none."""
+
+    def __init__(self, context: Any, consumers: tuple[NewConsumer, ...], ids: Ids) -> None:
+        """Look up the ids, outside of the transaction.
+
+        :raises placement.exception.NotFound: when a provider does not exist
+        """
+        self._ids = ids
+        self._amounts = [amount for consumer in consumers for amount in consumer.amounts]
+        self._provider_ids: dict[str, int] = {
+            uuid: ids.providers.of(context, uuid) or 0 for uuid in {amount.provider for amount in self._amounts}
+        }
+        self._consumer_rows = [self._consumer_row(context, consumer) for consumer in _by_uuid(consumers)]
+        self._owners = [consumer.uuid for consumer in consumers for _ in consumer.amounts]
+
+    def _consumer_row(self, context: Any, consumer: NewConsumer) -> dict[str, Any]:
+        kind = None if consumer.type is None else self._ids.consumer_types.of(context, consumer.type)
+        return {
+            "uuid": consumer.uuid,
+            "project_id": self._ids.projects.of(context, consumer.project),
+            "user_id": self._ids.users.of(context, consumer.user),
+            "consumer_type_id": kind,
+            "generation": FIRST_GENERATION,
+            "updated_at": timeutils.utcnow(),
+        }
+
+    def run(self, connection: Connection) -> None:
+        """All statements, within the caller's transaction, which any exception rolls back.
+
+        :raises NotTakenError: when a provider, an inventory or a consumer is not as a new write needs it
+        :raises placement.exception.InvalidInventory: when an amount does not fit
+        """
+        generations = self._lock(connection)
+        inventories = self._inventories(connection)
+        self._check(inventories)
+        connection.execute(statements.INSERT_CONSUMERS, self._consumer_rows)
+        connection.execute(statements.INSERT_ALLOCATIONS, list(self._allocation_rows(inventories)))
+        self._increment(connection, generations)
+
+    def _lock(self, connection: Connection) -> Mapping[int, int]:
+        """Generations by provider id."""
+        rows = connection.execute(statements.LOCK_PROVIDERS, {"ids": sorted(self._provider_ids.values())}).all()
+        if {row.uuid: row.id for row in rows} != self._provider_ids:
+            self._ids.providers.forget(self._provider_ids)
+            raise NotTakenError("provider that was deleted or created again")
+        return {row.id: row.generation for row in rows}
+
+    def _inventories(self, connection: Connection) -> Inventories:
+        uuids = {number: uuid for uuid, number in self._provider_ids.items()}
+        names = {amount.resource_class for amount in self._amounts}
+        asked = {"ids": sorted(uuids), "names": sorted(names)}
+        return {
+            (uuids[row[0]], row[1]): Inventory._make((*row[2:-1], int(row.used or 0)))
+            for row in connection.execute(statements.READ_INVENTORIES, asked)
+        }
+
+    def _check(self, inventories: Inventories) -> None:
+        try:
+            misfit = first_misfit(self._amounts, inventories)
+        except KeyError as error:
+            raise NotTakenError("no inventory") from error
+        if misfit is not None:
+            amount = misfit.amount
+            raise MISFITS[misfit.reason](resource_class=amount.resource_class, resource_provider=amount.provider)
+
+    def _allocation_rows(self, inventories: Inventories) -> Iterable[dict[str, Any]]:
+        for owner, amount in zip(self._owners, self._amounts, strict=True):
+            yield {
+                "resource_provider_id": self._provider_ids[amount.provider],
+                "resource_class_id": inventories[amount.provider, amount.resource_class].resource_class_id,
+                "consumer_id": owner,
+                "used": amount.amount,
+            }
+
+    def _increment(self, connection: Connection, generations: Mapping[int, int]) -> None:
+        read = {"ids": sorted(generations), "read": sorted(generations.items())}
+        if connection.execute(statements.INCREMENT_GENERATIONS, read).rowcount != len(generations):
+            raise NotTakenError("provider that changed without its lock")
+
+
+def _by_uuid(consumers: Iterable[NewConsumer]) -> list[NewConsumer]:
+    """Writers that race for the same consumers insert them in the same order, so that they do not deadlock."""
+    return sorted(consumers, key=lambda consumer: consumer.uuid)
