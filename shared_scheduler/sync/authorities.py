@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which authorities do not answer: what one source has found out, the others of the same authority need not.
+"""Keeps track of which authorities do not answer, for all sources that read from the same authority.
 
-Without this, a decision would wait one time-out for each source of a database that hangs, and each such source would
-hold up a decision.
+Without it, each source of a database that does not answer would delay a decision by one time-out.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from shared_scheduler.sync.sources import RETRY_MOST_S
 
 
 class Authorities:
-    """Of the reads that decisions wait for.  Guarded by the revalidator's lock."""
+    """The authorities of the reads that decisions wait for.  Guarded by the revalidator's lock."""
 
     def __init__(self, max_wait_s: float) -> None:
         self._max_wait_s = max_wait_s
@@ -20,11 +19,11 @@ class Authorities:
         self._failed_s: dict[str, float] = {}
 
     def begun(self, flight: Flight) -> None:
-        """A read of it has begun."""
+        """Record that a read has begun."""
         self._in_flight.setdefault(flight.authorities[0], set()).add(flight)
 
     def ended(self, flight: Flight) -> None:
-        """The read in flight has ended."""
+        """Record that the read in flight has ended."""
         name = flight.authorities[0]
         in_flight = self._in_flight.get(name, set())
         in_flight.discard(flight)
@@ -32,26 +31,26 @@ class Authorities:
             self._in_flight.pop(name, None)
 
     def failed(self, flight: Flight, now: float) -> None:
-        """There was no answer, or an error."""
+        """Record that a read got an error or no answer."""
         self._failed_s[flight.authorities[0]] = now
 
     def answered(self, flight: Flight) -> None:
-        """There was an answer."""
+        """Record that a read got an answer."""
         self._failed_s.pop(flight.authorities[0], None)
 
     def forget(self, flight: Flight) -> None:
-        """Its cell was removed, and may be added again with another database."""
+        """Remove the state of a flight whose cell was removed; the cell may be added again with another database."""
         self._failed_s.pop(flight.authorities[0], None)
         self._in_flight.pop(flight.authorities[0], None)
 
     def are_worth_waiting_for(self, flight: Flight, now: float) -> bool:
-        """Whether all that a read of it needs answer, as far as is known."""
-        if not self._failed_s and not self._in_flight:  # as nearly always; each decision asks
+        """Whether all authorities that a read needs are expected to answer."""
+        if not self._failed_s and not self._in_flight:  # the common case; each decision calls this
             return True
         return not any(self._is_away(name, now) for name in flight.authorities)
 
     def _is_away(self, name: str, now: float) -> bool:
-        """Failed lately without an answer since, or holds up a read for longer than anybody should wait for it."""
+        """Whether it failed recently without an answer since, or its read takes longer than a decision should wait."""
         if now - self._failed_s.get(name, float("-inf")) < RETRY_MOST_S:
             return True
         return any(now - flight.began_s >= self._max_wait_s for flight in self._in_flight.get(name, ()))

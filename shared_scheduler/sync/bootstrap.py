@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up: from nothing to a table that can be chosen from, within seconds, without a storm.
+"""The start-up: fills the empty table with hosts that can be selected within seconds, with a bounded number of reads.
 
 ::
 
     API database     cells, aggregates
-    each cell        services, compute nodes, instances: three queries, cells side by side
-    Placement        one call that shows every node with room: what it has, what is used, its traits;
-                     and a small one for what is shared with other trees
+    each cell        services, compute nodes, instances: three queries, cells in parallel
+    Placement        one call that returns every node with free capacity: inventories, usages, traits;
+                     and a small one for the providers that share with other trees
     ------------------------------------------------------------------ the service is usable here
     agents           answer the Hello, each with its snapshot, spread over some seconds
     Placement        then the exact tree of every node without an agent, a few at a time (source "fill")
 
-The call over all nodes costs Placement about 0.35 ms a node, once a start, and is left out if it does not
-answer: the rows then wait for their agents or for the exact read.
+The call over all nodes costs Placement about 0.35 ms for each node, once in each start.  If it fails, the rows wait for
+their agents or for the exact read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shared_scheduler.sync.node_reads import node_read, with_host_aggregates
 
 LOG = logging.getLogger(__name__)
 
-#: Cells read at once.
+#: Cells that are read in parallel.
 CELLS_AT_ONCE = 4
 Found = TypeVar("Found")
 Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None]
@@ -41,7 +41,7 @@ Submit = Callable[[ServicesRead | AggregatesRead | SharingRead | NodeRead], None
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the start-up found.  ``unread`` cells did not answer; the poller goes on trying."""
+    """The result of the start-up.  ``unread`` cells did not answer; the polls read them later."""
 
     cells: tuple[Cell, ...]
     databases: Mapping[str, CellDatabase] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Loaded:
 
 
 class Bootstrap:
-    """One start-up.  ``open_cell`` makes the database of a cell (unreached yet)."""
+    """One start-up.  ``open_cell`` creates the database object of a cell, without a connection."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Bootstrap:
         trees: Callable[[], Mapping[str, Tree]],
         aggregates: Sequence[AggregateFacts],
     ) -> list[str] | DatabaseError:
-        """Submit one cell; uuids of its nodes, or the error."""
+        """Submit one cell; returns the uuids of its nodes, or the error."""
         try:
             return load_cell(database, trees(), aggregates, self._submit, self._clock)
         except DatabaseError as error:
@@ -133,7 +133,7 @@ class Bootstrap:
 
 
 def _begin(pool: ThreadPoolExecutor, function: Callable[..., Found], *arguments: Any) -> Future[Found]:
-    """In a thread of the pool; what it costs counts as ours."""
+    """Start the function in a thread of the pool; its queries are added to the cost of this read."""
     return pool.submit(copy_context().run, function, *arguments)
 
 
@@ -144,7 +144,7 @@ def load_cell(
     submit: Submit,
     clock: Callable[[], float],
 ) -> list[str]:
-    """Submit services and nodes of one cell; uuids of its nodes.
+    """Submit services and nodes of one cell; returns the uuids of its nodes.
 
     :raises DatabaseError: when the cell cannot be read
     """

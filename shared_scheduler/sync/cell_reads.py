@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reads of one cell's database: each yields what has changed since the last one."""
+"""The reads of one cell's database; each yields the changes since the last one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shared_scheduler.sync.databases import CellDatabase
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.sources import NODE
 
-#: Times of reports are in whole seconds of the writer's clock, so each read starts a little before the last one.
+#: Report times have whole seconds of the writer's clock, so each read starts a little before the last one.
 REPORTED_BEFORE = timedelta(seconds=3)
 
 #: A compute node's record, and the instances of its host.
@@ -21,7 +21,8 @@ Seen = tuple[Mapping[str, Any], frozenset[str]]
 
 
 class CellReads:
-    """No threads; ``Revalidator`` calls it.  Each read may raise ``DatabaseError``; what it yielded before stands."""
+    """Has no threads; ``Revalidator`` calls it.  Each read may raise ``DatabaseError``; events yielded before stay
+    valid."""
 
     def __init__(
         self,
@@ -29,18 +30,18 @@ class CellReads:
         agent_speaks_for: Callable[[str], bool],
         nodes: frozenset[str] = frozenset(),
     ) -> None:
-        """``nodes``: uuids of those that the core knows already."""
+        """``nodes``: uuids of the nodes that the core knows already."""
         self.database = database
         self.cell = database.cell.uuid
         self.nodes = nodes
         self._agent_speaks_for = agent_speaks_for
-        self._lock = threading.RLock()  # one read of the services at a time: each compares with the one before
-        self._odd: dict[str, tuple[object, ...]] = {}  # the services that are not as they should be, as yielded last
+        self._lock = threading.RLock()  # one read of the services at a time, because each compares with the one before
+        self._odd: dict[str, tuple[object, ...]] = {}  # the services with an exception, as they were last yielded
         self._last_id: int | None = None
         self._since: datetime | None = None
         self._reported: dict[str, datetime] = {}
         self._reported_last: set[str] = set()
-        self._read: dict[str, Seen] = {}  # of nodes without an agent, as read last
+        self._read: dict[str, Seen] = {}  # the last read state of nodes without an agent
 
     # -- services
 
@@ -53,7 +54,7 @@ class CellReads:
             self._last_id = max((_record_id(one) for one in found), default=0)
 
     def services(self) -> Iterator[ServicesRead]:
-        """Those that are not as they should be, or that are again, or new."""
+        """Services with an exception (disabled, forced down, not heard of), without one any more, or new."""
         with self._lock:
             if self._last_id is None:
                 yield from self.all_services()
@@ -88,7 +89,7 @@ class CellReads:
             yield from map(self._wanted, filter(self._is_silent, sorted(new)))
 
     def records(self) -> Iterator[ReadRequest]:
-        """Nodes without an agent whose record or instances are not as they were when they were read."""
+        """Nodes without an agent whose record or instances have changed since they were read."""
         silent = self.silent()
         self._read = {node: seen for node, seen in list(self._read.items()) if node in set(silent)}
         for row, members in self.seen(silent):
@@ -102,11 +103,11 @@ class CellReads:
         return [(row, members.get(row["host"], frozenset())) for row in rows]
 
     def was_read(self, seen: Seen) -> None:
-        """The core knows this, and what Placement says of the node."""
+        """Record that the core has this state, and what Placement holds for the node."""
         self._read[seen[0]["uuid"]] = seen
 
     def reported(self) -> Iterator[ReadRequest]:
-        """Nodes without an agent that nova-compute has reported since the last read, or the one before."""
+        """Nodes without an agent that nova-compute has reported since the last read, or the one before it."""
         if self._since is None:
             self._since = self.database.last_change()
         if self._since is None or all(map(self._agent_speaks_for, self.nodes)):
@@ -129,7 +130,7 @@ def _is_odd(one: ServiceFacts) -> bool:
 
 
 def _state(one: ServiceFacts) -> tuple[object, ...]:
-    """What makes a service a changed one; a heartbeat does not."""
+    """The values whose change makes a service a changed one; heartbeats are not among them."""
     reason = one.record.get("disabled_reason")
     return one.disabled, one.forced_down, one.up, one.version, reason, one.record.get("id")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the reads of a source have cost so far."""
+"""The cost of the reads of a source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Cost:
-    """Sums over ``reads``; ``queries`` are SQL queries and calls of Placement, ``rows`` what they returned."""
+    """Sums over ``reads``.  ``queries``: SQL queries and calls of Placement; ``rows``: the rows that they returned."""
 
     reads: int = 0
     failures: int = 0
@@ -21,7 +21,7 @@ class Cost:
     last_s: float = 0.0
 
     def add(self, one: Cost) -> None:
-        """One more read, which took ``one.seconds``."""
+        """Add the cost of one read, which took ``one.seconds``."""
         self.reads += one.reads
         self.failures += one.failures
         self.seconds += one.seconds
@@ -35,7 +35,7 @@ _CURRENT: ContextVar[Cost | None] = ContextVar("cost", default=None)
 
 @contextmanager
 def measured() -> Iterator[Cost]:
-    """What this thread queries meanwhile is counted in the ``Cost``; also threads that run in its context."""
+    """Counts the queries of this thread, and of threads that run in its context, in the yielded ``Cost``."""
     cost = Cost(reads=1)
     token = _CURRENT.set(cost)
     try:
@@ -45,7 +45,7 @@ def measured() -> Iterator[Cost]:
 
 
 def count(rows: int) -> None:
-    """One query has returned so many rows."""
+    """Count one query that returned this number of rows."""
     cost = _CURRENT.get()
     if cost is not None:
         cost.queries += 1

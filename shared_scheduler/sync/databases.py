@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bulk reads of Nova's databases: what nova-scheduler asks at each request, we ask now and then.
+"""Bulk reads of Nova's databases, where nova-scheduler runs its queries for each request.
 
-Plain SQL on the columns that are needed, read only; no Nova object is made.  Schema: Nova 34
-(nova/db/main/models.py, nova/db/api/models.py).  Every error is a ``DatabaseError`` of one line that says
-what to do; passwords are never in it.
+Plain SQL on the needed columns, read only; no Nova object is created.  Schema: Nova 34 (nova/db/main/models.py,
+nova/db/api/models.py).  Every error is a ``DatabaseError`` with one line that names a remedy and no password.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ CELL0 = "00000000-0000-0000-0000-000000000000"
 COMPUTE = "nova-compute"
 SHELVED_OFFLOADED = "shelved_offloaded"
 EVACUATION = "evacuation"
-#: Statuses of an evacuation's record until nova-compute has written where the server lives now.
+#: Statuses of an evacuation's record until nova-compute has written the new host of the server.
 EVACUATING = ("accepted", "pre-migrating")
 
-#: Values in one IN list.
+#: The maximum number of values in one IN list.
 CHUNK = 500
 
-#: What MySQL's error numbers mean to an operator.
+#: The remedies for MySQL's error numbers.
 _MYSQL_ADVICE = {
-    1044: "its user may not read this database: grant it",
+    1044: "its user has no permission to read this database: grant it",
     1045: "user or password are wrong",
     1049: "there is no such database: check the name, or create and migrate it with nova-manage",
     1054: "a column is missing: run nova-manage db sync, this needs the schema of Nova 34",
     1146: "a table is missing: run nova-manage db sync and nova-manage api_db sync",
-    2003: "nobody answers there: start it, or correct the address",
+    2003: "no server answers at this address: start the server, or correct the address",
     2005: "the host name is unknown",
     2013: "the connection was lost: it is overloaded or was restarted",
 }
 
 
 class DatabaseError(Exception):
-    """One line: which database, what is wrong, what to do."""
+    """One line: the database, the error and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell of the API database, its URLs filled in where they were templates."""
+    """One cell of the API database, whose URL templates are filled in."""
 
     uuid: str
     name: str
@@ -61,13 +60,13 @@ class Cell:
 
     @property
     def schedulable(self) -> bool:
-        """Hosts may be chosen there: not cell 0, not disabled."""
+        """Whether its hosts may be selected: it is neither cell 0 nor disabled."""
         return self.uuid != CELL0 and not self.disabled
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """One server in its cell.  ``node``: the uuid of the compute node of its host, if there is one."""
+    """One server in its cell.  ``node``: the uuid of the compute node of its host, None if there is none."""
 
     host: str | None
     node: str | None
@@ -98,17 +97,17 @@ _MIGRATIONS = _table("migrations", "instance_uuid", "migration_type", "status", 
 
 
 class _Database:
-    """One database: queries through a given engine, and errors as one line."""
+    """One database: runs queries with a given engine, and converts errors to one line."""
 
     def __init__(self, engine: Callable[[], sa.Engine], option: str) -> None:
-        """``engine``: called for each query, because Nova makes its engines when they are first used.  ``option``:
-        where the operator has set its address."""
+        """``engine``: called for each query, because Nova creates its engines when they are first used.  ``option``:
+        the option that contains the address."""
         self._engine = engine
         self._option = option
         self._closed = False
 
     def close(self) -> None:
-        """Read it no more: a read that is still under way fails with its next query."""
+        """Stop reading; a read that is under way fails with its next query."""
         self._closed = True
 
     def rows(self, query: Any) -> list[Mapping[str, Any]]:
@@ -117,7 +116,7 @@ class _Database:
         :raises DatabaseError: when they cannot be read
         """
         if self._closed:
-            raise DatabaseError(f"{self._option}: this database is not read any more")
+            raise DatabaseError(f"{self._option}: this database was closed")
         with self._explained(), self._engine().connect() as connection:
             found: list[Mapping[str, Any]] = [dict(row) for row in connection.execute(query).mappings()]
         cost.count(len(found))
@@ -142,13 +141,14 @@ class ApiDatabase(_Database):
         cells: Callable[[], Iterable[Cell]],
         aggregates: Callable[[], tuple[AggregateFacts, ...]],
     ) -> None:
-        """``cells``: all, cell 0 and disabled ones too.  ``aggregates``: all host aggregates."""
+        """``cells``: reads all cells, including cell 0 and disabled ones.  ``aggregates``: reads all host
+        aggregates."""
         super().__init__(engine, "[api_database] connection")
         self._cells = cells
         self._aggregates = aggregates
 
     def cells(self) -> tuple[Cell, ...]:
-        """All cells, cell 0 and disabled ones too.
+        """All cells, including cell 0 and disabled ones.
 
         :raises DatabaseError: when they cannot be read
         """
@@ -168,9 +168,9 @@ class ApiDatabase(_Database):
         return found
 
     def buried(self, within: timedelta, limit: int) -> tuple[str, ...]:
-        """Uuids of the servers that were mapped to cell 0 last: no host ever had or will have them.
+        """Uuids of the servers that were mapped to cell 0 last; such a server never has a host.
 
-        The newest first, at most ``limit`` of those not older than the newest by more than ``within``.
+        The newest first, at most ``limit`` of those that are at most ``within`` older than the newest.
         """
         there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
         when = _MAPPINGS.c.updated_at
@@ -184,14 +184,14 @@ class ApiDatabase(_Database):
         return tuple(row["instance_uuid"] for row in self.rows(found))
 
     def cell_of(self, server: str) -> str | None:
-        """Uuid of the cell that a server is mapped to; None: to none yet, or it is not known."""
+        """Uuid of the cell that a server is mapped to; None if it is mapped to none yet, or is unknown."""
         there = _MAPPINGS.join(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
         query = sa.select(_CELLS.c.uuid).select_from(there)
         rows = self.rows(query.where(_MAPPINGS.c.instance_uuid == server))
         return str(rows[0]["uuid"]) if rows else None
 
     def members_of(self, group: str) -> frozenset[str]:
-        """Uuids of the servers in a server group, without those that are deleted: Nova never takes them out.
+        """Uuids of the servers in a server group, without deleted ones, which Nova never removes from a group.
 
         :raises DatabaseError: when they cannot be read
         """
@@ -227,10 +227,10 @@ class CellDatabase(_Database):
     def service_exceptions(
         self, also: Collection[str] = (), after_id: int | None = None
     ) -> tuple[ServiceFacts, ...]:
-        """Those that are disabled, forced down or not heard of, those of the hosts ``also``, and
-        new ones (record ``id`` beyond ``after_id``).
+        """Services that are disabled, forced down or not heard of, those of the hosts ``also``, and new ones (with a
+        record ``id`` above ``after_id``).
 
-        A handful in a healthy cell: cheap enough to ask every second.
+        In a healthy cell it returns few rows, so it can be repeated every second.
         """
         heard = sa.func.coalesce(_SERVICES.c.last_seen_up, _SERVICES.c.created_at)
         now = self._utcnow().replace(tzinfo=None)
@@ -270,14 +270,14 @@ class CellDatabase(_Database):
         return frozenset(row["uuid"] for row in self.rows(query) if row["uuid"])
 
     def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
-        """Rows of all compute nodes, or of these; see ``state.compute_node`` for their meaning."""
+        """Rows of all compute nodes, or of ``uuids``; ``model.compute_node`` defines their meaning."""
         if uuids is None:
             return self._nodes(sa.true())
         parts = _chunks(sorted(uuids))
         return [row for part in parts for row in self._nodes(_NODES.c.uuid.in_(part))]
 
     def nodes_changed_since(self, moment: datetime) -> list[tuple[str, datetime]]:
-        """Uuid and time of change of those that nova-compute has reported since ``moment``."""
+        """Uuid and time of change of the compute nodes that nova-compute has reported since ``moment``."""
         query = sa.select(_NODES.c.uuid, _NODES.c.updated_at).where(
             _NODES.c.deleted == 0, _NODES.c.updated_at >= moment.replace(tzinfo=None)
         )
@@ -295,7 +295,7 @@ class CellDatabase(_Database):
         return [row for row in rows if row["uuid"] and row["host"]]
 
     def instances(self, hosts: Collection[str] | None = None) -> dict[str, frozenset[str]]:
-        """Service host to the uuids of its instances; of these hosts, or of all."""
+        """Service host -> uuids of its instances; of ``hosts``, or of all."""
         found: dict[str, set[str]] = {}
         for condition in self._of_hosts(hosts):
             query = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(
@@ -308,9 +308,9 @@ class CellDatabase(_Database):
     def offloaded(
         self, within: timedelta, limit: int, server: str | None = None
     ) -> tuple[tuple[str, datetime], ...]:
-        """Shelved servers that are on no host and of which nothing is under way, changed ``within``.
+        """Shelved servers without a host and without a task, changed ``within`` this time.
 
-        Uuid and last change, the newest first, at most ``limit``; or of ``server`` alone.
+        Uuid and last change, the newest first, at most ``limit``; or of ``server`` only.
         """
         row, since = _INSTANCES.c, self._utcnow().replace(tzinfo=None) - within
         idle = (row.task_state.is_(None), row.updated_at >= since, row.vm_state == SHELVED_OFFLOADED)
@@ -322,7 +322,7 @@ class CellDatabase(_Database):
         return tuple((found["uuid"], found["updated_at"]) for found in rows)
 
     def server(self, uuid: str) -> ServerFacts | None:
-        """One server as of one moment (a single statement); None: it is not there, or deleted."""
+        """One server at one moment (a single statement); None if it does not exist or is deleted."""
         row, node, move = _INSTANCES.c, _NODES.c, _MIGRATIONS.c
         lives = sa.and_(
             node.host == row.host, node.hypervisor_hostname == row.node, node.deleted == 0
@@ -356,12 +356,12 @@ def _chunks(values: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _aware(value: Any) -> Any:
-    """Nova's columns are UTC without saying so; its objects say so."""
+    """Nova's columns have UTC times without a zone; its objects have one."""
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
 
 
 def _advice(error: Exception) -> str:
-    """What an operator can do, with the driver's own words."""
+    """The remedy for an operator, with the driver's own message."""
     inner = getattr(error, "inner_exception", None) or error  # oslo.db wraps SQLAlchemy's, which wrap the driver's
     original = getattr(inner, "orig", None) or inner
     number = original.args[0] if original.args else None
@@ -371,5 +371,5 @@ def _advice(error: Exception) -> str:
     if isinstance(inner, (ImportError, sa_exc.NoSuchModuleError)):
         return f"its driver is not installed ({words}); use mysql+pymysql://"
     if isinstance(inner, sa_exc.ArgumentError):
-        return "it is no database URL, it should look like mysql+pymysql://user:password@host/nova"
+        return "it is not a valid database URL, which looks like mysql+pymysql://user:password@host/nova"
     return words or type(inner).__name__

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision, and the answer "no valid host", wait for: the columns of the registry (``sync.sources``).
+"""The reads that a decision, and the answer "no valid host", wait for: the columns of the registry (``sync.sources``).
 
-An administrator who disables a compute or forces it down writes to a database, and no message tells of it.  The query
-for such services finds a handful of rows, so each decision waits for one, which requests that come together share.
-Hosts without an agent are polled, so what is known of them is some seconds old; while they are few, a decision waits
-for reads of them too: two queries a cell and one call of Placement, less than stock nova-scheduler makes for each
-request.  Before "no valid host" is returned every cloud waits for the list of nodes: a compute may be new.
+An administrator who disables a compute or forces it down changes a database, and no message announces it.  The query
+for such services returns few rows, so each decision waits for one, which simultaneous requests share.  Hosts without an
+agent are polled, so their rows are some seconds old; while there are few of them, a decision also waits for reads of
+them: two queries for each cell and one call of Placement, which is less than nova-scheduler reads for each request.
+Before "no valid host" is returned, a scheduler of any cloud waits for the list of nodes, because a compute may be new.
 
-An agent reads its providers every ten minutes unless its nova-compute changes them, so what others write to Placement
-may be that old.  In a small cloud such a tree is seen to have changed, and its agent is asked to read it.  In a larger
-one only hosts without an agent are read, because each allocation changes a tree.
+An agent reads its providers every ten minutes unless its nova-compute changes them, so changes of other writers in
+Placement may be noticed that late.  In a small cloud the scheduler notices a changed tree and asks the agent to read
+it.  In a larger cloud only hosts without an agent are read, because each allocation changes a tree.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from shared_scheduler.sync.sources import Keys, Source, Waits
 
 Outcome = TypeVar("Outcome")
 
-#: Refusals that wait for reads of their own, at once; then one a second.  Any other shares a read of the last second.
+#: Refusals that may start reads of their own at once, and then per second.  The others share a read of the last second.
 REFUSALS_BURST = 10
 REFUSALS_PER_S = 1.0
 SHARED_S = 1.0
 
 
 class DecisionReads:
-    """May be called from any thread; blocks."""
+    """Its methods may be called from any thread, and block."""
 
     def __init__(self, revalidator: Revalidator, fleet: Fleet, clock: Callable[[], float]) -> None:
         self._revalidator = revalidator
@@ -48,9 +48,9 @@ class DecisionReads:
     def deciding(
         self, decide: Callable[[float], Outcome], is_no: Callable[[Outcome], bool], timeout_s: float
     ) -> Outcome:
-        """Revalidate, decide, and before "no" revalidate again; decide again if that changed anything.
+        """Revalidate and decide; before a refusal, revalidate again, and decide again if that changed anything.
 
-        ``decide`` takes the seconds it has: ``timeout_s``, and the second time what is left of them.
+        ``decide`` gets the seconds that it may take: ``timeout_s``, and the second time the rest of them.
         """
         self.before_decision()
         known, until_s = self._revalidator.news, self._clock() + timeout_s
@@ -63,7 +63,7 @@ class DecisionReads:
         return outcome
 
     def before_decision(self) -> None:
-        """Wait for what the registry says that a decision waits for."""
+        """Wait for the reads that the registry requires for a decision."""
         requested: set[Place] = set()
         for source in self._before_decision:
             if source.decision.holds(self._fleet):
@@ -71,8 +71,8 @@ class DecisionReads:
         self._revalidator.wait_for_requested(requested)
 
     def before_no(self) -> None:
-        """Wait for what a refusal waits for; a read that began before the refusal is not good for it, except in a storm
-        of refusals."""
+        """Wait for the reads that a refusal requires.  They begin after the refusal, except if there are many
+        refusals."""
         with self._lock:
             max_age_s = 0.0 if self._own_reads.take(self._clock()) else SHARED_S
         requested: set[Place] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One key of one source: when it is due, whether a read is in flight, how old the last one is."""
+"""One key of one source: when it is due, whether a read is in flight, and how old the last read is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Place = tuple[str, Key]
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Wants a key read in so many seconds."""
+    """A request to read a key within a number of seconds."""
 
     source: str
     key: Key
@@ -26,15 +26,15 @@ class ReadRequest:
 
     @property
     def place(self) -> Place:
-        """What it names."""
+        """The source and the key."""
         return self.source, self.key
 
 
 class Flight:
-    """At most one read in flight; who comes meanwhile shares the next one.  Guarded by the revalidator's lock.
+    """At most one read in flight; callers that arrive meanwhile share the next one.  Guarded by the revalidator's lock.
 
-    ``began_s`` and ``newest_s`` are the times at which the read in flight, and the newest that succeeded, *began*:
-    what it found may be as old as that.
+    ``began_s`` and ``newest_s`` are the times at which the read in flight, and the newest successful read, *began*:
+    their results may be that old.
     """
 
     __slots__ = (
@@ -46,13 +46,13 @@ class Flight:
         self.source = source
         self.key = key
         self.schedule = ReadSchedule(source.times, rng)
-        self.begun = 0  # how many reads have begun, and ended
+        self.begun = 0  # the number of reads that have begun; ``ended``: that have ended
         self.ended = 0
         self.began_s = float("-inf")
         self.newest_s = float("-inf")
-        #: What the last read wants read because of what it found, and what those before it want and has not been.
+        #: The reads that the last read has requested, and those requested before it that are still waiting.
         self.requested: frozenset[Place] = frozenset()
-        self.queued_s: float | None = None  # the lane checks it again at this time
+        self.queued_s: float | None = None  # the time at which the lane checks it again
         self._changed: threading.Condition | None = None
         self.waiting = 0  # threads
 
@@ -63,7 +63,7 @@ class Flight:
 
     @property
     def authorities(self) -> tuple[str, ...]:
-        """Who has to answer this read.  How it ends says something of the first one only."""
+        """The authorities that this read needs.  The outcome of the read is evidence about the first one only."""
         match self.source.authority:
             case Authority.CELL:
                 return (f"cell {self.key[0]}",)
@@ -75,7 +75,7 @@ class Flight:
 
     @property
     def is_idle(self) -> bool:
-        """Neither in flight, nor due at any time: it may be forgotten; who still waits for it has it."""
+        """Whether it is neither in flight nor due, and may be removed; callers that still wait hold a reference."""
         return not self.schedule.reading and self.schedule.due_s() is None
 
     def begin(self, now: float) -> bool:
@@ -87,7 +87,7 @@ class Flight:
         return True
 
     def end(self, now: float, succeeded: bool, requested: frozenset[Place]) -> None:
-        """The read in flight has ended."""
+        """Record that the read in flight has ended."""
         self.ended = self.begun
         self.requested = requested
         if succeeded:
@@ -99,7 +99,7 @@ class Flight:
             self._changed.notify_all()
 
     def wanted(self, now: float, max_age_s: float) -> int:
-        """Number of the read that a new caller waits for; at most ``ended`` if that read exists already."""
+        """Number of the read that a new caller waits for; at most ``ended`` if that read has ended already."""
         if now - self.newest_s < max_age_s:
             return self.ended
         if self.schedule.reading and now - self.began_s < max_age_s:
@@ -113,7 +113,7 @@ class Flight:
         return self.begun + (planned_s is not None and planned_s <= now)
 
     def wait(self, lock: threading.Lock, timeout_s: float) -> None:
-        """Until a read ends, or so long.  With the lock held."""
+        """Wait until a read ends, or for ``timeout_s``.  The caller holds the lock."""
         self._changed = self._changed or threading.Condition(lock)
         self.waiting += 1
         try:

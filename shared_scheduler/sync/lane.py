@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lane: what waits to be read from one authority, soonest first, and how many threads read it."""
+"""A lane: the queue of reads from one authority, the earliest first, and the threads that read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Lane:
         self.name = name
         self._changed = threading.Condition(lock)
         self._clock = clock
-        self._heap: list[tuple[float, int, Flight]] = []  # each at its ``queued_s`` or, overruled, later
+        self._heap: list[tuple[float, int, Flight]] = []  # each entry at its ``queued_s`` or, if superseded, later
         self._numbers = count()
         self._threads: list[threading.Thread] = []
         self._stopped = False
 
     def put(self, flight: Flight) -> None:
-        """Its schedule says when it is due next.  With the lock held."""
+        """Queue a flight at the time at which it is due next.  The caller holds the lock."""
         due_s = flight.schedule.due_s()
         if due_s is None or self._stopped or (flight.queued_s is not None and flight.queued_s <= due_s):
             return
@@ -39,7 +39,7 @@ class Lane:
         heapq.heappush(self._heap, (due_s, next(self._numbers), flight))
 
     def take(self) -> Flight | None:
-        """One that is due, begun; None: none is.  With the lock held."""
+        """The next flight that is due, begun; None if none is due.  The caller holds the lock."""
         now = self._clock()
         due_s = self.next_due_s()
         if due_s is None or due_s > now:
@@ -50,7 +50,7 @@ class Lane:
         return flight
 
     def next_due_s(self) -> float | None:
-        """When the next one may be taken.  With the lock held."""
+        """The time at which the next flight may be taken.  The caller holds the lock."""
         while self._heap:
             queued_s, _, flight = self._heap[0]
             due_s = flight.schedule.due_s()
@@ -59,15 +59,15 @@ class Lane:
             heapq.heappop(self._heap)
             if queued_s == flight.queued_s:
                 flight.queued_s = None
-                if due_s is not None:  # another thread has read it since
+                if due_s is not None:  # another thread has read it meanwhile
                     self._push(due_s, flight)
         return None
 
     def wait(self) -> Flight | None:
-        """Block until one is due, and begin it; None: the lane has been stopped.  With the lock held."""
+        """Block until a flight is due, and begin it; None if the lane was stopped.  The caller holds the lock."""
         while not self._stopped:
             if (flight := self.take()) is not None:
-                if self._heap:  # ``put`` wakes one thread for the first of them, which is busy from now on
+                if self._heap:  # ``put`` wakes one thread for the first flight, and this thread is busy from now on
                     self._changed.notify()
                 return flight
             due_s = self.next_due_s()
@@ -75,20 +75,20 @@ class Lane:
         return None
 
     def start(self, work: Callable[[Lane], None], threads: int) -> None:
-        """Begin to read, in so many threads that each call ``work``."""
+        """Start this number of threads, each of which calls ``work``."""
         for number in range(threads):
             thread = threading.Thread(target=work, args=(self,), name=f"read-{self.name}-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """Tell the threads to end; what waits is forgotten.  With the lock held."""
+        """Tell the threads to end, and drop the queue.  The caller holds the lock."""
         self._stopped = True
         self._heap.clear()
         self._changed.notify_all()
 
     def join(self, until_s: float) -> None:
-        """Wait for the threads, until this time of ``time.monotonic``; not with the lock held."""
+        """Wait for the threads until this time of ``time.monotonic``.  The caller does not hold the lock."""
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until_s - time.monotonic()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node as Nova's databases and Placement describe it: the source of provisional rows."""
+"""One node as Nova's databases and Placement describe it: the data of provisional rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOG = logging.getLogger(__name__)
 
 
 class NodeReads:
-    """Reads of one node without an agent.  A node whose agent speaks for it by the time of its read is not read: at a
-    start with agents all nodes wait for a second or two until their snapshots have come.
+    """Reads nodes without an agent.  A node that has an agent by the time of its read is skipped: after a start with
+    agents, all nodes wait for a second or two until their snapshots have arrived.
 
     Each read may raise ``DatabaseError`` and ``PlacementError``.
     """
@@ -38,7 +38,7 @@ class NodeReads:
         self._agent_speaks_for = agent_speaks_for
 
     def node(self, key: Key, began_s: float) -> Iterator[NodeRead | NodesGone | ServicesRead]:
-        """``key``: cell and node; an empty cell is searched for."""
+        """``key``: cell and node; if the cell is empty, it is searched for."""
         cell, node = key
         if not cell:
             yield from self._new(node, began_s)
@@ -54,7 +54,7 @@ class NodeReads:
             yield NodesGone(cell, frozenset([node]))
 
     def _new(self, node: str, began_s: float) -> Iterator[NodeRead | ServicesRead]:
-        """A node that nothing was known of: the cell that has it, with its service before it."""
+        """A node that is not known yet: finds its cell, and yields its service first."""
         for cell, reads in self._cells().items():
             for event in self._of_cell(reads, node, began_s):
                 services = reads.database.service_exceptions(also=(event.host,))
@@ -67,13 +67,13 @@ class NodeReads:
             event = node_read(reads.cell, *seen, self._mirror.read(node), began_s)
             if event is not None:
                 yield event
-            reads.was_read(seen)  # not before Placement has answered and the core has it
+            reads.was_read(seen)  # only after Placement has answered and the core has the event
 
 
 def read_node(
     database: CellDatabase, mirror: PlacementMirror, node: str, clock: Callable[[], float]
 ) -> NodeRead | None:
-    """One node as databases and Placement see it; None if its cell does not have it (any more).
+    """One node as the databases and Placement describe it; None if its cell does not have it.
 
     :raises DatabaseError: when the database cannot be read
     :raises PlacementError: when Placement cannot be read
@@ -89,11 +89,11 @@ def read_node(
 def node_read(
     cell: str, row: Mapping[str, Any], members: frozenset[str], tree: Tree, read_at_s: float
 ) -> NodeRead | None:
-    """Make the event; None for a record that does not parse (said in the log)."""
+    """Create the event; None, and an error in the log, for a record that cannot be parsed."""
     try:
         own = leaves_from_compute_node(row)
     except ValueError as error:
-        LOG.error("compute node %s of host %s is left out: %s", row["uuid"], row["host"], error)
+        LOG.error("compute node %s of host %s is skipped: %s", row["uuid"], row["host"], error)
         return None
     return NodeRead(
         cell, row["uuid"], row["host"], row["hypervisor_hostname"] or "",
@@ -102,9 +102,9 @@ def node_read(
 
 
 def with_host_aggregates(event: NodeRead, aggregates: Sequence[AggregateFacts]) -> NodeRead:
-    """Give the root provider the aggregates that nova-api mirrors to Placement.
+    """Add the aggregates that nova-api mirrors to Placement to the root provider.
 
-    For a tree that was only seen in an overview, which does not tell them.
+    Used for a tree from the overview, which does not contain them.
     """
     name = leaves.PROVIDER + event.node
     root = event.leaves.get(name)

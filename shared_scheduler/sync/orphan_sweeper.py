@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes the allocations of servers that no service will build any more.
 
-A scheduler that stops between Placement's answer and its own leaves an allocation that no service knows of.
-nova-conductor waits for its RPC timeout.  It puts a new server into cell 0 in state ERROR, and leaves a server that
+A scheduler that stops between Placement's answer and its own answer leaves an allocation that no service knows.  The
+nova-conductor waits until its RPC timeout.  It moves a new server to cell 0 in state ERROR, and leaves a server that
 was to be unshelved shelved.  A server in cell 0 never gets a host, and a shelved server with an allocation cannot be
 unshelved; with nova-scheduler they keep the allocation.  A write that was answered after the conductor's timeout has
 the same effect.
 
-So servers in cell 0, and shelved servers that changed recently and have no task, are looked up in Placement.  Each is
-checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A shelved
-server is read again after Placement was read: if an unshelve started before, it keeps the allocation; a later change
-has another generation, with which the delete is refused.
+Therefore servers in cell 0, and shelved servers that changed recently and have no task, are looked up in Placement.
+Each is checked twice: when it is listed first, and later, for a write that was still under way at the first check.  A
+shelved server is read again after Placement was read: if an unshelve started before, it keeps the allocation; a later
+change has another generation, with which the delete is refused.
 
-Each round checks a bounded number of servers.  First checks come before second ones, the own share before those of
-other schedulers, the oldest before the newest, and the sources take turns.  Builds that fail faster than one scheduler
-can check are so divided among all; a scheduler that is wrong about the others checks more than its share, never less.
+Each round checks a bounded number of servers.  First checks precede second ones, the scheduler's own share precedes
+the shares of other schedulers, older servers precede newer ones, and the sources alternate.  If builds fail faster than
+one scheduler can check them, all schedulers share the work; a scheduler with a wrong list of live schedulers checks
+more than its share, never less.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ LOG = logging.getLogger(__name__)
 
 #: Older servers were checked before, or wait for their users as with nova-scheduler.
 SWEEP_BACK = timedelta(hours=1)
-#: Servers listed from cell 0, and from each cell.
+#: The number of servers that are listed from cell 0, and from each cell.
 LISTED_MAX = 2_000
-#: Time between the two checks of a server; a write takes less (the time of its request).
+#: Time between the two checks of a server; a write takes less than this (the time limit of its request).
 AGAIN_S = 120.0
 CHECKS = 2
 CHECKS_A_SWEEP = 40
@@ -46,13 +47,13 @@ CHECKS_A_SWEEP = 40
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The servers that a scheduler checks first: it has this ``rank`` among ``count`` live ones."""
+    """The servers that a scheduler checks first: it has position ``rank`` among ``count`` live ones."""
 
     rank: int
     count: int
 
     def has(self, server: str) -> bool:
-        """Whether a server is of this share."""
+        """Whether a server belongs to this share."""
         return crc32(server.encode()) % self.count == self.rank
 
 
@@ -62,10 +63,10 @@ class _Suspect:
 
     server: str
     changed_at: datetime | None = None
-    cell: CellDatabase | None = field(default=None, compare=False)  # None: it is buried
+    cell: CellDatabase | None = field(default=None, compare=False)  # None: the server is in cell 0
 
     def is_idle(self) -> bool:
-        """Whether still nobody does anything with it."""
+        """Whether the server still has no task."""
         if self.cell is None:
             return True
         return (self.server, self.changed_at) in self.cell.offloaded(SWEEP_BACK, 1, self.server)
@@ -78,7 +79,7 @@ class _Checked:
 
 
 class OrphanSweeper:
-    """``sweep`` is called now and then, by one thread."""
+    """One thread calls ``sweep`` periodically."""
 
     def __init__(
         self,
@@ -97,9 +98,9 @@ class OrphanSweeper:
         self._outage: DatabaseError | None = None
 
     def sweep(self) -> Iterator[NodeDoubted]:
-        """Check the next few; yields the nodes on which an allocation was deleted.
+        """Check the next servers; yields the nodes on which an allocation was deleted.
 
-        :raises DatabaseError: when a database cannot be read; what the others tell has been checked
+        :raises DatabaseError: when a database cannot be read; the servers of the others have been checked
         :raises PlacementError: when Placement does not answer
         """
         self._outage = None
@@ -121,7 +122,7 @@ class OrphanSweeper:
         )
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
-        """Each with its place in its source, the oldest first."""
+        """Each suspect with its position in its source, the oldest first."""
         buried = self._api.buried(SWEEP_BACK, LISTED_MAX)
         yield from zip(map(_Suspect, reversed(buried)), count(), strict=False)
         for cell in self._cells():
@@ -147,7 +148,7 @@ class OrphanSweeper:
                 yield NodeDoubted(root, "an orphaned allocation was deleted there")
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
-        """False if another writer has changed the allocations since; they then belong to it."""
+        """Delete the allocations; False if another writer has changed them since and so they belong to that writer."""
         write = ConsumerWrite(
             server, {}, standing.generation, standing.project_id, standing.user_id
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reads of Placement over many nodes: which provider trees have changed, what is shared."""
+"""The reads of Placement over many nodes: changed provider trees, and providers that share."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.sources import NODE
 
-#: A tree that is asked for alone costs Placement as much as so many providers in one list of them all.
+#: A read of one tree costs Placement as much as this number of providers in one list of all providers.
 PROVIDERS_A_TREE = 100
-#: How long an agent may take to read its providers; the decision then goes on with what there is.
+#: How long an agent may take to read its providers; then the decision continues with the present rows.
 AGENT_READS_S = 2.0
-#: How long the agent of a node that took longer is not asked again from here.
+#: How long the agent of a node that took longer is not asked again.
 AGENT_LEFT_ALONE_S = 60.0
-#: Between two reads of its row meanwhile.
+#: The interval at which its row is checked meanwhile.
 GLANCE_S = 0.01
 
 
 class PlacementReads:
-    """Each read may raise ``PlacementError``; what it yielded before stands."""
+    """Each read may raise ``PlacementError``; events yielded before stay valid."""
 
     def __init__(
         self,
@@ -38,19 +38,19 @@ class PlacementReads:
         agent_speaks_for: Callable[[str], bool],
         clock: Callable[[], float],
     ) -> None:
-        """``leaves_of``: the row of a node."""
+        """``leaves_of``: returns the row of a node."""
         self._mirror = mirror
         self._fleet = fleet
         self._leaves_of = leaves_of
         self._agent_speaks_for = agent_speaks_for
         self._clock = clock
-        self._moved: set[str] = set()  # roots of agents' trees that changed and are still to be compared
-        self._lock = threading.Lock()  # of it: two sources use it, in threads of their own
+        self._moved: set[str] = set()  # roots of agents' trees that have changed and are not compared yet
+        self._lock = threading.Lock()  # guards ``_moved``, which two sources use in different threads
         self._left_alone_until_s: dict[str, float] = {}
-        self._glance = threading.Event()  # never set
+        self._glance = threading.Event()  # never set, only waited for
 
     def providers(self) -> Iterator[ReadRequest]:
-        """Nodes without an agent whose tree has changed; those with one, of a small cloud, are remembered."""
+        """Requests nodes without an agent whose tree has changed; in a small cloud, remembers those with an agent."""
         silent, there, small = self._fleet.silent(), self._fleet.nodes(), self._fleet.small
         if not silent and not small:
             return
@@ -70,13 +70,13 @@ class PlacementReads:
     # -- agents' trees
 
     def agent_trees(self) -> Iterator[NodeDoubted]:
-        """Have the agents read whose nodes have other providers than their rows; ends when they have."""
+        """Ask the agents to read whose nodes have other providers than their rows; ends when they have read."""
         now = self._clock()
         self._left_alone_until_s = {n: until_s for n, until_s in self._left_alone_until_s.items() if until_s > now}
         doubted: dict[str, Callable[[], bool]] = {}
         for node in sorted(self._moved - self._left_alone_until_s.keys()):
             with self._lock:
-                self._moved.discard(node)  # first: it may change again while it is compared
+                self._moved.discard(node)  # before the comparison, because it may change again meanwhile
             if self._agent_speaks_for(node) and not (agrees := self._agreement_or_again(node))():
                 doubted[node] = agrees
                 yield NodeDoubted(node, "Placement shows other providers")
@@ -91,15 +91,16 @@ class PlacementReads:
             raise
 
     def _agreement(self, node: str) -> Callable[[], bool]:
-        """Tells whether the row has the providers that Placement has.  A tree that has grown or shrunk is seen without
-        reading it, which costs some calls a provider: its agent reads it."""
+        """Returns a check whether the row has the providers that Placement has.  A tree with more or fewer providers is
+        detected without reading it, which costs some calls for each provider; its agent reads it.
+        """
         there = {PROVIDER + uuid for uuid in self._mirror.tree_of(node)}
         if self._providers_of(node).keys() != there:
             return lambda: self._providers_of(node).keys() == there
         return partial(self._is_as, node, self._mirror.read(node))
 
     def _wait_for(self, doubted: Mapping[str, Callable[[], bool]]) -> None:
-        """Until these agents have read; one that takes too long holds up no further decision."""
+        """Wait until these agents have read; an agent that takes too long delays no further decision."""
         until_s = self._clock() + AGENT_READS_S
         while (late := [node for node, agrees in doubted.items() if not agrees()]) and self._clock() < until_s:
             self._glance.wait(GLANCE_S)
@@ -116,7 +117,7 @@ class PlacementReads:
 
 
 def _content(providers: Mapping[str, Any]) -> dict[str, tuple[object, ...]]:
-    """What nova-compute or others write; generations change with each allocation."""
+    """The values that nova-compute or others write; each allocation changes the generation, so it is not included."""
     return {
         name: (leaf["parent"], leaf["inventories"], set(leaf["traits"]), set(leaf["aggregates"]))
         for name, leaf in providers.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core has asked of Placement and the revalidator has not read yet."""
+"""The questions that the core asks Placement, until the revalidator has read the answers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from shared_scheduler.sync.flight import Key, Place, ReadRequest
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import CANDIDATES, CONSUMER, FITTING, GROUP
 
-#: Questions that may wait.
+#: The maximum number of waiting questions.
 MAX_WAITING = 1024
 ASKED = (CANDIDATES, FITTING, CONSUMER, GROUP)
 
 
 class QuestionReads:
-    """Each question is answered once: when it is read, at once if too many wait, or with an error at the end."""
+    """Answers each question once: when it was read, at once if too many wait, or with an error at the stop."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class QuestionReads:
         members_of: Callable[[str], frozenset[str]],
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """``members_of``: the members that a server group has now; it may raise ``DatabaseError``."""
+        """``members_of``: the present members of a server group; it may raise ``DatabaseError``."""
         self._questions = Questions(client, partial(_members, members_of))
         self._revalidator = revalidator
         self._answer = answer
@@ -42,7 +42,7 @@ class QuestionReads:
         revalidator.provide({source: partial(self._read, source) for source in ASKED})
 
     def submit(self, question: Question) -> None:
-        """Have it read; never blocks."""
+        """Request the read; never blocks."""
         place = _place(question)
         with self._lock:
             taken = not self._stopping and len(self._waiting) < self._max_waiting
@@ -51,7 +51,7 @@ class QuestionReads:
         if taken:
             self._revalidator.request(ReadRequest(*place))
         else:
-            why = "the scheduler stops" if self._stopping else "too many questions wait for it"
+            why = "the scheduler stops" if self._stopping else "too many questions wait"
             self._answer(no_answer(question, f"Placement was not asked: {why}"))
 
     def _read(self, source: str, key: Key, _: float) -> Iterator[Answered]:
@@ -60,7 +60,7 @@ class QuestionReads:
             yield self._questions.answer(question)
 
     def stop(self) -> None:
-        """Answer those that will not be read any more, after the revalidator has been stopped."""
+        """Answer the questions that are left after the revalidator was stopped."""
         with self._lock:
             self._stopping = True
         while self._waiting:

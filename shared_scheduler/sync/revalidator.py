@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The revalidator: runs every read of Nova's databases and of Placement that the registry (``sync.sources``) lists.
 
-- One read in flight for each key of a source.  Who wants a key that is in flight shares the next read, which begins
-  after the request; who waits may be content with one that began a moment before.
-- Reads are polled at jittered intervals, counted from the newest read, whatever caused it.
-- A read that fails is tried again after a full-jitter wait that doubles.  Until it succeeds nobody waits for it, nor
-  for others of the same authority (``sync.authorities``): an outage costs one request a time-out, not every request.
-  It is logged once a minute.
-- A lane of threads reads for each authority and each cell, so one that hangs does not hold up the others.  A thread
-  that has to wait for a key reads it itself if nobody does: no change of threads on the way of a decision.
+- One read is in flight for each key of a source.  A caller that needs a key that is in flight shares the next read,
+  which begins after the request; a caller that waits may accept a read that began shortly before.
+- Reads are polled at jittered intervals after the newest read, regardless of its cause.
+- A failed read is repeated after a full-jitter wait that doubles.  Until it succeeds no caller waits for it, or for
+  other reads of the same authority (``sync.authorities``), so an outage delays one request by a time-out, not every
+  request.  It is logged once a minute.
+- Each authority and each cell has a lane of threads, so one that does not answer does not delay the others.  A thread
+  that has to wait for a key reads it itself if no thread does; a decision then waits for no thread switch.
 
 A read is a function that takes the key and the time at which it began, and yields events for the core and requests
-for further reads.  What it has yielded before it fails stands.
+for further reads.  If it fails, the events that it yielded before stay valid.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-#: Keys that may wait to be read, of all sources.
+#: The maximum number of keys of all sources that wait to be read.
 MAX_WAITING = 50_000
-#: Who finds that a read has been in flight for so long goes on without it: its source hangs.  Who has waited so long
-#: begins no more reads.
+#: A caller does not wait for a read that has been in flight for this time, because its source does not answer.  A
+#: caller that has waited for this time begins no more reads.
 MAX_WAIT_S = 3.0
-#: How long the end of all threads waits for those in the middle of a call.
+#: How long the stop waits for threads that are in a call.
 JOIN_S = 12.0
 
 Read = Callable[[Key, float], Iterable[Event | ReadRequest]]
@@ -61,7 +61,7 @@ class Revalidator:
         max_wait_s: float = MAX_WAIT_S,
         threads: Mapping[str, int] | None = None,
     ) -> None:
-        """``threads``: of some lanes; the others have those of ``LANES``."""
+        """``threads``: the number of threads of some lanes; the others have those of ``LANES``."""
         self.sources: Mapping[str, Source] = {source.name: source for source in sources}
         self._submit = submit
         self._clock = clock
@@ -83,12 +83,12 @@ class Revalidator:
     # -- life
 
     def provide(self, reads: Mapping[str, Read]) -> None:
-        """The functions that read, by source; sources of the whole cloud are polled from now on."""
+        """Set the functions that read, by source, and begin to poll the sources of the whole cloud."""
         self._reads.update(reads)
         self._add([name for name in reads if self.sources[name].key is Keys.CLOUD], ())
 
     def add_cell(self, cell: str) -> None:
-        """Poll the sources of one more cell."""
+        """Begin to poll the sources of a cell."""
         lane = Lane(f"cell-{cell}", self._lock, self._clock)
         with self._lock:
             self._lanes[cell] = lane
@@ -97,7 +97,7 @@ class Revalidator:
             lane.start(self._work, 1)
 
     def remove_cell(self, cell: str) -> None:
-        """Poll this one no more; returns when no thread of it reads."""
+        """Stop polling a cell; returns when no thread reads it."""
         with self._lock:
             lane = self._lanes.pop(cell)
             lane.stop()
@@ -106,14 +106,15 @@ class Revalidator:
         lane.join(time.monotonic() + JOIN_S)
 
     def start(self) -> None:
-        """Begin to poll and to serve requests; the first poll of each key comes within its interval."""
+        """Begin to poll and to serve requests; the first poll of each key is due within its interval."""
         self._started = True
         for name, lane in list(self._lanes.items()):
             lane.start(self._work, self._threads.get(name, 1))
 
     def stop_polls(self) -> None:
-        """End all threads but those that answer questions, and wait for reads in flight no longer than a decision
-        would.  Who waits for a read carries it out itself.  Idempotent."""
+        """End all threads except those that answer questions; waits for reads in flight as long as a decision would.
+        Callers that wait for a read then carry it out themselves.  Idempotent.
+        """
         polling = [lane for name, lane in list(self._lanes.items()) if name not in (QUESTIONS, WIDE)]
         self._end_lanes(polling, self._max_wait_s)
 
@@ -143,26 +144,26 @@ class Revalidator:
     # -- who wants something read
 
     def request(self, wanted: ReadRequest) -> None:
-        """Have a key read; never blocks."""
+        """Request the read of a key; never blocks."""
         with self._lock:
             flight = self._flight(wanted.place)
             if flight is not None:
                 flight.schedule.ask(self._clock() + wanted.in_s)
                 self._lane(flight).put(flight)
         if flight is None and wanted.source == NODE:
-            self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait to be read, some are not")
+            self._outages.failed("the revalidator", f"more than {self._max_waiting} keys wait; some are not read")
 
     def _flight(self, place: Place) -> Flight | None:
-        """The one that there is, or a new one of a node or a question."""
+        """The existing flight, or a new one of a node or a question."""
         name, key = place
         flight = self._flights.get(place)
-        room = len(self._flights) < self._max_waiting or name != NODE  # questions have a bound of their own
+        room = len(self._flights) < self._max_waiting or name != NODE  # questions have their own bound
         if flight is None and self.sources[name].is_on_request and room:
             flight = self._flights[place] = Flight(self.sources[name], key, self._rng)
         return flight
 
     def read(self, source: str, key: Key = ()) -> None:
-        """Read it now, in this thread, whatever its schedule says.
+        """Read a key now, in this thread, regardless of its schedule.
 
         :raises DatabaseError: when a database cannot be read
         :raises PlacementError: when Placement cannot be read
@@ -173,10 +174,10 @@ class Revalidator:
             self._costs[source].add(spent)
 
     def wait_for(self, places: Iterable[Place], max_age_s: float) -> frozenset[Place]:
-        """Return when each has been read by a read that began after the call, or ``max_age_s`` before it at most.
+        """Return when each place has been read by a read that began after the call, or at most ``max_age_s`` before it.
 
-        Or without it, where the last read failed, or the one in flight takes longer than anybody should wait for it.
-        Returns what these reads want read because of what they found.
+        Does not wait for a place whose last read failed or whose read in flight takes too long.  Returns the reads that
+        these reads have requested.
         """
         with self._lock:
             now = self._clock()
@@ -186,8 +187,9 @@ class Revalidator:
         return frozenset(place for flight in wanted for place in flight.requested)
 
     def wait_for_requested(self, places: Iterable[Place]) -> None:
-        """Return when all requests for these that are due by now have been served, with the same exceptions; where
-        they are many, after ``max_wait_s`` and the reads that are then in flight."""
+        """Return when all requests for these places that are due by now have been served, with the same exceptions; if
+        they are many, after ``max_wait_s`` and the reads that are in flight then.
+        """
         with self._lock:
             now = self._clock()
             there = [flight for place in places if (flight := self._flights.get(place)) is not None]
@@ -201,13 +203,13 @@ class Revalidator:
         with self._lock:
             until_s = self._clock() + self._max_wait_s
             for flight in list(left)[1:]:  # this thread begins with the first one, the lanes with the others
-                if self._flights.get(flight.place) is flight:  # otherwise its cell has just gone
+                if self._flights.get(flight.place) is flight:  # otherwise its cell was removed
                     self._lane(flight).put(flight)
         while (mine := self._next_of(left, until_s)) is not None:
             self._run(mine)
 
     def _next_of(self, left: dict[Flight, int], until_s: float) -> Flight | None:
-        """One of these to be read by this thread, begun; None: all have been read by now."""
+        """Begin one of these reads in this thread; None if all places have been read."""
         with self._lock:
             while True:
                 now = self._clock()
@@ -240,7 +242,7 @@ class Revalidator:
             self._run(flight)
 
     def work_off(self) -> None:
-        """Read in this thread what is due by now, lane after lane."""
+        """Read everything in this thread that is due by now, one lane after the other."""
         for lane in list(self._lanes.values()):
             while (flight := self._take(lane)) is not None:
                 self._run(flight)
@@ -295,7 +297,7 @@ class Revalidator:
             flight.end(now, succeeded, requested | self._unread(flight.requested, now))
             self._costs[flight.source.name].add(spent)
             self._authorities.ended(flight)
-            if self._flights.get(flight.place) is not flight:  # its cell is gone
+            if self._flights.get(flight.place) is not flight:  # its cell was removed
                 return
             if flight.source.is_waited_for:
                 self._tell(flight, answers, now)
@@ -305,7 +307,7 @@ class Revalidator:
                 self._lane(flight).put(flight)
 
     def _unread(self, places: Iterable[Place], now: float) -> frozenset[Place]:
-        """Those of them that are due or in flight: what caused them is not seen again by the next read."""
+        """The places that are due or in flight; the next read does not find again what caused their requests."""
         there = [flight for place in places if (flight := self._flights.get(place)) is not None]
         return frozenset(each.place for each in there if each.schedule.reading or each.schedule.is_due(now))
 
@@ -317,19 +319,19 @@ class Revalidator:
 
     @staticmethod
     def _described(flight: Flight) -> str:
-        """For the log: all nodes of a cell are one."""
+        """The name in the log, which is the same for all nodes of a cell."""
         return " ".join((flight.source.name, *flight.key[:1]))
 
-    # -- for people
+    # -- reports
 
     def due(self, source: str) -> int:
-        """How many keys of a source should have been read by now."""
+        """The number of keys of a source that are due by now."""
         with self._lock:
             now = self._clock()
             return sum(each.schedule.is_due(now) for each in self._flights.values() if each.source.name == source)
 
     def report(self) -> list[dict[str, Any]]:
-        """The registry with ages and costs, one row a source, in its order."""
+        """The registry with ages and costs, one row for each source, in its order."""
         with self._lock:
             now = self._clock()
             flights: dict[str, list[Flight]] = {name: [] for name in self.sources}

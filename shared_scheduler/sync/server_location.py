@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's databases tell of one server: is anything under way for it, and where does it live?
+"""Where a server is according to Nova's databases, and whether it has a task under way.
 
-Asked by ``placement.reconciler`` before something is taken back.  Nova-api sets ``task_state`` before
-it casts a move, and it is cleared with or after the record of the new host (nova/compute/manager.py),
-with two exceptions: an evacuation clears it first, so its migration record counts as well, and a
-build has none for a moment, so ``vm_state`` does.  While a server moves to another cell the records
-of both count as under way: one by ``task_state``, the other as hidden.
+``placement.reconciler`` asks this before it deletes an allocation.  Nova-api sets ``task_state`` before it casts a
+move, and nova-compute clears it with or after the record of the new host (nova/compute/manager.py), with two
+exceptions: an evacuation clears it first, so its migration record counts as well, and a build has none for a moment, so
+``vm_state`` counts.  While a server moves to another cell, the records of both cells count as under way: one by
+``task_state``, the other as hidden.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ BUILDING = "building"
 
 
 class Locator:
-    """``open_cell`` opens a cell's database: any cell's, also of one that is disabled."""
+    """``open_cell`` opens the database of any cell, including disabled ones."""
 
     def __init__(self, api: ApiDatabase, open_cell: Callable[[Cell], CellDatabase]) -> None:
         self._api = api
         self._open_cell = open_cell
 
     def locate(self, server: str) -> ServerLocation:
-        """As of now; ``UNREAD`` where a database cannot be read."""
+        """The present location; ``UNREAD`` if a database cannot be read."""
         try:
             uuid = self._api.cell_of(server)
             if uuid is None or uuid == CELL0:
@@ -49,11 +49,11 @@ class Locator:
 
 
 def whereabouts(facts: ServerFacts | None) -> ServerLocation:
-    """Of a server that is mapped to a cell; None: it is deleted there."""
+    """The location of a server that is mapped to a cell; None: the cell has deleted it."""
     if facts is None:
         return ServerLocation(ServerActivity.NOBODYS)
     begun = facts.task_state is not None or facts.vm_state == BUILDING
-    lost = facts.host is not None and facts.node is None  # an unknown compute node
+    lost = facts.host is not None and facts.node is None  # its compute node is unknown
     if begun or lost or facts.hidden or facts.evacuating:
         return ServerLocation(ServerActivity.UNDER_WAY)
     return ServerLocation(ServerActivity.AT_REST, facts.node)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The registry: everything that the scheduler reads from Nova's databases and from Placement, and when.
 
-One row is one source.  ``sync.revalidator`` runs the reads, ``sync.decision_reads`` obeys the columns ``decision``
+One row is one source.  ``sync.revalidator`` runs the reads, ``sync.decision_reads`` applies the columns ``decision``
 and ``refusal``, ``shared-scheduler-manage status`` prints the table with ages and costs, and the page
 ``doc/source/admin/reads.rst`` is generated from it.  To change what a decision waits for, change the row.
 """
@@ -27,7 +27,7 @@ class Authority(StrEnum):
 
 
 class Keys(StrEnum):
-    """What a source is read by: one read in flight for each key."""
+    """The key of a source: at most one read is in flight for each key."""
 
     CLOUD = "cloud"
     CELL = "cell"
@@ -36,10 +36,10 @@ class Keys(StrEnum):
 
 
 class Waits(StrEnum):
-    """While which hosts a decision, or the answer "no valid host", waits for a read.
+    """In which clouds a decision, or the answer "no valid host", waits for a read.
 
-    ``FEW``: no more than ``catch_up_nodes_max`` nodes have no agent; ``SMALL``: there are no more nodes than that
-    at all.  ``FEW`` includes ``SMALL``.
+    ``FEW``: at most ``catch_up_nodes_max`` nodes have no agent; ``SMALL``: there are at most that many nodes.  ``FEW``
+    includes ``SMALL``.
     """
 
     NEVER = "never"
@@ -48,7 +48,7 @@ class Waits(StrEnum):
     ALWAYS = "always"
 
     def holds(self, fleet: Fleet) -> bool:
-        """Whether it waits in a cloud like this; asks as little as it can."""
+        """Whether a caller waits in this cloud; evaluates only the conditions that are needed."""
         match self:
             case Waits.SMALL:
                 return fleet.small
@@ -70,9 +70,9 @@ class Fleet(Protocol):
 class Source:
     """One row.
 
-    ``poll_s``: how old it may be, None: as old as the last request for it; ``option`` of ``[shared_scheduler]`` sets
-    it.  ``triggers``: what causes a read besides the poll.  ``cost``: what one read costs by design; ``status`` says
-    what it does cost.  ``max_age_s``: who waits is content with a read that began so long before.
+    ``poll_s``: the maximum age, None if it is read on request only; ``option`` of ``[shared_scheduler]`` sets it.
+    ``triggers``: the causes of a read besides the poll.  ``cost``: the expected cost of one read; ``status`` prints the
+    measured cost.  ``max_age_s``: a caller that waits accepts a read that began so long before.
     """
 
     name: str
@@ -86,32 +86,32 @@ class Source:
     decision: Waits = Waits.NEVER
     refusal: Waits = Waits.NEVER
     max_age_s: float = 0.0
-    lane: str = ""  # empty: one of each cell
+    lane: str = ""  # empty: the lane of each cell
 
     @property
     def times(self) -> ReadTimes:
-        """For the schedule of each key."""
+        """The read times for the schedule of each key."""
         return ReadTimes(self.poll_s, RETRY_FIRST_S, RETRY_MOST_S)
 
     @property
     def is_on_request(self) -> bool:
-        """Whether a key is there only while a read of it is wanted."""
+        """Whether a key exists only while a read of it is requested."""
         return self.key in (Keys.NODE, Keys.QUESTION)
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it belongs to what a decision or a refusal may wait for, or is what these want read."""
+        """Whether a decision or a refusal may wait for it, directly or because another read requests it."""
         return self.name == NODE or {self.decision, self.refusal} != {Waits.NEVER}
 
 
-#: After a failure, before the read is tried again: full jitter below these.
+#: The wait after a failed read: full jitter below these.
 RETRY_FIRST_S, RETRY_MOST_S = 1.0, 10.0
-#: A read that began so long before a decision is good for it: whoever changed something had no answer of Nova's API
-#: yet when it began.  Bounds what a busy scheduler asks a cell.
+#: A decision accepts a read that began so long before it: the user who made a change then had no answer of Nova's API
+#: yet.  It bounds the load of a busy scheduler on a cell.
 MAX_AGE_S = 0.02
 
-#: Groups of threads that read; each cell has one more, of one thread.  A source that hangs holds up its own lane.
-#: A question over the whole cloud (0.35 ms of Placement a fitting host) never stands in the way of the quick ones.
+#: Groups of threads that read; each cell has one more, with one thread.  A source that does not answer delays only its
+#: own lane.  A question over the whole cloud (0.35 ms of Placement for each fitting host) never delays the fast ones.
 API, PLACEMENT, NODES, ORPHANS, QUESTIONS, WIDE = "api", "placement", "nodes", "orphans", "questions", "fitting"
 LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1}
 
@@ -122,7 +122,7 @@ NODE, REPORTED, AUDIT = "node", "reported nodes", "audit"
 SHARING, AGGREGATES, ORPHANED, COUNTERS = "sharing providers", "aggregates", "orphans", "counters"
 CANDIDATES, FITTING, CONSUMER, GROUP = "candidates", "fitting hosts", "consumer", "server group"
 
-#: In the order in which a decision waits for them: each may change what the next one reads.
+#: In the order in which a decision waits for them, because each may change what the next one reads.
 SOURCES = (
     Source(
         SERVICES, "nova-compute services that are disabled, forced down, not heard of or new, and those that were so "

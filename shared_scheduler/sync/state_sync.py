@@ -30,13 +30,13 @@ from shared_scheduler.sync.sources import SOURCES, Source
 
 LOG = logging.getLogger(__name__)
 
-#: How long agents have to answer the Hello before their nodes are read from Placement: the time over which they are
-#: told to spread (core.settings), and a bit.
+#: How long agents have to answer the Hello before their nodes are read from Placement: the time over which they spread
+#: their answers (core.settings), and some more.
 GRACE_S = 5.0
 GRACE_PER_NODE_S = SchedulerSettings().spread_ms_per_1000_nodes / 1e6
-#: How often the log says how many nodes are still to be read after the start.
+#: How often the log contains the number of nodes that are still to be read after the start.
 PROGRESS_S = 10.0
-#: The audit reads no more nodes than this, however many have no agent.
+#: The maximum rate at which the audit reads nodes, for any number of nodes without an agent.
 AUDIT_READS_PER_S = 20.0
 
 
@@ -61,8 +61,9 @@ class StateSync:
         rng: Random | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        """``leaves_of``: the row of a node.  ``nodes_max``: how many nodes are few.  ``sweep``: deletes orphaned
-        allocations.  ``log_new``: logs what the core has counted."""
+        """``leaves_of``: the row of a node.  ``nodes_max``: the maximum number of nodes that counts as few.  ``sweep``:
+        deletes orphaned allocations.  ``log_new``: logs the counters of the core.
+        """
         self._api = api
         self._open_cell = open_cell
         self._submit = submit
@@ -107,11 +108,11 @@ class StateSync:
     # -- life
 
     def start(self) -> None:
-        """Begin to read; cells come with ``load``."""
+        """Begin to read; ``load`` adds the cells."""
         self.revalidator.start()
 
     def load(self) -> tuple[Cell, ...]:
-        """The start-up: returns all cells when the table can be chosen from.
+        """The start-up: returns all cells when hosts can be selected from the table.
 
         :raises DatabaseError: when the API database, or every cell, cannot be read
         """
@@ -134,7 +135,7 @@ class StateSync:
         return self._cells
 
     def use(self, cells: tuple[Cell, ...]) -> None:
-        """Poll those of these cells that are new or have moved, leave those that are gone or disabled."""
+        """Begin to poll cells that are new or have moved, stop polling those that were removed or disabled."""
         wanted = {cell.uuid: cell for cell in cells if cell.schedulable}
         before = dict(self.fleet.cells)
         for uuid, known in before.items():
@@ -145,22 +146,22 @@ class StateSync:
             self._begin(CellReads(self._open_cell(wanted[uuid]), self._agent_speaks_for, nodes))
 
     def databases(self) -> list[CellDatabase]:
-        """Of all cells that are polled."""
+        """The databases of all cells that are polled."""
         return [cell.database for cell in self.fleet.cells.values()]
 
     def submit(self, effect: RefreshNode | Question) -> None:
-        """Read one node, or answer a question; never blocks."""
+        """Request the read of one node, or the answer to a question; never blocks."""
         if isinstance(effect, RefreshNode):
             self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
         else:
             self._questions.submit(effect)
 
     def stop_polls(self) -> None:
-        """Read only what a request under way waits for, from now on."""
+        """From now on, read only what a request under way waits for."""
         self.revalidator.stop_polls()
 
     def stop(self) -> None:
-        """End all threads, and answer with an error what is still asked."""
+        """End all threads, and answer open questions with an error."""
         self.revalidator.stop()
         self._questions.stop()
         for database in self.databases():
@@ -205,7 +206,7 @@ class StateSync:
         return self.revalidator.sources[of.AUDIT].poll_s or 0.0
 
     def _audit(self, _: Key, began_s: float) -> Iterator[ReadRequest]:
-        """Every node without an agent; spread over longer than the poll where there are many."""
+        """Requests every node without an agent, spread over longer than the poll interval if there are many."""
         if began_s < self._audit_due_s:
             return
         silent = self.fleet.silent()
@@ -215,7 +216,7 @@ class StateSync:
             yield ReadRequest(of.NODE, (cell, node), self._rng.uniform(0, spread_s))
 
     def _fill(self, *_: object) -> Iterator[ReadRequest]:
-        """Once every node without an agent; then the progress is logged until all have been read."""
+        """Requests every node without an agent once, then logs the progress until all have been read."""
         if not self._filling:
             yield from self._fill_once()
         waiting = self.revalidator.due(of.NODE)

@@ -130,10 +130,10 @@ def test_the_senior_stays_where_the_junior_has_gone() -> None:
 def test_a_group_that_cannot_be_read_fails_the_request_when_all_is_taken_back() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     ask = look(placed(driver, driver.ask(request(group=GROUP))))
-    delete = only(ef.DeleteAllocation, stand(driver, ask, error="[api_database] connection: nobody answers"))
+    delete = only(ef.DeleteAllocation, stand(driver, ask, error="[api_database] connection: no server answers"))
     (fail,) = of_kind(ef.Fail, driver.deleted(delete))
     assert fail.code is ef.FailureCode.GROUP_UNSETTLED
-    assert "group could not be read: [api_database] connection: nobody answers" in fail.text
+    assert "group could not be read: [api_database] connection: no server answers" in fail.text
     driver.idle()
 
 

@@ -34,7 +34,7 @@ class Asker:
 
     def _members_of(self, group: str) -> frozenset[str]:
         if group not in self.members:
-            raise DatabaseError("[api_database] connection: nobody answers there")
+            raise DatabaseError("[api_database] connection: no server answers")
         return self.members[group]
 
     def ask(self, question: Any) -> Any:
@@ -62,7 +62,7 @@ def test_members_of_a_group_are_read_first_and_then_where_each_stands(world: Wor
 
 def test_a_group_that_cannot_be_read_is_answered_with_the_reason(asker: Asker) -> None:
     answer = asker.ask(LookUpGroup("ask", "group", frozenset(), "req-1"))
-    assert (answer.standing, answer.error) == ({}, "[api_database] connection: nobody answers there")
+    assert (answer.standing, answer.error) == ({}, "[api_database] connection: no server answers")
 
 
 def test_candidates_of_one_node(world: World, asker: Asker) -> None:

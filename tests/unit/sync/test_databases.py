@@ -149,11 +149,11 @@ def test_instances_by_host(nova: NovaDatabases) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("mysql+pymysql://nova:secret@127.0.0.1:9/nova_api", "nobody answers there"),
-        ("mysql+pymysql://nova:secret@no.such.host.invalid/nova_api", "nobody answers|unknown"),
+        ("mysql+pymysql://nova:secret@127.0.0.1:9/nova_api", "no server answers"),
+        ("mysql+pymysql://nova:secret@no.such.host.invalid/nova_api", "no server answers|unknown"),
         ("mysql+nodriver://nova:secret@127.0.0.1/nova_api", "its driver is not installed"),
-        ("nova_api", "no database URL"),
-        ("", "no database URL"),
+        ("nova_api", "not a valid database URL"),
+        ("", "not a valid database URL"),
         ("sqlite:////no/such/directory/api.db", "unable to open database file"),
         ("sqlite://", "no such table"),
     ],

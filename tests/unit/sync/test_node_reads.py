@@ -46,10 +46,10 @@ def test_an_overview_gets_the_aggregates_that_nova_mirrors() -> None:
     assert leaf["aggregates"] == ["agg-1"]  # type: ignore[index,call-overload]
 
 
-def test_a_record_that_does_not_parse_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_that_cannot_be_parsed_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     row = {"uuid": "node", "host": "cmp-1", "hypervisor_hostname": "n", "stats": "{garbage"}
     assert node_read("cell", row, frozenset(), Tree(), 0.0) is None
-    assert "cmp-1 is left out" in caplog.text
+    assert "cmp-1 is skipped" in caplog.text
 
 
 class Reader:
