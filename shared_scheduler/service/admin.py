@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window into a running scheduler, for the operator of its host: a local socket, read only.
+"""The admin socket: the operator of a host queries a running scheduler through it, read only.
 
-Each scheduler process listens on a Unix socket of its own (mode 0660) in one directory.  A client
-sends one line of JSON, ``{"ask": <question>, ...}``, and gets one line back:
-``{"answer": ...}`` or ``{"error": "..."}``.
+Each scheduler process listens on its own Unix socket (mode 0660) in one directory.  A client sends one line of JSON,
+``{"ask": <question>, ...}``, and gets one line back: ``{"answer": ...}`` or ``{"error": "..."}``.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from shared_scheduler.transport.unix_sockets import remove_socket
 
 QUESTION_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-#: How long who asks waits for the answer.
+#: How long a client waits for the answer.
 ANSWER_TIMEOUT_S = 30.0
-#: How long one client may take to ask, and to take each chunk of its answer: others wait for it.
+#: How long one client may take to send its question, and to read each chunk of the answer: other clients wait for it.
 CLIENT_TIMEOUT_S = 2.0
 CHUNK_BYTES = 64 * 1024
-#: Pause before clients are taken again after that failed.
+#: The pause after an error of ``accept``.
 ACCEPT_PAUSE_S = 1.0
 SOCKET_PATH_BYTES_MAX = 107
 SUFFIX = ".sock"
 
-#: the answer, from the fields of the question
+#: returns the answer to the fields of a question
 Handler = Callable[[Mapping[str, Any]], Any]
-#: by name
+#: answers by the name of the question
 Handlers = Mapping[str, Handler]
 
 
 class AdminError(Exception):
-    """The socket cannot be used; the text says why and what to do."""
+    """The socket cannot be used; the text contains the reason and the remedy."""
 
 
 class AdminServer:
@@ -53,7 +52,7 @@ class AdminServer:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        """Bind and answer in the background.
+        """Bind the socket, and answer in a thread.
 
         :raises AdminError: when the directory cannot be written, or the path is too long for a socket
         """
@@ -98,7 +97,7 @@ class AdminServer:
         while (listener := self._listener) is not None:
             try:
                 client, _ = listener.accept()
-            except OSError:  # closed by stop(), or out of descriptors for a while
+            except OSError:  # closed by stop(), or no descriptor is free at present
                 self._stopped.wait(ACCEPT_PAUSE_S)
                 continue
             with client, contextlib.suppress(OSError):
@@ -109,7 +108,7 @@ class AdminServer:
         try:
             return json.dumps(reply).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
-            text = f"the answer cannot be told in JSON: {error}"
+            text = f"the answer cannot be encoded as JSON: {error}"
             return json.dumps({"error": text}).encode() + b"\n"
 
     def _reply(self, line: bytes) -> dict[str, Any]:
@@ -118,7 +117,7 @@ class AdminServer:
             answer = self._questions[question["ask"]]
         except (ValueError, KeyError, TypeError, RecursionError):
             known = ", ".join(sorted(self._questions))
-            return {"error": f'ask with one line of JSON, {{"ask": one of {known}}}'}
+            return {"error": f'send one line of JSON, {{"ask": one of {known}}}'}
         try:
             return {"answer": answer(question)}
         except Exception as error:
@@ -126,7 +125,7 @@ class AdminServer:
 
 
 def _read_line(client: socket.socket) -> bytes:
-    """One line, or what came before the bound or the end."""
+    """One line, or the bytes up to the bound or the end."""
     line = b""
     until_s = time.monotonic() + CLIENT_TIMEOUT_S
     while len(line) < QUESTION_BYTES_MAX and not line.endswith(b"\n"):
@@ -146,7 +145,7 @@ def _send(client: socket.socket, answer: bytes) -> None:
 
 
 def _remove_left_behind(path: Path) -> None:
-    """Sockets of earlier processes of this scheduler (``<name>-<process id>``) that nobody serves."""
+    """Remove sockets of earlier processes of this scheduler (``<name>-<process id>``) that no process serves."""
     name = path.stem.rpartition("-")[0]
     for other in sockets(path.parent):
         if other != path and name and other.stem.rpartition("-")[0] == name and _is_dead(other):
@@ -160,20 +159,20 @@ def _is_dead(path: Path) -> bool:
             client.connect(os.fspath(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return True
-        except OSError:  # it is busy, or not ours to ask
+        except OSError:  # it is busy, or permission is denied
             return False
     return False
 
 
 def sockets(directory: Path) -> Iterator[Path]:
-    """The admin sockets of the schedulers on this machine, those of dead processes included."""
+    """The admin sockets of the schedulers on this machine, including those of dead processes."""
     yield from sorted(directory.glob(f"*{SUFFIX}"))
 
 
 def ask(path: Path, question: str, **fields: Any) -> Any:
-    """Ask a running scheduler.
+    """Send a question to a running scheduler.
 
-    :raises AdminError: when no scheduler listens there, or it answered with an error
+    :raises AdminError: when no scheduler listens there, or it answers with an error
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(ANSWER_TIMEOUT_S)
@@ -194,9 +193,9 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
 def ask_each(
     directory: Path, question: str, **fields: Any
 ) -> tuple[list[Any], list[AdminError]]:
-    """The answers of the schedulers that live in ``directory``, and what is wrong with the others.
+    """The answers of the schedulers that run in ``directory``, and the errors of the others.
 
-    Sockets that a killed process left behind are passed over.
+    Sockets of killed processes are skipped.
 
     :raises AdminError: when no scheduler runs there
     """
@@ -216,7 +215,7 @@ def ask_each(
 
 
 def ask_all(directory: Path, question: str) -> list[Any]:
-    """The answers of all schedulers that live in ``directory``.
+    """The answers of all schedulers that run in ``directory``.
 
     :raises AdminError: when no scheduler runs there, or one does not answer
     """

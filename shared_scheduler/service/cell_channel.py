@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state channel of one message queue as the scheduler's core sees it: events of cells.
+"""The state channel of one message queue: converts its messages to events of cells.
 
-Agents do not know their cell.  Where a message queue belongs to one cell, all that comes from it is of that
-cell.  Where several cells share it, the row of a node tells its cell, and messages of a node without a row are
-dropped until the databases have shown the node.
+Agents do not know their cell.  If a message queue belongs to one cell, all its messages are of that cell.  If several
+cells share it, the row of a node determines its cell, and messages of a node without a row are dropped until the
+databases have shown the node.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from shared_scheduler.core.events import ChannelChanged, Event, MessagesArrived
 from shared_scheduler.protocol.messages import Hello, Message, Role
 from shared_scheduler.transport.channel import Channel
 
-#: Messages given to the core at once: bounds how long it is busy with one event, and so how long a
-#: decision waits in a burst (``tools/lab decide`` measures a slice: some 25 us a message).
+#: The maximum number of messages in one event: bounds how long the core is busy with one event, and so how long a
+#: decision waits during a burst (``tools/lab decide`` measures such a slice: about 25 us for each message).
 MESSAGES_PER_EVENT_MAX = 32
 
 
 class CellChannel:
-    """Turns what ``channel`` receives into events, and gives them to ``handle``."""
+    """Converts what ``channel`` receives to events, and passes them to ``handle``."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class CellChannel:
         handle: Callable[[Event], None],
         cell_of: Callable[[str], str | None] | None = None,
     ) -> None:
-        """``cell_of``: the cell of a node by its row; without it, everything is of ``cell``."""
+        """``cell_of``: returns the cell of a node by its row; without it, all messages are of ``cell``."""
         self.cell = cell
         self.cells: tuple[str, ...] = (cell,)
         self.exclusive = True
@@ -42,19 +42,19 @@ class CellChannel:
         self.channel.start(self._received, self._connection_changed)
 
     def add_cell(self, cell: str) -> None:
-        """One more cell uses this queue."""
+        """Add a cell that uses this queue."""
         self.exclusive = False
         self.cells = (*self.cells, cell)
 
     def remove_cell(self, cell: str) -> bool:
-        """A cell does not use this queue any more; True if no cell does."""
+        """Remove a cell that does not use this queue any more; True if no cell is left."""
         self.cells = tuple(each for each in self.cells if each != cell)
-        if self.channel.connected:  # the core must not go on saying Hello there
+        if self.channel.connected:  # otherwise the core would continue to send Hello to it
             self._handle(ChannelChanged(cell, False))
         return not self.cells
 
     def announce_cell(self, cell: str) -> None:
-        """Tell the core that a cell which was added after the connection was made is connected."""
+        """Report to the core that a cell which was added after the connection was made is connected."""
         if self.channel.connected:
             self._handle(ChannelChanged(cell, True))
 
@@ -65,7 +65,7 @@ class CellChannel:
                 self._handle(MessagesArrived(cell, tuple(part)))
 
     def _by_cell(self, messages: Sequence[Message]) -> dict[str, Sequence[Message]]:
-        """The messages of each cell; those of one node stay in order."""
+        """The messages of each cell; those of one node keep their order."""
         if self.exclusive or self._cell_of is None:
             return {self.cell: messages}
         found: dict[str, list[Message]] = {}

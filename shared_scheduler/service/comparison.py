@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the picture true?  Compares what several sources say of the same nodes.
+"""Compares what several sources report about the same nodes, and finds differences and over-commit.
 
-Each source gives a ``SourceView``: facts by node, a fact being a family, a key and a value.  A family
-has one authority (design section 2); every other source that covers the family must say the same of
-each node that both know.  A source that covers a family covers all of it: a fact that it lacks is a
-difference too.
+Each source is a ``SourceView``: facts by node; a fact is a family, a key and a value.  A family has one authority (see
+the design page); every other source that covers the family must report the same value for each node that both know.
+A source that covers a family covers all of it, so a missing fact is a difference too.
 
 =============  =======================================  ============================================
 family         key                                      authority
@@ -48,7 +47,7 @@ AUTHORITIES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """What one source says.  ``whole`` families: a node that is missing here does not exist."""
+    """The facts of one source.  ``whole`` families: a node that is missing here does not exist."""
 
     source: str
     families: frozenset[str]
@@ -58,7 +57,7 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``source`` says ``value`` where ``authority`` says ``expected``; None: it knows no such fact."""
+    """``source`` has ``value``, and ``authority`` has ``expected``; None: the fact is missing."""
 
     node: str
     fact: Fact
@@ -74,30 +73,30 @@ class Difference:
         )
 
 
-def differences(pictures: Sequence[SourceView]) -> list[Difference]:
+def differences(views: Sequence[SourceView]) -> list[Difference]:
     """All facts on which a source and the authority differ, in a stable order."""
     found = [
         difference
         for family in AUTHORITIES
-        for difference in _of_family(family, [p for p in pictures if family in p.families])
+        for difference in _of_family(family, [p for p in views if family in p.families])
     ]
     return sorted(found, key=lambda d: (d.node, d.fact, d.source))
 
 
-def _of_family(family: str, pictures: Sequence[SourceView]) -> Iterator[Difference]:
-    for node in sorted({node for picture in pictures for node in picture.nodes}):
-        speakers = [p for p in pictures if node in p.nodes or p.whole]
+def _of_family(family: str, views: Sequence[SourceView]) -> Iterator[Difference]:
+    for node in sorted({node for view in views for node in view.nodes}):
+        speakers = [p for p in views if node in p.nodes or p.whole]
         truth = _authority(family, node, speakers)
         if truth is None:
             continue
-        for picture in speakers:
-            if picture is not truth:
-                yield from _between(family, node, truth, picture)
+        for view in speakers:
+            if view is not truth:
+                yield from _between(family, node, truth, view)
 
 
 def _authority(family: str, node: str, speakers: Iterable[SourceView]) -> SourceView | None:
-    """The first authority of the family that speaks of the node."""
-    by_source = {picture.source: picture for picture in speakers}
+    """The first authority of the family that knows the node."""
+    by_source = {view.source: view for view in speakers}
     return next((by_source[s] for s in AUTHORITIES[family] if s in by_source), None)
 
 
@@ -110,12 +109,12 @@ def _between(family: str, node: str, truth: SourceView, other: SourceView) -> It
             )
 
 
-def _facts(family: str, picture: SourceView, node: str) -> dict[Fact, Any]:
-    return {f: v for f, v in picture.nodes.get(node, {}).items() if f[0] == family}
+def _facts(family: str, view: SourceView, node: str) -> dict[Fact, Any]:
+    return {f: v for f, v in view.nodes.get(node, {}).items() if f[0] == family}
 
 
 def overcommitted(placement: SourceView) -> list[str]:
-    """One sentence for each provider and class that holds more than it can."""
+    """One sentence for each provider and resource class with more allocations than capacity."""
     used: dict[tuple[str, str], int] = {}
     rooms: dict[tuple[str, str], Sequence[Any]] = {}
     for facts in placement.nodes.values():
@@ -125,7 +124,7 @@ def overcommitted(placement: SourceView) -> list[str]:
             elif fact[0] == "inventory":
                 rooms[fact[1], fact[2]] = value
     return [
-        f"{provider}: {amount} {resource_class} allocated, room for {capacity}"
+        f"{provider}: {amount} {resource_class} allocated, the capacity is {capacity}"
         for (provider, resource_class), amount in sorted(used.items())
         if amount > (capacity := _capacity(rooms.get((provider, resource_class))))
     ]

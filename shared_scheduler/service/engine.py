@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine: owns the core, feeds it events, carries out its effects.
+"""The engine: owns the core, passes events to it, and carries out its effects.
 
-Everything that happens becomes an event and goes through ``handle``: one at a time, in the order in
-which it came.  An effect is handed to its sink at once, and a sink only puts into a queue; the threads
-behind the queues do the work and come back with events.  RPC threads wait for their answer outside.
+Each event goes through ``handle``: one at a time, in the order of arrival.  An effect is passed to its sink at once,
+and a sink only puts it into a queue; the threads behind the queues do the work and report it as events.  RPC threads
+wait for their answer outside.
 
-A sink that answers in the same breath (the in-process bus) calls ``handle`` from inside ``handle``:
-that event waits until the one under way is done, but not longer, so that a caller who returns from
-``handle`` knows that its event has been dealt with.
+A sink that answers at once (the in-process bus) calls ``handle`` from inside ``handle``: the new event waits until the
+present one is complete, but is carried out before the outer call returns, so a caller that returns from ``handle``
+knows that its event was processed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from shared_scheduler.service.fair_lock import FairLock
 
 LOG = logging.getLogger(__name__)
 
-#: How long a thread may compute while another one waits to, Python's default is 5 ms: a decision must
-#: not wait that long for the thread that decodes a burst.
+#: How long a thread may compute while another one waits; Python's default is 5 ms.  A decision must not wait that long
+#: for the thread that decodes a burst.
 SWITCH_S = 0.001
 
 #: Time after the core's deadline at which a waiting caller gets an internal error.
@@ -54,7 +54,7 @@ class Writer(Protocol):
 
 
 class Reader(Protocol):
-    """``sync.state_sync.StateSync``: reads databases and Placement, on its own and when asked."""
+    """``sync.state_sync.StateSync``: reads databases and Placement, periodically and on request."""
 
     def start(self) -> None: ...
     def submit(self, effect: Wanted) -> None: ...
@@ -63,18 +63,18 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Who carries out what; made with the engine's ``handle`` as their way back."""
+    """The parts that carry out effects; created with the engine's ``handle``, to which they report."""
 
     writer: Writer
     reader: Reader
 
 
 class EngineBrokenError(Exception):
-    """The core did not answer; a bug of ours, described in the log."""
+    """The core did not answer; this is a bug, and the log contains the details."""
 
 
 class Engine:
-    """One scheduler process' core with everything around it.  Build it after any fork."""
+    """The core of one scheduler process, with its threads and queues.  Create it after any fork."""
 
     def __init__(
         self, core: SchedulerCore, clock: Callable[[], float] = time.monotonic
@@ -104,16 +104,16 @@ class Engine:
         self._timer.start()
 
     def add_channel(self, channel: CellChannel) -> None:
-        """Speak on one more cell's channel."""
+        """Add the channel of a cell."""
         self.channels[channel.cell] = channel
         channel.start()
 
     def stop_within(self, timeout_s: float) -> None:
-        """Bound what requests may take from now on; they are still taken."""
+        """Limit the time of requests from now on; new ones are still accepted."""
         self.handle(ev.Stopping(self.clock() + timeout_s))
 
     def drain(self, timeout_s: float) -> bool:
-        """Take no new requests; wait for those in flight.  Whether all have ended."""
+        """Refuse new requests, and wait for those in flight.  Returns whether all have ended."""
         self.handle(ev.Draining())
         waiting = list(self._waiting.values())
         return not futures.wait(waiting, timeout_s).not_done
@@ -126,7 +126,7 @@ class Engine:
             self._stopped.set()
             self._alarm.notify()
         if self._sinks is not None:
-            self._sinks.writer.stop()  # first: a delete that it still sends asks the reader's databases
+            self._sinks.writer.stop()  # first, because a delete that it still sends reads the reader's databases
             self._sinks.reader.stop()
         for own in list(self.channels.values()):
             own.channel.close()
@@ -138,7 +138,7 @@ class Engine:
     # -- requests
 
     def decide(self, request: Request, timeout_s: float) -> Outcome:
-        """Find hosts; blocks the calling thread until the answer, ``timeout_s`` at most (and a bit).
+        """Select hosts; blocks the calling thread until the answer, for about ``timeout_s`` at most.
 
         :raises EngineBrokenError: when there will be no answer
         """
@@ -149,20 +149,20 @@ class Engine:
             return answer.result(timeout_s + GRACE_S)
         except futures.TimeoutError as error:
             if not answer.cancel():
-                return answer.result()  # it came in this very moment
+                return answer.result()  # it arrived at this moment
             raise EngineBrokenError(f"no answer within {timeout_s + GRACE_S:.0f} s") from error
         finally:
             self._waiting.pop(id(request), None)
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answer."""
+        """The number of requests that wait for their answer."""
         return len(self._waiting)
 
     # -- events
 
     def handle(self, event: ev.Event) -> None:
-        """Let the core take one event and carry out what it wants; returns when that is done."""
+        """Pass one event to the core and carry out its effects; returns when that is done."""
         if self._owner == threading.get_ident():
             self._pending.append(event)
             return
@@ -177,7 +177,7 @@ class Engine:
             self._set_alarm(self.core.next_deadline_s())
 
     def inspect(self, question: Callable[[SchedulerCore], T]) -> T:
-        """Ask the core something while nothing changes; keep it short."""
+        """Call a function with the core while no event is processed; it must be short."""
         with self._turns:
             return question(self.core)
 
@@ -197,7 +197,7 @@ class Engine:
         self._carry_out(wanted)
 
     def _failed(self, event: ev.Event, error: Exception | None) -> None:
-        """``error`` is None where something else failed beside the event."""
+        """``error`` is None if the error was in a part beside the event."""
         self.counters["core_failures"] += 1
         if error is not None and isinstance(event, ev.RequestArrived):
             self._break(event.request, error)
@@ -224,7 +224,7 @@ class Engine:
                 self._submit(effect)
 
     def _submit(self, effect: Write | Wanted) -> None:
-        assert self._sinks is not None, "start() comes before events that have effects"
+        assert self._sinks is not None, "start() must precede events that have effects"
         match effect:
             case ef.WriteAllocation() | ef.DeleteAllocation():
                 self._sinks.writer.submit(effect)
@@ -265,7 +265,7 @@ class Engine:
             self.handle(ev.Tick())
 
     def _wait_until_due(self) -> bool:
-        """Sleep until the core wants to be woken; False when it is over."""
+        """Sleep until the time that the core has requested; False when the engine stops."""
         with self._alarm:
             while not self._stopped.is_set():
                 at_s = self._alarm_at_s
@@ -274,23 +274,23 @@ class Engine:
                 self._alarm.wait(None if at_s is None else at_s - self.clock())
         return False
 
-    # -- for people
+    # -- reports
 
     def status(self) -> Mapping[str, object]:
-        """Numbers that tell how it goes."""
+        """Counters and gauges of the engine."""
         return {
             "in_flight": self.in_flight,
             "events": dict(self.counters),
             "cells": {
                 cell: {"connected": own.channel.connected, "address": own.channel.address,
                        "counters": dict(own.channel.counters)}
-                for cell, own in list(self.channels.items())  # a reload may add some
+                for cell, own in list(self.channels.items())  # a reload may add channels
             },
         }
 
 
 def _end(waiting: futures.Future[Outcome], end: Outcome | Exception) -> bool:
-    """Wake the caller; False if it has its end already, or waits no more."""
+    """End the wait of a caller; False if the caller has an answer already, or does not wait any more."""
     try:
         if isinstance(end, Exception):
             waiting.set_exception(end)

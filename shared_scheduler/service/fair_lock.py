@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lock that goes to those who wait in the order in which they came.
+"""A lock that threads get in the order in which they asked for it.
 
-One thread applies a burst of increments, slice after slice.  With a plain lock it would take the lock
-again before a decision that waits for it has even woken up, and the decision would wait for the burst;
-so it waits for the slice under way only.
+One thread applies a burst of increments, one slice after the other.  It would take a plain lock again before a decision
+that waits for the lock has woken up, so the decision would wait for the whole burst.  With this lock it waits for one
+slice only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FairLock:
 
     @property
     def waiting(self) -> int:
-        """Threads that wait for their turn."""
+        """The number of threads that wait for the lock."""
         return len(self._queue)
 
     def __enter__(self) -> None:
@@ -39,7 +39,7 @@ class FairLock:
     def _wait(self, mine: threading.Lock) -> None:
         try:
             mine.acquire()  # until the thread before this one releases it
-        except BaseException:  # a signal handler raised: let the next one go
+        except BaseException:  # a signal handler raised: pass the lock to the next thread
             with self._guard:
                 still_waits = mine in self._queue
                 if still_waits:

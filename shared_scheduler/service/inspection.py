@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running scheduler says of itself, as plain data (asked through ``service.admin``)."""
+"""The reports of a running scheduler as plain data, which ``service.admin`` serves."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from shared_scheduler.table.row import CLOSED_CODES
 #: The fields of one node.
 Describe = Callable[[SchedulerCore, str], dict[str, Any]]
 
-#: Rows described while decisions wait: some milliseconds.
+#: The number of rows that are described while decisions wait, which takes some milliseconds.
 NODES_PER_LOOK = 32
 
 
 def questions(
     engine: Engine, name: str, why: Handler, reads: Callable[[], list[dict[str, Any]]]
 ) -> Handlers:
-    """The questions of one scheduler process; ``name`` is how operators know it, ``reads`` the report of the
-    revalidator."""
+    """The questions of one scheduler process.  ``name``: the name that operators use; ``reads``: returns the report of
+    the revalidator.
+    """
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
@@ -37,7 +38,7 @@ def questions(
 
 
 def _rows(engine: Engine, describe: Describe) -> list[dict[str, Any]]:
-    """A row a node, some at a time: each is true, but not all of the same moment."""
+    """One row for each node, in parts: each row is consistent, but the rows are not all of the same moment."""
     there = engine.inspect(lambda core: list(core.table.nodes()))
     parts = [there[start : start + NODES_PER_LOOK] for start in range(0, len(there), NODES_PER_LOOK)]
     batches = (engine.inspect(partial(_part, part, describe)) for part in parts)
@@ -49,20 +50,20 @@ def _part(part: Sequence[str], describe: Describe, core: SchedulerCore) -> list[
 
 
 def status(engine: Engine) -> dict[str, Any]:
-    """Counts: nodes by freshness, what is under way, what has happened since the start."""
+    """Counts: nodes by freshness, requests and claims under way, events since the start."""
     return {
         **engine.inspect(_core_status),
         "in_flight": engine.in_flight,
         "cells": {
             cell: {"connected": own.channel.connected, "address": own.channel.address}
-            for cell, own in list(engine.channels.items())  # a reload may add some
+            for cell, own in list(engine.channels.items())  # a reload may add channels
         },
         "counters": counters(engine),
     }
 
 
 def counters(engine: Engine) -> dict[str, int]:
-    """Every counter by name, those of the cells' channels added up."""
+    """Every counter by name, summed over the cells' channels."""
     found: Counter[str] = Counter()
     for own in list(engine.channels.values()):
         found.update(own.channel.counters)
@@ -83,7 +84,7 @@ def _core_status(core: SchedulerCore) -> dict[str, Any]:
 
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
-    """One short row a node, by host."""
+    """One short row for each node, by host."""
     return sorted(_rows(engine, _short), key=lambda row: (row["host"], row["node"]))
 
 
@@ -111,7 +112,7 @@ def _root_used(node: str, used: Mapping[str, Mapping[str, int]]) -> dict[str, in
 
 
 def why_not(table: HostTable, node: str) -> str:
-    """Why no request may choose this node at present; empty if one may."""
+    """The reason why no request may select this node at present; empty if there is none."""
     slot = table.slot_of(node)
     assert slot is not None, node
     closed = CLOSED_CODES[int(table.columns.closed.array[slot])]
@@ -125,7 +126,7 @@ def why_not(table: HostTable, node: str) -> str:
 
 
 def _whole(core: SchedulerCore, node: str) -> dict[str, Any]:
-    """Everything of a row, as ``compare`` needs it."""
+    """The whole row, as ``compare`` needs it."""
     return {**core.table.describe(node), "service": _service_of(core.table, node)}
 
 

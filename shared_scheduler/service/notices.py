@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core only counts and operators have to know, as lines in the log: the core does no I/O.
+"""Writes events to the log that the core counts and operators must know, because the core does no I/O.
 
-Looked at now and then, so that a line sums up what has happened since the last one, however much that is.
+It runs periodically, so that one line sums up all events since the last one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from shared_scheduler.service.engine import Engine
 
 LOG = logging.getLogger(__name__)
 
-#: What goes on for hours is said once in this time.
+#: A condition that lasts for hours is logged once in this time.
 AGAIN_S = 300.0
 
 
 class Notices:
-    """``log_new`` is called again and again by one thread."""
+    """One thread calls ``log_new`` periodically."""
 
     def __init__(
         self, engine: Engine, nodes_max: int, clock: Callable[[], float] = time.monotonic
@@ -33,13 +33,13 @@ class Notices:
         self._quarantined = 0
 
     def log_new(self) -> None:
-        """Log what has happened since the last call."""
+        """Log the events since the last call."""
         turned_away, quarantines, alone = self._engine.inspect(_seen)
         self._say_turned_away(turned_away)
         self._say_quarantined(quarantines, alone)
 
     def _say_turned_away(self, count: int) -> None:
-        """Who is turned away goes on to speak: every heartbeat counts."""
+        """Rejected nodes continue to send: every heartbeat counts."""
         now = self._clock()
         if count == self._turned_away or now - self._turned_away_said_s < AGAIN_S:
             return

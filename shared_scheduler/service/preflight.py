@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before the service starts: is what it cannot start without there?
+"""Checks before the service starts that each server it needs answers.
 
-Without this check, a database that is down means 100 seconds of silent retries and a broker that is
-down means retries for ever, deep inside libraries.  Here it is one line that names the option, said
-once, and an end after a bounded wait.
+Without this check, a database that is down causes 100 seconds of silent retries in libraries, and a broker that is
+down causes endless ones.  Here each causes one log line that names the option, and an exit after a bounded wait.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ PAUSE_S = 1.0
 #: How long one TCP connection may take.
 CONNECT_TIMEOUT_S = 5.0
 
-#: Where a server of the kind listens; SQLite is none and needs no check.
+#: The default ports of servers; SQLite has none and needs no check.
 DEFAULT_PORTS = {"mysql": 3306, "postgresql": 5432}
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Something behind a URL that must answer: ``addresses`` are tried in turn, one is enough."""
+    """A server behind a URL that must answer: ``addresses`` are tried in turn, one is sufficient."""
 
     name: str  # "the API database"
     option: str  # "[api_database] connection"
@@ -36,11 +35,11 @@ class Dependency:
 
 
 class UnreachableError(Exception):
-    """One clear line: what does not answer, which option names it, what to do."""
+    """One line: the server that does not answer, the option that names it, and the remedy."""
 
 
 def database(name: str, option: str, url: str | None) -> Dependency | None:
-    """From an SQLAlchemy URL; None where there is nothing to connect to (SQLite)."""
+    """From an SQLAlchemy URL; None if there is no server (SQLite)."""
     if not url:
         raise UnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
     parts = _parsed(option, url)
@@ -55,23 +54,23 @@ def database(name: str, option: str, url: str | None) -> Dependency | None:
 
 
 def _parsed(option: str, url: str) -> sa.URL:
-    """As SQLAlchemy understands it, which takes passwords that are no part of a URL elsewhere."""
+    """Parsed by SQLAlchemy, which also accepts passwords with characters that other parsers reject."""
     try:
         return sa.make_url(url)
-    except (sa.exc.ArgumentError, ValueError):  # their text may hold half of the password
+    except (sa.exc.ArgumentError, ValueError):  # their text may contain a part of the password
         raise UnreachableError(
-            f"{option} is no database URL; it should look like mysql+pymysql://user:password@host/nova. "
+            f"{option} is not a valid database URL, which looks like mysql+pymysql://user:password@host/nova. "
             "Correct it in nova.conf."
         ) from None
 
 
 def _look_for_driver(option: str, parts: sa.URL) -> None:
-    """Where it is missing the first query would end the service with a traceback."""
+    """Check the driver, because without it the first query would end the service with a traceback."""
     try:
         parts.get_dialect().import_dbapi()
     except (sa.exc.NoSuchModuleError, ImportError) as error:
         raise UnreachableError(
-            f"{option} begins with {parts.drivername}, a driver that is not installed ({error}); Nova's usual one is "
+            f"{option} begins with {parts.drivername}, a driver that is not installed ({error}); Nova's default is "
             "mysql+pymysql. Correct it in nova.conf, or install the driver."
         ) from None
 
@@ -79,9 +78,9 @@ def _look_for_driver(option: str, parts: sa.URL) -> None:
 def wait_for(
     dependencies: Sequence[Dependency], timeout_s: float, say: Callable[[str], None]
 ) -> None:
-    """Return when each of them answers; UnreachableError when one does not for ``timeout_s``.
+    """Return when each dependency answers; UnreachableError when one does not answer for ``timeout_s``.
 
-    ``say`` hears once of each one that has to be waited for.
+    ``say`` is called once for each dependency that does not answer at once.
     """
     for one in dependencies:
         wait_for_answer(one.name, one.option, partial(_try, one), timeout_s, say)
@@ -94,7 +93,7 @@ def wait_for_answer(
     timeout_s: float,
     say: Callable[[str], None],
 ) -> None:
-    """The same for anything: ``problem_of`` tells what is wrong with it, or nothing."""
+    """The same for any dependency: ``problem_of`` returns its problem, or nothing."""
     until_s = time.monotonic() + timeout_s
     problem = problem_of()
     if problem:
@@ -110,10 +109,10 @@ def wait_for_answer(
 
 
 def _try(dependency: Dependency) -> str:
-    """Empty when it answers, else what went wrong at the last address."""
+    """Empty if it answers, otherwise the error of the last address."""
     if dependency.unix_socket:
         return _try_unix(dependency.unix_socket)
-    problem = "no address given"
+    problem = "no address is given"
     for host, port in dependency.addresses:
         try:
             socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last requests, kept so that an operator can ask why.
+"""Stores the last requests, so that an operator can ask why they ended as they did.
 
-Requests that found no host are what is asked about, and on a busy cloud they would soon be pushed out
-by those that did: each kind has a memory of its own.
+Operators ask about requests that found no host.  On a busy cloud successful requests would soon displace them, so each
+kind has its own memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shared_scheduler.core.effects import Answer, Fail
 from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.decision.request import Request
 
-#: Requests of each kind that are remembered; one takes some 20 kB with Nova's own object in it.
+#: The number of stored requests of each kind; one needs about 20 kB, including Nova's own object.
 REQUESTS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """One of them.  ``at_s``: seconds since 1970."""
+    """One stored request.  ``at_s``: seconds since 1970."""
 
     at_s: float
     request: Request
@@ -34,7 +34,7 @@ class Past:
 
 
 class Recent:
-    """Used by many threads."""
+    """Many threads use it."""
 
     def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
         self._lock = threading.Lock()
@@ -42,13 +42,13 @@ class Recent:
         self._answered: deque[Past] = deque(maxlen=requests_max)
 
     def add(self, outcome: Answer | Fail, at_s: float) -> None:
-        """Remember how this one ended."""
+        """Store the outcome of a request."""
         past = Past(at_s, outcome.request, outcome.record)
         with self._lock:
             (self._failed if isinstance(outcome, Fail) else self._answered).append(past)
 
     def find(self, name: str) -> Past | None:
-        """The newest that has this name (of the request, or of a server); None if none is remembered."""
+        """The newest request with this name (of the request, or of a server); None if there is none."""
         with self._lock:
             found = [past for past in chain(self._failed, self._answered) if past.is_called(name)]
         return max(found, key=lambda past: past.at_s, default=None)

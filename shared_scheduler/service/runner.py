@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the service in this process, or in N worker processes, and carries signals to it.
+"""Runs the service in this process, or in N worker processes, and forwards signals to it.
 
-oslo.service's launcher is not used, because with native threads it always forks, never calls ``reset`` and
-answers SIGHUP by killing the worker, and the table would be lost (reference/messaging-and-limits.md
-1.2).  Here one worker runs in line, the same in both concurrency backends:
+oslo.service's launcher is not used, because with native threads it always forks, never calls ``reset``, and kills the
+worker at SIGHUP, which would lose the table (messaging-and-limits.md 1.2).  Here a single worker runs in this
+process, with both concurrency backends:
 
 =========  ==================================================================
 SIGTERM    drain: take no new requests, end those in flight, send Leave
@@ -12,8 +12,8 @@ SIGHUP     ``reload``, in place: the table stays
 SIGUSR2    left to the guru meditation report, which installs its own handler
 =========  ==================================================================
 
-Each of several workers is a scheduler of its own: a fresh interpreter with its own table, queue and
-identity, nothing inherited.  The supervisor starts them again when they die, slower each time.
+Each of several workers is a scheduler of its own: a new interpreter with its own table, queue and identity.  The
+supervisor restarts workers that end, with increasing pauses.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from shared_scheduler.service.signals import Interrupted, SignalQueue
 
 LOG = logging.getLogger(__name__)
 
-#: Exit status of a process that could not start (EX_CONFIG): starting it again would not help.
+#: Exit status of a process that could not start (EX_CONFIG); a restart would not help.
 REFUSED_TO_START = 78
-#: Exit status after the time for draining was over.
+#: Exit status when the time for draining is over.
 GAVE_UP = 1
 
-#: Environment of a worker: its number, and the pipe that closes when its supervisor is gone.
+#: Environment variables of a worker: its number, and the pipe that closes when its supervisor has ended.
 WORKER_NUMBER = "SHARED_SCHEDULER_WORKER"
 SUPERVISOR_PIPE = "SHARED_SCHEDULER_SUPERVISOR_PIPE"
 
-#: A worker that lived this long has done nothing wrong.
+#: A worker that has run for this time is healthy.
 HEALTHY_AFTER_S = 60.0
-#: Longest pause before a worker that keeps dying is started again.
+#: The longest pause before a worker that ends repeatedly is restarted.
 RESTART_PAUSE_MAX_S = 30.0
 
 
 class Service(Protocol):
-    """What is run: Nova's own Service object, or anything like it."""
+    """The service: Nova's own Service object, or one with the same methods."""
 
     def start(self) -> None:
-        """Begin to serve, return when serving."""
+        """Begin to serve; returns when requests are served."""
 
     def stop(self) -> None:
         """Drain and stop."""
@@ -68,12 +68,12 @@ class Runner:
         self._drain_timeout_s = drain_timeout_s
 
     def run(self) -> int:
-        """Start, serve, and return the exit status when told to stop."""
+        """Start and serve; returns the exit status after a signal to stop."""
         ends = (signal.SIGTERM, signal.SIGINT)
         signals = SignalQueue((*ends, signal.SIGHUP), interrupting=ends)
         try:
             self._service.start()
-            signals.interrupting = frozenset()  # from here on they wait in the queue
+            signals.interrupting = frozenset()  # from here on signals wait in the queue
         except Interrupted:
             return self._drain()
         watch_supervisor()
@@ -82,7 +82,7 @@ class Runner:
         return self._drain()
 
     def _handle(self, arrived: Sequence[int]) -> bool:
-        """Whether the service has to stop."""
+        """Whether the service must stop."""
         if signal.SIGTERM in arrived or signal.SIGINT in arrived:
             return True
         if signal.SIGHUP in arrived:
@@ -93,7 +93,7 @@ class Runner:
         return False
 
     def _drain(self) -> int:
-        # The guard stays armed to the very end: library threads may hold up the interpreter's exit.
+        # The timer runs to the very end, because threads of libraries may delay the interpreter's exit.
         guard = threading.Timer(self._drain_timeout_s, self._give_up)
         guard.daemon = True
         guard.start()
@@ -108,7 +108,7 @@ class Runner:
 
 
 def watch_supervisor() -> None:
-    """End this worker when its supervisor is gone, however it went."""
+    """End this worker when its supervisor has ended, for any reason."""
     pipe = os.environ.get(SUPERVISOR_PIPE)
     if pipe is None:
         return
@@ -131,11 +131,10 @@ class _Worker:
 
 
 class Supervisor:
-    """Several workers: starts them, starts them again, carries signals, ends with them.
+    """Several workers: starts and restarts them, forwards signals, and ends with them.
 
-    A worker that refuses to start (bad configuration) ends all of them with its exit status, unless
-    others have served for ``HEALTHY_AFTER_S``: then it is one that could not come back, because a
-    database is down or the configuration is being edited, and is tried again.
+    A worker that cannot start (bad configuration) ends all workers with its exit status.  If others have served for
+    ``HEALTHY_AFTER_S``, it is restarted instead, because then a database is down or the configuration is being edited.
     """
 
     def __init__(self, command: Sequence[str], workers: int, drain_timeout_s: float) -> None:
@@ -145,7 +144,7 @@ class Supervisor:
         self._pipe_for_workers, self._pipe_kept = os.pipe()
 
     def run(self) -> int:
-        """Until a signal, or a worker's refusal to start."""
+        """Run until a signal, or until a worker cannot start."""
         signals = SignalQueue((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2,
                                signal.SIGCHLD))
         while True:
@@ -184,7 +183,7 @@ class Supervisor:
         return max(0.01, min(due)) if due else None
 
     def _reap(self, now_s: float) -> bool:
-        """Note the dead; True when one of them refused to start."""
+        """Record the workers that have ended; True if one of them could not start."""
         refused = False
         for worker in self._workers:
             status = worker.process.poll() if worker.process is not None else None
@@ -201,7 +200,7 @@ class Supervisor:
         pause_s = min(RESTART_PAUSE_MAX_S, 0.5 * 2.0 ** (worker.deaths - 1))
         worker.restart_at_s = now_s + pause_s
         LOG.error(
-            "Worker %d ended with status %d after %.0f seconds; starting it again in %.1f seconds",
+            "Worker %d ended with status %d after %.0f seconds; it is restarted in %.1f seconds",
             worker.number, status, lived_s, pause_s,
         )
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals as a queue that one thread reads, in native threads and under eventlet alike.
+"""Signals as a queue that one thread reads, with native threads and under eventlet.
 
-Python writes the number of each signal to a socket (``signal.set_wakeup_fd``); the main thread
-blocks in ``recv`` on the other end.  Under eventlet that socket is green, so the hub goes on.
-Nothing else ever runs inside a signal handler.
+Python writes the number of each signal to a socket (``signal.set_wakeup_fd``); the main thread blocks in ``recv`` on
+the other end.  Under eventlet that socket is green, so the hub continues to run.  No other code runs inside a signal
+handler.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import socket
 from collections.abc import Iterable
 from types import FrameType
 
-#: Signals that may wait unread; more of them at once would be the same ones again.
+#: The maximum number of unread signals; further ones would only repeat them.
 QUEUE_LIMIT = 64
 
 
 class Interrupted(BaseException):
-    """Raised in the main thread by a signal while ``SignalQueue.interrupting`` holds."""
+    """Raised in the main thread by a signal while ``SignalQueue.interrupting`` is set."""
 
 
 class SignalQueue:
-    """Install for some signals, then ``wait``.  Use in the main thread only.
+    """Install it for some signals, then call ``wait``.  Use it in the main thread only.
 
-    While ``interrupting`` is not empty, the first signal that it names also raises ``Interrupted``: so a
-    long start can be ended, and no signal that comes before ``wait`` is lost.  Those that follow wait in
-    the queue, so the interrupted thread cleans up without another signal.
+    While ``interrupting`` is not empty, the first signal that it contains also raises ``Interrupted``: a long start can
+    be interrupted, and no signal before ``wait`` is lost.  Later signals wait in the queue, so the interrupted thread
+    can clean up.
     """
 
     def __init__(self, signals: Iterable[int], interrupting: Iterable[int] = ()) -> None:
@@ -38,13 +38,13 @@ class SignalQueue:
         self._before = {number: signal.signal(number, self._arrived) for number in self._wanted}
 
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
-        """A Python handler must stand for the number to be written; the queue does the rest."""
+        """Python writes the number only for signals with a Python handler; the queue does the rest."""
         if number in self.interrupting:
             self.interrupting = frozenset()
             raise Interrupted
 
     def wait(self, timeout_s: float | None = None) -> list[int]:
-        """Signals that have arrived, in order; empty when ``timeout_s`` has passed without one."""
+        """The signals that have arrived, in order; empty when ``timeout_s`` has passed without one."""
         self._read.settimeout(timeout_s)
         try:
             return [number for number in self._read.recv(QUEUE_LIMIT) if number in self._wanted]
@@ -52,7 +52,7 @@ class SignalQueue:
             return []
 
     def close(self) -> None:
-        """Give the signals back to who had them."""
+        """Restore the previous signal handlers."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures for the comparison, made from what the sources give (``service.comparison``)."""
+"""Creates the views of the sources that ``service.comparison`` compares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_scheduler.model import leaves as names
 from shared_scheduler.protocol.messages import Snapshot
 from shared_scheduler.service.comparison import AGENT, DATABASE, PLACEMENT, Fact, SourceView
 
-#: what nova-compute counts and a claim changes; the rest of its numbers is not about room
+#: what nova-compute counts and a claim changes; its other numbers do not concern capacity
 NUMBERS = (
     "cn.vcpus_used",
     "cn.memory_mb_used",
@@ -24,11 +24,11 @@ NUMBERS = (
 IN_PLACEMENT = frozenset({"allocation", "inventory", "traits", "aggregates"})
 OF_A_ROW = IN_PLACEMENT | {"number", "member"}
 
-Row = Mapping[str, Any]  # as ``state.view.described`` gives it, plus ``service``
+Row = Mapping[str, Any]  # as ``table.host_view.described`` returns it, plus ``service``
 
 
 def of_table(scheduler: str, rows: Iterable[Row]) -> SourceView:
-    """What one scheduler's table says; own outstanding claims are not part of a row's base."""
+    """The facts of one scheduler's table; its own outstanding claims are not part of a row's base."""
     nodes = {row["node"]: dict(_of_row(row)) for row in rows}
     families = OF_A_ROW | {"node", "service", "position"}
     return SourceView(f"table of {scheduler}", families, nodes, whole=True)
@@ -46,7 +46,7 @@ def _of_row(row: Row) -> Iterator[tuple[Fact, Any]]:
 
 
 def of_agents(snapshots: Iterable[Snapshot]) -> SourceView:
-    """What the agents that answered say of their nodes."""
+    """The facts of the agents that answered."""
     nodes = {snapshot.node: dict(_of_snapshot(snapshot)) for snapshot in snapshots}
     return SourceView(AGENT, OF_A_ROW | {"position"}, nodes)
 
@@ -59,7 +59,7 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[tuple[Fact, Any]]:
 
 
 def of_placement(reads: Iterable[NodeRead]) -> SourceView:
-    """What Placement says of the nodes' provider trees."""
+    """The facts of Placement about the nodes' provider trees."""
     nodes = {
         read.node: {
             fact: value
@@ -74,9 +74,9 @@ def of_placement(reads: Iterable[NodeRead]) -> SourceView:
 def of_database(
     reads: Iterable[NodeRead], services: Mapping[str, Mapping[str, bool]], moving: frozenset[str]
 ) -> list[SourceView]:
-    """What Nova's databases say.  ``services`` are flags by host; while an instance moves, both of
-    its nodes count it in ways that the instances table does not tell: ``moving`` nodes are left out
-    of membership."""
+    """The facts of Nova's databases.  ``services`` are flags by host.  ``moving`` nodes have no ``member`` facts,
+    because both nodes of a moving instance count it in ways that the instances table does not show.
+    """
     reads = list(reads)
     facts = {read.node: dict(_of_database_row(read, services)) for read in reads}
     members: dict[str, dict[Fact, Any]] = {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why did this request end as it did?  What was recorded then, and what each host says to it now.
+"""Answers why a request ended as it did: the stored decision, and the present verdict on each host.
 
-The record is of the moment of the decision: how many hosts fell to which reason, which were tried, and
-who turned them down.  The hosts are judged when somebody asks, with the numbers compared; a host that
-has changed since then may say something else than it did.
+The record has the state at the time of the decision: how many hosts fell to which reason, which were tried, and which
+authority refused them.  The hosts are judged at the time of the question; a host that has changed since then may get
+another verdict.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from shared_scheduler.records import entries
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.recent import Past, Recent
 
-#: Hosts of one reason that are told if the question does not say, and at the most: decisions wait
-#: meanwhile, some 10 us a host.
+#: The default and the maximum number of hosts for each reason; decisions wait while they are judged, about 10 us for
+#: each host.
 EACH_MAX_DEFAULT, EACH_MAX_MOST = 10, 1000
-#: Hosts that a question may name.
+#: The maximum number of hosts in a question.
 HOSTS_MAX = 50
 
 
@@ -39,7 +39,7 @@ class Why:
         self._name = name
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Plain values; ``found`` tells whether this scheduler remembers the request.
+        """Plain values; ``found`` is whether this scheduler has stored the request.
 
         :raises ValueError: when the question is malformed
         """
@@ -63,7 +63,7 @@ class Why:
 
 
 def _index(past: Past, name: str) -> int:
-    """Which of the request's servers is meant; the first, if the request is."""
+    """The index of the server among the request's servers; the first one for the request id."""
     servers = past.request.instance_uuids
     return servers.index(name) if name in servers else 0
 

@@ -62,7 +62,7 @@ def test_an_answer_that_fails_is_told_and_the_next_one_works(path: Path) -> None
 def test_an_answer_that_json_cannot_carry_is_told_and_the_next_one_works(
     path: Path, question: str
 ) -> None:
-    with pytest.raises(admin.AdminError, match="cannot be told in JSON"):
+    with pytest.raises(admin.AdminError, match="cannot be encoded as JSON"):
         admin.ask(path, question)
     assert admin.ask(path, "status")["nodes"] == 3
 

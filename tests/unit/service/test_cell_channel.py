@@ -131,7 +131,7 @@ def test_what_is_tolerated_is_taken_counted_and_said_once_a_sender(
     assert made.counters["tolerated"] == 2
     lines = [record.getMessage() for record in caplog.records if "signing = warn" in record.getMessage()]
     assert lines == [
-        "State channel of cell cell1: a message from node-1 is not well signed; it is taken because of "
+        "State channel of cell cell1: a message from node-1 has no valid signature; it is accepted because of "
         "signing = warn (1 of this kind so far)"
     ]
 

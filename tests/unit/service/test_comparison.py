@@ -67,12 +67,12 @@ def test_more_than_there_is_room_for_is_told() -> None:
     assert comparison.overcommitted(placement()) == []
     third = {("allocation", "other", N1, "VCPU"): 3}
     full = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {**placement().nodes[N1], **third}})
-    assert comparison.overcommitted(full) == [f"{N1}: 5 VCPU allocated, room for 4"]
+    assert comparison.overcommitted(full) == [f"{N1}: 5 VCPU allocated, the capacity is 4"]
 
 
 def test_an_allocation_of_a_class_without_inventory_is_over_committed() -> None:
     bare = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {ALLOCATION: 1}})
-    assert comparison.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, room for 0"]
+    assert comparison.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, the capacity is 0"]
 
 
 def test_an_allocation_without_an_owner_is_told() -> None:

@@ -71,8 +71,9 @@ def test_a_password_may_hold_what_sqlalchemy_lets_it_hold() -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql+pymysql://nova:secret@db:port/nova"])
-def test_what_is_no_url_is_said_without_the_password(url: str) -> None:
-    with pytest.raises(preflight.UnreachableError, match=r"\[database\] connection is no database URL") as error:
+def test_an_invalid_url_is_reported_without_the_password(url: str) -> None:
+    text = r"\[database\] connection is not a valid database URL"
+    with pytest.raises(preflight.UnreachableError, match=text) as error:
         preflight.database("the database", "[database] connection", url)
     assert "secret" not in str(error.value)
 
