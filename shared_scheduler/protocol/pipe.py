@@ -285,7 +285,7 @@ class MessagePipe:
     def take_snapshot(self, now: float) -> tuple[tuple[Increment, ...], Snapshot]:
         """Increments to broadcast first, and then a snapshot of the state after them."""
         flushed = self.flush(now)
-        picture = Snapshot(
+        snapshot = Snapshot(
             self.node,
             self.epoch,
             self.sequence,
@@ -296,7 +296,7 @@ class MessagePipe:
             self.digest ^ self._groups_digest,
             self._groups_digest,
         )
-        return flushed, picture
+        return flushed, snapshot
 
     def heartbeat(self) -> Heartbeat:
         """The heartbeat for the published state."""

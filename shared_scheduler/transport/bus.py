@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one interface to a state channel: three implementations, one behaviour.
+"""The interface to a state channel; all implementations behave alike.
 
-A *bus* is the state channel of one cell.  On it, every scheduler and every agent has one *endpoint*
-with an address that is unique on the bus.
+A *bus* is the state channel of one cell.  Each scheduler and each agent has one *endpoint* on it, whose address is
+unique on the bus.
 
-=====================  =====================================================
-an agent's broadcast   reaches every scheduler endpoint
-a scheduler's          reaches every agent endpoint and every *other*
-broadcast              scheduler endpoint
-what schedulers are    reaches every *other* scheduler endpoint, whoever
-told                   says it
-a cast                 reaches the one endpoint with that address, or nobody
-=====================  =====================================================
+=============================  ====================================================================
+an agent's broadcast           reaches every scheduler endpoint
+a scheduler's broadcast        reaches every agent endpoint and every *other* scheduler endpoint
+``tell_schedulers``            reaches every *other* scheduler endpoint, and no agent endpoint
+a cast                         reaches the one endpoint with that address, if it exists
+=============================  ====================================================================
 
-Nothing is promised beyond that: messages may be lost, doubled, delayed or reordered, and a
-broadcast that nobody hears succeeds.  ``MessageWindow`` makes up for it.  Sending never blocks: each
-endpoint has a bounded outbox and drops what does not fit (the receiver sees a gap).
+There are no other guarantees: messages may be lost, repeated, delayed or reordered, and a broadcast without receivers
+succeeds.  ``MessageWindow`` corrects these errors.  Sending never blocks: each endpoint has a bounded outbox and drops
+messages that do not fit (the receiver sees a gap).
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from shared_scheduler.protocol.messages import agent_address
 
 __all__ = ["Bus", "ConnectionChanged", "Endpoint", "Receive", "agent_address"]
 
-#: The state channel of a message queue.  An agent knows its nova.conf and nothing of cell uuids, so all
-#: have one name, and broker and virtual host tell them apart (Nova needs a virtual host a cell anyway).
+#: The name of the state channel of a message queue.  An agent knows its nova.conf but no cell uuids, so all channels
+#: have one name, and broker and virtual host separate them (Nova needs one virtual host for each cell in any case).
 CHANNEL_NAME = "nova"
 
-#: Called with what arrived, oldest first, never empty, by one thread at a time.
+#: Called with the messages that arrived, oldest first, never empty, by one thread at a time.
 Receive = Callable[[Sequence[bytes]], None]
 
-#: Called with True when the endpoint is connected (again) and bound, with False when it lost the
-#: broker.  What was sent or should have arrived in between may be lost.
+#: Called with True when the endpoint is connected (again) and bound, with False when it lost the broker.  Messages sent
+#: or received in between may be lost.
 ConnectionChanged = Callable[[bool], None]
 
 
@@ -44,7 +42,7 @@ class Endpoint(Protocol):
 
     @property
     def address(self) -> str:
-        """Where casts to this endpoint go."""
+        """The destination of casts to this endpoint."""
 
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
         """Connect in the background and begin to deliver.  Returns at once."""
@@ -66,10 +64,10 @@ class Bus(Protocol):
     """A state channel.  Endpoints are created stopped."""
 
     def scheduler_endpoint(self, name: str) -> Endpoint:
-        """An endpoint whose address is new each time (name, process and a random part)."""
+        """An endpoint with a new address each time (name, process and a random part)."""
 
     def agent_endpoint(self, host: str) -> Endpoint:
         """The endpoint of the agent beside the nova-compute service ``host``.
 
-        Its address is ``agent_address(host)``, the same in each life of the agent.
+        Its address is ``agent_address(host)``, which is the same after each start of the agent.
         """

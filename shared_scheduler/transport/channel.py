@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One end of a state channel, for agents and schedulers alike: messages instead of bytes.
+"""One end of a state channel, for agents and schedulers: sends and receives messages instead of bytes.
 
-A body that is malformed, oversized or not signed as configured is dropped before anything of it is used,
-counted by kind, and logged once for each kind within an interval.  A message that is taken although it is not
-well signed is counted too, and logged once for each sender.
+A body that is malformed, oversized or not signed as configured is dropped before any part of it is used, counted by
+kind, and logged once for each kind within an interval.  A message that is accepted without a valid signature is counted
+too, and logged once for each sender.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
-#: names of the counters of what arrives
+#: names of the counters of received messages
 RECEIVED: Mapping[type[Message], str] = {
     kind: f"received_{kind.__name__.lower()}"
     for kind in (Heartbeat, Claim, Leave, Hello, Increment, Release, Resync, Snapshot, Verdict)
@@ -45,11 +45,11 @@ ReceiveMessages = Callable[[Sequence[Message]], None]
 
 
 class Channel:
-    """Owns the endpoint.  Sends from any thread, receives in the endpoint's.
+    """Owns the endpoint.  Any thread may send; the endpoint's thread receives.
 
-    ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``),
-    ``messages_rejected`` in all and one for each kind of rejected body (names of the errors of
-    ``protocol/errors.py``), ``tolerated`` (taken although not well signed), ``unsendable``, ``outbox_full``.
+    ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``), ``messages_rejected``
+    in total and one for each kind of rejected body (names of the errors of ``protocol/errors.py``), ``tolerated``
+    (accepted without a valid signature), ``unsendable``, ``outbox_full``.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Channel:
 
     @property
     def address(self) -> str:
-        """Where messages for this end of the channel are sent."""
+        """The destination of messages for this end of the channel."""
         return self._endpoint.address
 
     def start(self, received: ReceiveMessages, changed: ConnectionChanged) -> None:
@@ -83,7 +83,7 @@ class Channel:
         self._send(message, lambda body: self._endpoint.cast(address, body))
 
     def broadcast(self, message: Message) -> None:
-        """Send to all other schedulers, and to all agents if the message asks something of them."""
+        """Send to all other schedulers, and to all agents if the message requires something of them."""
         self._send(message, self._endpoint.broadcast if is_for_agents(message) else self._endpoint.tell_schedulers)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Channel:
             return None
         if self._signer.tolerated > tolerated:
             sender = sender_of(message)
-            what = f"a message from {sender} is not well signed; it is taken because of signing = warn"
+            what = f"a message from {sender} has no valid signature; it is accepted because of signing = warn"
             self._count_and_log("tolerated", sender, what)
         return message
 
@@ -133,7 +133,7 @@ class Channel:
 
 
 def sender_of(message: Message) -> str:
-    """Whom a message says that it is from: an address or a node."""
+    """The sender that a message names: an address or a node."""
     match message:
         case Hello(sender=sender):
             return sender

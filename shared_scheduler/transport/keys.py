@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``signing`` and its keys as they are configured, for agents and schedulers, at start and at SIGHUP."""
+"""The options for signing and their keys, for agents and schedulers, read at start and at SIGHUP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oslo_config import cfg
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Keyring, Signer, Signing, parse_keyring
 
-#: the options of both programs, each in a group of its own
+#: the options of both programs, which have them in different groups
 SIGNING = [
     cfg.StrOpt(
         "signing",
@@ -43,7 +43,7 @@ SIGNING = [
 
 
 def load_keys(conf: Any, signer: Signer) -> None:
-    """Give ``signer`` the mode and the keys that are configured now.
+    """Set the configured mode and keys in ``signer``.
 
     :raises KeyringError: when the keys cannot be used; the text names option and file and contains no secret, and
         the signer is not changed
@@ -52,7 +52,7 @@ def load_keys(conf: Any, signer: Signer) -> None:
 
 
 def configured_keys(options: Any, group: str) -> tuple[Signing, Keyring | None]:
-    """The mode and the keys that ``options``, those of ``[group]``, say.
+    """The mode and the keys in ``options``, the options of ``[group]``.
 
     :raises KeyringError: when the keys cannot be used; the text names option and file and contains no secret
     """
@@ -67,12 +67,12 @@ def _read(mode: Signing, file: str, option: str) -> Keyring:
     where = f"{option} = {file}"
     try:
         if Path(file).stat().st_mode & stat.S_IWOTH:
-            raise KeyringError("any user of this machine may write it", where, f"chmod o-rwx {file}, and make new keys")
+            raise KeyringError("any user of this machine may write it", where, f"chmod o-rwx {file}, create new keys")
         return parse_keyring(Path(file).read_text())
     except OSError as error:
         raise KeyringError(f"cannot be read: {error.strerror or error}", where) from error
     except UnicodeDecodeError as error:
-        raise KeyringError("not a text", where) from error
+        raise KeyringError("is not a text file", where) from error
     except KeyringError as error:
         at = where if error.where == where else f"{where}: {error.where}"
         raise KeyringError(error.what, at, error.remedy) from None

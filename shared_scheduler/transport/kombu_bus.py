@@ -2,20 +2,20 @@
 """The state channel of one cell on RabbitMQ, by kombu.
 
 =============================  =============================================================
-``ssched.state.<cell>``        durable fanout exchange: agents publish, and schedulers what is for
-                               each other; schedulers listen
+``ssched.state.<cell>``        durable fanout exchange: agents publish to it, and schedulers publish
+|                              messages for each other; schedulers listen
 ``ssched.agents.<cell>``       durable fanout exchange: schedulers publish, agents and other
                                schedulers listen
-``ssched.scheduler.<...>``     a scheduler's queue, a new name in each life
+``ssched.scheduler.<...>``     a scheduler's queue, a new name after each start
 ``ssched.agent.<host>``        an agent's queue, always the same name: its address
 the default exchange           casts, by queue name
 =============================  =============================================================
 
-All queues are exclusive and named by us (RabbitMQ 3.10 and 4.x both take that), die with their
-connection, and are bounded, oldest dropped first: what is dropped shows as a gap.  A second agent for
-the same host is refused by the broker, says so once, and takes over when the first one is gone.
+All queues are exclusive, named by this module (RabbitMQ 3.10 and 4.x both accept that), deleted with their connection,
+and bounded, the oldest message dropped first: the receiver sees a gap.  The broker refuses a second agent for the same
+host; this agent logs that once, and takes over when the first one has ended.
 
-Nothing is acknowledged or persistent: state that can be sent again needs no durable queue.
+Messages are neither acknowledged nor persistent, because the state can be sent again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shared_scheduler.transport.link import Link
 from shared_scheduler.transport.subscription import Subscription
 from shared_scheduler.transport.urls import BrokerUrl
 
-#: What Nova calls a cell may hold what an exchange name should not.
+#: Characters in Nova's cell names that an exchange name must not have.
 NAME_MAX_CHARS = 200
 
 
@@ -46,7 +46,7 @@ def exchange_of(kind: str, cell: str) -> Exchange:
 
 
 def queue_of(name: str, messages_max: int, bytes_max: int) -> Queue:
-    """An exclusive, bounded queue; its bindings are made separately."""
+    """An exclusive, bounded queue; its bindings are created separately."""
     return Queue(
         name,
         exchange=None,
@@ -63,7 +63,7 @@ def queue_of(name: str, messages_max: int, bytes_max: int) -> Queue:
 
 @dataclass(slots=True)
 class EndpointCounters:
-    """What one endpoint has seen; ``dropped`` found the outbox full."""
+    """Counters of one endpoint; ``dropped``: messages that did not fit into the outbox."""
 
     sent: int = 0
     dropped: int = 0
@@ -92,7 +92,7 @@ class KombuEndpoint:
 
     @property
     def address(self) -> str:
-        """Where casts to this endpoint go."""
+        """The destination of casts to this endpoint."""
         return str(self._queue.name)
 
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
@@ -142,10 +142,10 @@ class KombuEndpoint:
 class KombuBus:
     """The state channel of one cell.
 
-    ``shared``: all endpoints of this bus share one link (two connections, two threads), for fleets
-    of simulated agents; otherwise each endpoint has its own.  ``queue_messages_max`` is what the
-    broker keeps for a scheduler that does not read.  ``rng`` draws which broker of a cluster is tried
-    first, and waits between attempts.
+    ``shared``: all endpoints of this bus share one link (two connections, two threads), for simulated agents; otherwise
+    each endpoint has its own link.  ``queue_messages_max``: the number of messages that the broker stores for a
+    scheduler that does not read.  ``rng`` selects the broker of a cluster that is tried first, and the waits between
+    attempts.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link to the broker: one thread that receives, one that sends, each with its own connection.
+"""A link to the broker: one thread that receives and one that sends, each with its own connection.
 
-A link carries one endpoint, or all of a simulated fleet.  Stdlib threads only, so that the same code
-is green under eventlet.  Nothing is started before the first seat is added: after any fork.
+A link carries one endpoint, or all endpoints of simulated agents.  It uses threads of the standard library only, so
+that the same code runs under eventlet.  Nothing is started before the first subscription is added, which is after any
+fork.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shared_scheduler.transport.urls import BrokerUrl
 
 
 class Link:
-    """Two threads and two connections to one broker; closes itself with its last seat."""
+    """Two threads and two connections to one broker; it closes with its last subscription."""
 
     def __init__(self, url: BrokerUrl, name: str, rng: random.Random) -> None:
         self.outbox = Outbox()
@@ -36,7 +37,7 @@ class Link:
         self._threads: list[threading.Thread] = []
 
     def add(self, seat: Subscription) -> None:
-        """Begin to deliver to this seat; starts the threads if it is the first."""
+        """Begin to deliver to this subscription; the first one starts the threads."""
         with self._lock:
             if self._stopping.is_set():
                 raise RuntimeError(f"the link of {self._name} was closed")
@@ -53,7 +54,7 @@ class Link:
             thread.start()
 
     def remove(self, seat: Subscription) -> None:
-        """Stop delivering to this seat.  The last one closes the link, flushing what waits."""
+        """Stop delivering to this subscription.  The last one closes the link after the outbox is flushed."""
         with self._lock:
             if self._receiver.remove(seat) == 0 and not self._stopping.is_set():
                 self._close()

@@ -13,7 +13,7 @@ from shared_scheduler.transport import transport_settings
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One message on its way out; ``sender`` is the address of the endpoint it comes from."""
+    """One message to send; ``sender`` is the address of the endpoint that sends it."""
 
     exchange: str
     routing_key: str
@@ -34,7 +34,7 @@ class Outbox:
         self._parcels: queue.Queue[Parcel | None] = queue.Queue(messages_max)
         self._age_max_s = age_max_s
         self._clock = clock
-        #: parcels that found the outbox full
+        #: parcels that did not fit
         self.overflowed = 0
         #: parcels that waited too long
         self.expired = 0
@@ -43,7 +43,7 @@ class Outbox:
         return self._parcels.qsize()
 
     def put(self, exchange: str, routing_key: str, sender: str, body: bytes) -> bool:
-        """Never blocks; False when there is no room and the message is dropped."""
+        """Add a parcel; never blocks; False if there is no room and the message is dropped."""
         try:
             self._parcels.put_nowait(Parcel(exchange, routing_key, sender, body, self._clock()))
         except queue.Full:
@@ -52,7 +52,7 @@ class Outbox:
         return True
 
     def take(self, timeout_s: float) -> Parcel | None:
-        """The next parcel that is not too old, None if there is none within the time."""
+        """The next parcel that is not too old; None if there is none within the time."""
         try:
             parcel = self._parcels.get(timeout_s > 0, timeout_s)
             while parcel is not None and self.is_too_old(parcel):
@@ -63,19 +63,19 @@ class Outbox:
         return parcel
 
     def take_some(self, most: int, timeout_s: float) -> list[Parcel]:
-        """As ``take``, and up to ``most`` of those that wait behind it already."""
+        """Like ``take``, with up to ``most`` of the parcels that wait behind it already."""
         taken: list[Parcel] = []
         while len(taken) < most and (parcel := self.take(0.0 if taken else timeout_s)) is not None:
             taken.append(parcel)
         return taken
 
     def is_too_old(self, parcel: Parcel) -> bool:
-        """Is it of no use any more?"""
+        """Whether it is too old to be useful."""
         return self._clock() - parcel.put_at_s > self._age_max_s
 
     def wake(self) -> None:
-        """Make a waiting ``take`` return."""
+        """End the wait of ``take``."""
         try:
             self._parcels.put_nowait(None)
         except queue.Full:
-            return  # then it is not waiting
+            return  # it is not waiting

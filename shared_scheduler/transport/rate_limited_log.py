@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines about things that repeat: one line for each key within an interval, and a bounded number in all.
+"""Log lines about repeated events: one line for each key within an interval, and a bounded number in total.
 
-A stranger who floods us with bad messages under many names, a database that is away for hours and a hook that
-fails a hundred times a second all cost a bounded number of lines and of bytes.
+A sender that floods the program with bad messages under many names, a database that does not answer for hours, and a
+hook that fails a hundred times a second all cause a bounded number of lines and bytes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
-#: The same thing is logged at most once within this time.
+#: Lines with the same key are logged at most once within this time.
 LOG_INTERVAL_S = 60.0
-#: Different things that are logged within one interval; any other waits for the next one.
+#: The number of different keys that are logged within one interval; further ones wait for the next one.
 LINES_PER_INTERVAL_MAX = 100
 
 
@@ -56,19 +56,19 @@ class RateLimitedLog:
     # -- outages --------------------------------------------------------------------------------------
 
     def failed(self, source: str, text: str) -> None:
-        """``source`` does not answer, or not as it should; ``text`` says how."""
+        """Log that ``source`` does not answer correctly; ``text`` is the reason."""
         with self._lock:
             self._failing_since_s.setdefault(source, self._clock())
         self.write(logging.WARNING, ("failed", source), "%s", text)
 
     def recovered(self, source: str) -> None:
-        """``source`` answers.  Logged if it had failed before."""
-        if source not in self._failing_since_s:  # as nearly always
+        """Log that ``source`` works, if it had failed before."""
+        if source not in self._failing_since_s:  # the common case
             return
         with self._lock:
             since_s = self._failing_since_s.pop(source, None)
             self._written_at_s.pop(("failed", source), None)
-        if since_s is not None:  # or another thread was faster
+        if since_s is not None:  # otherwise another thread was first
             self._log.info("%s: works again after %.0f s", source, self._clock() - since_s)
 
     def failing(self) -> frozenset[str]:

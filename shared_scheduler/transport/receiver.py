@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The receiving half of a link: one thread, one connection, all seats."""
+"""The receiving half of a link: one thread and one connection for all subscriptions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LOG = logging.getLogger(__name__)
 
 
 class Receiver:
-    """Declares, binds and reads for all seats; hands over batches, one seat after the other.
+    """Declares, binds and reads for all subscriptions; passes on batches, one subscription after the other.
 
-    Everything is declared again after each reconnect, and bound again now and then, so that what an
-    administrator deleted comes back.  Other threads only call ``add`` and ``remove``.
+    Everything is declared again after each reconnect, and bound again periodically, so that an exchange or binding that
+    an administrator deleted is created again.  Other threads only call ``add`` and ``remove``.
     """
 
     def __init__(self, reconnector: Reconnector, stopping: threading.Event, rng: random.Random) -> None:
@@ -33,19 +33,19 @@ class Receiver:
         self._rng = rng
         self._lock = threading.Lock()
         self._seats: list[Subscription] = []
-        self._waiting: list[Subscription] = []  # for their queue
+        self._waiting: list[Subscription] = []  # whose queue is not declared yet
         self._leaving: list[Subscription] = []
-        self._ready: list[Subscription] = []  # with something in the inbox
+        self._ready: list[Subscription] = []  # with messages in the inbox
         self._declared: set[str] = set()  # on this connection
 
     def add(self, seat: Subscription) -> None:
-        """Begin to deliver to this seat."""
+        """Begin to deliver to this subscription."""
         with self._lock:
             self._seats.append(seat)
             self._waiting.append(seat)
 
     def remove(self, seat: Subscription) -> int:
-        """Stop delivering to this seat; returns how many are left."""
+        """Stop delivering to this subscription; returns how many are left."""
         with self._lock:
             if seat in self._seats:
                 self._seats.remove(seat)
@@ -55,7 +55,7 @@ class Receiver:
             return len(self._seats)
 
     def run(self) -> None:
-        """Until stopping is set; the body of the receiving thread."""
+        """The body of the receiving thread; returns when stopping is set."""
         self._reconnector.run(self._serve, self._tell_all_lost)
 
     def _serve(self, connection: Connection) -> None:
@@ -75,7 +75,7 @@ class Receiver:
     # --- reading -----------------------------------------------------------------------------
 
     def _read_batch(self, connection: Connection) -> None:
-        """Wait for a message, then take what else is there, within bounds of number and time."""
+        """Wait for a message, then read the further ones that are there, within bounds of number and time."""
         if not read_one(connection, transport_settings.IDLE_S if not self._ready else 0.0):
             return
         end_s = time.monotonic() + transport_settings.BATCH_MAX_S
@@ -89,11 +89,11 @@ class Receiver:
             bodies, seat.inbox = seat.inbox, []
             try:
                 seat.receive(bodies)
-            except Exception:  # the receiver's bug must not cost the connection
+            except Exception:  # an error of the receiver must not end the connection
                 LOG.exception("%s failed on %d messages", seat.address, len(bodies))
 
     def _reader(self, seat: Subscription) -> Callable[[Any], None]:
-        """Collects what arrives, except what this seat has said itself."""
+        """Returns a function that collects messages, except those that this subscription has sent itself."""
 
         def read(message: Any) -> None:
             if message.properties.get("app_id") == seat.address:
@@ -108,7 +108,7 @@ class Receiver:
     # --- seats -------------------------------------------------------------------------------
 
     def _seat_some(self, connection: Connection, channel: Any) -> None:
-        """A few at a time, so that the others go on reading."""
+        """Subscribe a few at a time, so that the others continue to read."""
         now_s = time.monotonic()
         with self._lock:
             due = [seat for seat in self._waiting if seat.retry_at_s <= now_s]
@@ -120,7 +120,7 @@ class Receiver:
                         self._waiting.remove(seat)
 
     def _seat(self, connection: Connection, channel: Any, seat: Subscription) -> bool:
-        """Declare, bind, consume.  On a channel of its own: a refusal closes the channel."""
+        """Declare, bind and consume.  Uses its own channel, because a refusal closes the channel."""
         try:
             with connection.channel() as declaring:
                 for exchange in seat.exchanges:
@@ -147,9 +147,9 @@ class Receiver:
         if not seat.refused:
             seat.refused = True
             LOG.error(
-                "%s is held by another connection to the message queue; waiting until that is gone. "
-                "If two processes serve this host, stop one of them (a connection that was cut off "
-                "goes by itself, within a minute or two)",
+                "%s is held by another connection to the message queue; waiting until that connection ends. "
+                "If two processes serve this host, stop one of them (the broker ends a connection that was cut off "
+                "within a minute or two)",
                 seat.address,
             )
 
@@ -158,7 +158,7 @@ class Receiver:
             leaving, self._leaving = self._leaving, []
         for seat in leaving:
             if seat.consumer is not None:
-                seat.consumer.cancel()  # the queue deletes itself with its last consumer
+                seat.consumer.cancel()  # the queue is deleted with its last consumer
             seat.inbox.clear()
         self._ready = [seat for seat in self._ready if seat.inbox]
 
@@ -186,7 +186,7 @@ class Receiver:
         seat.connected = connected
         try:
             seat.changed(connected)
-        except Exception:  # the receiver's bug must not cost the connection
+        except Exception:  # an error of the receiver must not end the connection
             LOG.exception("%s failed while handling connected=%s", seat.address, connected)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stays connected: back-off with jitter, the next broker after each failure, one log line for each outage."""
+"""Keeps a connection: back-off with jitter, the next broker after each failure, one log line for each outage."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from shared_scheduler.transport.urls import BrokerUrl
 
 LOG = logging.getLogger(__name__)
 
-#: What a broker, a network or an administrator can do to a connection.
+#: The errors that a broker, a network or an administrator can cause.
 LOST = (OSError, AMQPError, KombuError)
 
 
 class Reconnector:
     """Runs ``serve`` on one connection after the other until it is stopped.
 
-    ``name`` and ``what`` ("receives", "sends") are for logs and for the broker's list of connections;
-    ``rng`` draws the order of the brokers and the waits.
+    ``name`` and ``what`` ("receives", "sends") are for logs and for the broker's list of connections; ``rng`` selects
+    the order of the brokers and the waits.
     """
 
     def __init__(self, url: BrokerUrl, name: str, what: str, stopping: threading.Event, rng: random.Random) -> None:
@@ -37,11 +37,11 @@ class Reconnector:
         self._name = name
         self._what = what
         self._stopping = stopping
-        self._told = ""  # the trouble that was logged last; empty while all is well
+        self._told = ""  # the error that was logged last; empty while the connection works
         self._keep_alive_at_s = 0.0
 
     def run(self, serve: Callable[[Connection], None], lost: Callable[[], None]) -> None:
-        """``serve`` returns when stopping, or raises; ``lost`` is called after each connection."""
+        """Connect and serve; ``serve`` returns when stopping, or raises; ``lost`` is called after each connection."""
         attempts = 0
         for arguments in self._url.connections(self._rng):
             if self._stopping.is_set():
@@ -51,7 +51,7 @@ class Reconnector:
             self._stopping.wait(transport_settings.RECONNECT_BACKOFF.wait_s(self._rng, attempts))
 
     def _serve_once(self, arguments: Mapping[str, Any], serve: Callable[[Connection], None]) -> bool:
-        """One connection; was it a good one, that held for a while?"""
+        """Serve one connection; returns whether it held for a while."""
         served_since_s = None
         try:
             with self._connected(arguments) as connection:
@@ -60,7 +60,7 @@ class Reconnector:
                 serve(connection)
         except LOST as problem:
             self._note_loss(problem, served_since_s is not None)
-        except Exception:  # a bug must not end the thread: nobody would ever notice
+        except Exception:  # a bug must not end the thread, because nothing would report that
             LOG.exception("%s stopped %s; connecting again", self._name, self._what)
         return (
             served_since_s is not None
@@ -92,7 +92,7 @@ class Reconnector:
         return connection
 
     def keep_alive(self, connection: Connection) -> None:
-        """To be called often, after reading.  Sends heartbeats; raises where none has been read for long."""
+        """Send heartbeats; must be called often, after reading.  Raises if the broker has sent none for too long."""
         now_s = time.monotonic()
         if now_s >= self._keep_alive_at_s and connection.supports_heartbeats and connection.heartbeat:
             self._keep_alive_at_s = now_s + 1.0
@@ -104,7 +104,7 @@ class Reconnector:
             self._told = ""
 
     def _note_loss(self, problem: BaseException, was_connected: bool) -> None:
-        """One line when it happens, not one for each attempt."""
+        """Log one line for an outage, not one for each attempt."""
         reason = str(problem).strip().replace("\n", " ") or type(problem).__name__
         if self._stopping.is_set() or self._told:
             return
@@ -113,8 +113,8 @@ class Reconnector:
             LOG.warning("%s lost the message queue at %s (%s); reconnecting", self._name, self._url, reason)
         else:
             LOG.error(
-                "%s cannot reach the message queue at %s (%s); trying until it answers. "
-                "Check transport_url, and that the broker runs and lets this user in",
+                "%s cannot reach the message queue at %s (%s); retrying until it answers. "
+                "Check transport_url, and that the broker runs and accepts this user",
                 self._name,
                 self._url,
                 reason,
@@ -122,18 +122,18 @@ class Reconnector:
 
 
 def read_one(connection: Connection, timeout_s: float) -> bool:
-    """Let one frame be handled; False when none came in time."""
+    """Handle one frame; False when none arrived in time."""
     try:
         connection.drain_events(timeout=timeout_s)
-    except TimeoutError:  # socket.timeout is the same
+    except TimeoutError:  # socket.timeout is an alias
         return False
     return True
 
 
 def _bound_answers(connection: Connection, timeout_s: float) -> None:
-    """Else whatever the broker is to answer is waited for as long as TCP stands: for ever, if it hangs."""
+    """Limit the wait for answers of the broker, which is otherwise endless while TCP stays connected."""
     if connection.connected:
-        sock = getattr(connection.connection, "sock", None)  # kombu's memory transport has none
+        sock = getattr(connection.connection, "sock", None)  # None with kombu's memory transport
         if sock is not None:
             sock.settimeout(timeout_s)
 

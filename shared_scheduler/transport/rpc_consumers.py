@@ -2,10 +2,10 @@
 """Ends the delivery of requests to an RPC server of oslo.messaging before the server stops.
 
 ``MessageHandlingServer.stop`` stops reading, but leaves the consumers at the broker until ``wait`` has ended, which
-takes as long as the last request. What the broker delivers meanwhile waits in the socket. When ``wait`` closes the
-connection it first deletes the fanout queue, and reads from the socket until the broker has confirmed that. The
-requests that it reads on the way are acknowledged and put into a list that nobody reads any more, so the callers time
-out. A consumer that is cancelled first gets no such requests: the broker keeps them for another server.
+takes as long as the last request.  Messages that the broker delivers meanwhile wait in the socket.  When ``wait``
+closes the connection, it first deletes the fanout queue, and reads from the socket until the broker has confirmed that.
+The requests that it reads are acknowledged and put into a list that is not read any more, so the callers time out.  A
+consumer that is cancelled first gets no such requests: the broker keeps them for another server.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LOG = logging.getLogger(__name__)
 
 
 def cancel_consumers(server: Any, timeout_s: float) -> None:
-    """Cancel all consumers of this RPC server.  What was delivered before is still served.
+    """Cancel all consumers of this RPC server.  Requests that were delivered before are still served.
 
     The connection belongs to the thread that polls it, so the consumers are cancelled there.  oslo.messaging has no
-    public way to do this; where its driver is built in another way, nothing is done.
+    public function for this; if its driver has another structure, nothing is done.
 
     :param server: an oslo_messaging.RPCServer that was started
     :param timeout_s: how long to wait for the polling thread
@@ -40,7 +40,7 @@ def cancel_consumers(server: Any, timeout_s: float) -> None:
 
 
 def _cancel(connection: Any, ended: threading.Event) -> None:
-    # an exception would end up in oslo.messaging's loop, which would try for ever
+    # an exception would reach oslo.messaging's loop, which would retry without end
     try:
         for consumer, tag in list(connection._consumers.items()):
             consumer.cancel(tag=tag)

@@ -15,10 +15,10 @@ from shared_scheduler.transport.reconnect import Reconnector, read_one
 
 
 class Sender:
-    """Publishes what is in the outbox, some messages at once, all confirmed by the broker.
+    """Publishes the messages of the outbox, several at once, all confirmed by the broker.
 
-    What was not confirmed is sent again on the next connection, unless it is too old by then: to be
-    told twice is harmless, and the order is kept.
+    Unconfirmed messages are sent again on the next connection, unless they are too old by then: a repeated message is
+    harmless, and the order is kept.
     """
 
     def __init__(self, outbox: Outbox, reconnector: Reconnector, stopping: threading.Event) -> None:
@@ -32,11 +32,11 @@ class Sender:
         self._flush_until_s = 0.0
 
     def publishes_to(self, exchange: Exchange) -> None:
-        """Parcels may name this exchange: it is declared before it is used."""
+        """Parcels may use this exchange: it is declared before it is used."""
         self._exchanges[str(exchange.name)] = exchange
 
     def run(self) -> None:
-        """Until stopping is set and the outbox is flushed; the body of the sending thread."""
+        """The body of the sending thread; returns when stopping is set and the outbox is flushed."""
         self._reconnector.run(self._serve, lambda: None)
         self.done.set()
 
@@ -66,7 +66,7 @@ class Sender:
         return nothing_left or time.monotonic() >= self._flush_until_s
 
     def _declare_once(self, connection: Connection, name: str, declared: set[str]) -> None:
-        """Publishing to an exchange that is not there would close the channel."""
+        """Declare an exchange, because publishing to a missing exchange would close the channel."""
         if name and name not in declared:
             with connection.channel() as declaring:
                 self._exchanges[name](declaring).declare()
@@ -74,10 +74,10 @@ class Sender:
 
 
 class Confirms:
-    """Which of the messages published on a channel the broker has confirmed.
+    """The messages published on a channel that the broker has not confirmed yet.
 
-    Many are under way at once: waiting for each before the next would send one message a round trip.  A
-    transport that confirms nothing (kombu's memory) has nothing to wait for.
+    Many are under way at once, because a wait for each confirmation would send one message for each round trip.  A
+    transport without confirmations (kombu's memory) has nothing to wait for.
     """
 
     def __init__(self, connection: Connection, channel: Any) -> None:
@@ -87,7 +87,7 @@ class Confirms:
         self._unconfirmed: set[int] = set()
         if self._confirming:
             channel.confirm_select()
-            # one that was not taken is lost like any other: its receiver sees a gap
+            # a rejected message is lost like any other: its receiver sees a gap
             channel.events["basic_ack"].add(self._ended)
             channel.events["basic_nack"].add(self._ended)
 
@@ -95,7 +95,7 @@ class Confirms:
         return len(self._unconfirmed)
 
     def published(self) -> None:
-        """One more message is on its way."""
+        """Count one more unconfirmed message."""
         if self._confirming:
             self._published += 1
             self._unconfirmed.add(self._published)
@@ -107,7 +107,7 @@ class Confirms:
             self._unconfirmed.discard(tag)
 
     def wait(self) -> None:
-        """Until all are confirmed.
+        """Wait until all are confirmed.
 
         :raises TimeoutError: when the broker takes longer than ``CONFIRM_TIMEOUT_S``
         """
@@ -120,7 +120,7 @@ class Confirms:
 
 
 def _publish(producer: Producer, parcel: Parcel) -> None:
-    """One message.  The sender's address lets a receiver skip its own echo."""
+    """Publish one message.  With the sender's address, a receiver can skip its own messages."""
     producer.publish(
         parcel.body,
         exchange=parcel.exchange,

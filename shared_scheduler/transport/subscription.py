@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One endpoint's place on a link."""
+"""One endpoint on a link."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shared_scheduler.transport.bus import ConnectionChanged
 
 @dataclass(eq=False, slots=True)
 class Subscription:
-    """Its queue, what it hears, where it publishes and whom it tells; then what the receiving
-    thread remembers of it."""
+    """The endpoint's queue, the exchanges that it reads, the exchange that it publishes to and the functions that it
+    calls, and the state that the receiving thread keeps for it."""
 
     address: str
     queue: Queue
@@ -23,15 +23,15 @@ class Subscription:
     tells: tuple[Exchange, ...]
     receive: Callable[[list[bytes]], None]
     changed: ConnectionChanged
-    #: what arrived in the batch that is being read
+    #: messages of the batch that is being read
     inbox: list[bytes] = field(default_factory=list)
     connected: bool = False
     consumer: Any = None
-    #: the broker reports that its queue belongs to another connection; not tried again before ...
+    #: the broker reports that another connection owns its queue; not tried again before ...
     refused: bool = False
     retry_at_s: float = 0.0
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """All that must exist for it."""
+        """All exchanges that must exist for it."""
         return (*self.hears, *self.tells)

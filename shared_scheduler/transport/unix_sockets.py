@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes a socket file that nobody serves, before another one is bound to its path."""
+"""Removes a socket file that no process serves, before another socket is bound to its path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import stat
 def remove_socket(path: str | os.PathLike[str]) -> None:
     """Remove the socket ``path``, if there is one.
 
-    :raises OSError: when it cannot be removed, or is a file of another kind: an option names it by mistake
+    :raises OSError: when it cannot be removed, or is not a socket, which means that an option names a wrong path
     """
     try:
         mode = os.lstat(path).st_mode

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From ``transport_url`` and ``[oslo_messaging_rabbit]`` to what kombu connects to.
+"""Converts ``transport_url`` and ``[oslo_messaging_rabbit]`` to kombu's connection arguments.
 
 ``rabbit://user:password@host:5672,user:password@host2:5672/vhost?ssl=1``: oslo.messaging's ``TransportURL``
 parses it, and an option in its query overrides the same option of the configuration, as with Nova's own
@@ -27,35 +27,35 @@ RABBIT_GROUP = "oslo_messaging_rabbit"
 #: The schemes of a transport URL that mean RabbitMQ, and kombu's own broker inside a process.
 RABBIT_SCHEMES = ("rabbit", "kombu", "amqp", "amqps", "pyamqp")
 MEMORY_SCHEMES = ("memory", "kombu+memory")
-#: Where a URL names no host, as Nova's default ``rabbit://``.
+#: The host of a URL without one, such as Nova's default ``rabbit://``.
 DEFAULT_HOST = "localhost"
 DEFAULT_PORT = 5672
-#: of ``amqps://`` only: with ``ssl = true``, oslo.messaging stays with ``DEFAULT_PORT``
+#: for ``amqps://`` only: with ``ssl = true``, oslo.messaging uses ``DEFAULT_PORT``
 DEFAULT_AMQPS_PORT = 5671
 PORT_MAX = 65535
-#: Nova and RabbitMQ agree on it where the URL names none.
+#: The virtual host of a URL without one, in Nova and RabbitMQ.
 DEFAULT_CREDENTIAL = "guest"
 EXAMPLE = "rabbit://user:password@host:5672/vhost"
 
 
 class TransportUrlError(ValueError):
-    """The URL or its options cannot be used.  Says what is wrong and what to do, without any secret."""
+    """The URL or its options cannot be used.  The text contains the error and the remedy, and no secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class RabbitOptions:
-    """What ``[oslo_messaging_rabbit]`` says of connections, under the names of oslo.messaging."""
+    """The connection options of ``[oslo_messaging_rabbit]``, with the names of oslo.messaging."""
 
     ssl: bool = False
     ssl_version: str = ""
     ssl_ca_file: str = ""
     ssl_cert_file: str = ""
     ssl_key_file: str = ""
-    #: which broker follows one that failed: "round-robin" or "shuffle"
+    #: how the next broker is selected after a failure: "round-robin" or "shuffle"
     kombu_failover_strategy: str = "round-robin"
 
     def overridden(self, query: Mapping[str, str]) -> RabbitOptions:
-        """With what the query of a URL says.
+        """These options, overridden by the query of a URL.
 
         :raises TransportUrlError: when a value cannot be used
         """
@@ -63,11 +63,11 @@ class RabbitOptions:
         if "ssl" in found:
             found["ssl"] = strutils.bool_from_string(found["ssl"], default=self.ssl)
         if found.get("kombu_failover_strategy", "shuffle") not in ("round-robin", "shuffle"):
-            raise TransportUrlError("transport_url: kombu_failover_strategy is round-robin or shuffle")
+            raise TransportUrlError("transport_url: kombu_failover_strategy must be round-robin or shuffle")
         return replace(self, **found)
 
     def for_amqp(self, host: str) -> dict[str, Any]:
-        """The ``ssl`` argument of an AMQP connection to ``host``, whose certificate must be for that name.
+        """The ``ssl`` argument of an AMQP connection to ``host``, whose certificate must be valid for that name.
 
         Without ``ssl_ca_file`` nothing is verified, as in oslo.messaging.
         """
@@ -102,7 +102,7 @@ class BrokerHost:
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrl:
-    """All that is needed to connect.  ``transport`` is kombu's name."""
+    """The data of all connections.  ``transport`` is kombu's name."""
 
     transport: str
     hosts: tuple[BrokerHost, ...]
@@ -110,15 +110,15 @@ class BrokerUrl:
     options: RabbitOptions = RabbitOptions()
 
     def __str__(self) -> str:
-        """For logs: without users and passwords."""
+        """The text for logs, without users and passwords."""
         if self.transport == "memory":
             return "memory://"
         return f"rabbit://{','.join(map(str, self.hosts))}/{self.virtual_host.removeprefix('/')}"
 
     def connections(self, rng: Random) -> Iterator[dict[str, Any]]:
-        """Arguments of ``kombu.Connection`` for one attempt after the other, without end.
+        """Arguments of ``kombu.Connection`` for each attempt, without end.
 
-        The first broker is a random one.  The next ones follow ``kombu_failover_strategy``: in turn, or at
+        The first broker is selected at random.  The next ones follow ``kombu_failover_strategy``: in turn, or at
         random.
         """
         if self.transport == "memory":
@@ -142,14 +142,14 @@ class BrokerUrl:
 
 
 def register_messaging_options(conf: Any) -> None:
-    """Make ``transport_url`` and ``[oslo_messaging_rabbit]`` known; harmless if they are already."""
+    """Register ``transport_url`` and ``[oslo_messaging_rabbit]``; harmless if they are registered already."""
     for group, options in messaging_opts.list_opts():
         if group in (None, RABBIT_GROUP):
             conf.register_opts(options, group=group)
 
 
 def rabbit_options(conf: Any) -> RabbitOptions:
-    """``[oslo_messaging_rabbit]`` of a configuration that was read.
+    """The options of ``[oslo_messaging_rabbit]`` in a configuration that was read.
 
     :raises TransportUrlError: when ``ssl_version`` is unknown
     """
@@ -161,7 +161,7 @@ def rabbit_options(conf: Any) -> RabbitOptions:
 
 
 def names_rabbit(url: str) -> bool:
-    """Whether the URL is one of RabbitMQ, however the rest of it looks."""
+    """Whether the URL has a scheme of RabbitMQ; the rest of it may be invalid."""
     return url.partition("://")[0].lower() in RABBIT_SCHEMES
 
 
@@ -188,7 +188,7 @@ def parse_transport_url(url: str, options: RabbitOptions | None = None) -> Broke
 
 
 def _parsed(url: str) -> oslo_messaging.TransportURL:
-    """By oslo.messaging, whose errors may hold half of a password."""
+    """Parsed by oslo.messaging, whose errors may contain a part of a password."""
     try:
         return oslo_messaging.TransportURL.parse(cfg.ConfigOpts(), url)
     except (ValueError, oslo_messaging.InvalidTransportURL):
@@ -196,9 +196,9 @@ def _parsed(url: str) -> oslo_messaging.TransportURL:
 
 
 def _bad_host() -> TransportUrlError:
-    """Nothing of the URL is quoted: what was taken for a host may be half of a password."""
+    """Nothing of the URL is quoted, because the text in the place of a host may be a part of a password."""
     return TransportUrlError(
-        f"transport_url has a host or port that cannot be understood; write {EXAMPLE}, and percent-escape "
+        f"transport_url has a host or port that cannot be parsed; write {EXAMPLE}, and percent-encode "
         "/ ? # and @ in user and password (%2F %3F %23 %40)"
     )
 

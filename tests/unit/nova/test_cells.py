@@ -211,7 +211,7 @@ def test_a_queue_that_the_last_cell_moved_away_from_is_left(story: Story) -> Non
     ("content", "told"),
     [
         (None, "cannot be read: No such file"),
-        (b"k1\xff:", "not a text"),
+        (b"k1\xff:", "not a text file"),
         (b"k1:xyz", "line 1: the secret is not hexadecimal"),
     ],
 )

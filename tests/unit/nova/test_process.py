@@ -77,6 +77,6 @@ def test_a_url_that_cannot_be_used_ends_in_one_line_without_the_password(tmp_pat
 
     output = done.stdout + done.stderr
     assert done.returncode == REFUSED_TO_START, output
-    assert "percent-escape" in output
+    assert "percent-encode" in output
     assert "s3c" not in output
     assert "Traceback" not in output

@@ -145,7 +145,7 @@ class TestBadMessages:
         assert cell.agent.counters["tolerated"] == 2
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]  # one a sender
         assert "signing" in caplog.text
-        assert "from ssched.scheduler.a is" in caplog.text
+        assert "from ssched.scheduler.a has no valid signature" in caplog.text
 
     def test_what_cannot_be_sent_is_counted_and_harms_nobody(self, cell: Cell) -> None:
         cell.agent.broadcast(Heartbeat("x" * 1000, 7, 3, HOST, 99))
@@ -183,7 +183,7 @@ class TestKeys:
             (b"k1:xyz\n", ("line 1", "not hexadecimal")),
             (b"", ("0 keys",)),
             (b"k1:abcd\n", ("line 1", "2 bytes")),
-            (b"\xff\xfe\x00", ("not a text",)),
+            (b"\xff\xfe\x00", ("not a text file",)),
             (None, ("No such file",)),
         ],
         ids=["no hex", "empty", "short", "binary", "missing"],
