@@ -83,7 +83,7 @@ class KombuEndpoint:
     ) -> None:
         self._link_of = link_of
         self._link: Link | None = None
-        self._seat: Subscription | None = None
+        self._subscription: Subscription | None = None
         self._queue = queue
         self._hears = hears
         self._tells = tells
@@ -102,8 +102,8 @@ class KombuEndpoint:
         self._link = self._link_of()
         count = partial(self._count_and_receive, receive)
         tells = (self._tells, self._schedulers)
-        self._seat = Subscription(self.address, self._queue, self._hears, tells, count, changed)
-        self._link.add(self._seat)
+        self._subscription = Subscription(self.address, self._queue, self._hears, tells, count, changed)
+        self._link.add(self._subscription)
 
     def _count_and_receive(self, receive: Receive, bodies: list[bytes]) -> None:
         self.counters.received += len(bodies)
@@ -133,10 +133,10 @@ class KombuEndpoint:
 
     def close(self) -> None:
         """Flush for a bounded time, then stop."""
-        link, seat = self._link, self._seat
-        self._seat = None
-        if link is not None and seat is not None:
-            link.remove(seat)
+        link, subscription = self._link, self._subscription
+        self._subscription = None
+        if link is not None and subscription is not None:
+            link.remove(subscription)
 
 
 class KombuBus:
@@ -167,9 +167,7 @@ class KombuBus:
         """An endpoint whose address is new each time."""
         address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         queue = queue_of(address, self._queue_messages_max, transport_settings.SCHEDULER_QUEUE_MAX_BYTES)
-        return KombuEndpoint(
-            self._link_for(address), queue, (self._state, self._agents), self._agents, self._state
-        )
+        return KombuEndpoint(self._link_for(address), queue, (self._state, self._agents), self._agents, self._state)
 
     def agent_endpoint(self, host: str) -> KombuEndpoint:
         """The endpoint of the agent beside the nova-compute service ``host``."""

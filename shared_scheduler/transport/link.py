@@ -28,22 +28,20 @@ class Link:
         self.outbox = Outbox()
         self._name = name
         self._stopping = threading.Event()
-        receives, sends = (
-            Reconnector(url, name, what, self._stopping, rng) for what in ("receives", "sends")
-        )
+        receives, sends = (Reconnector(url, name, what, self._stopping, rng) for what in ("receives", "sends"))
         self._receiver = Receiver(receives, self._stopping, rng)
         self._sender = Sender(self.outbox, sends, self._stopping)
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
-    def add(self, seat: Subscription) -> None:
+    def add(self, subscription: Subscription) -> None:
         """Begin to deliver to this subscription; the first one starts the threads."""
         with self._lock:
             if self._stopping.is_set():
                 raise RuntimeError(f"the link of {self._name} was closed")
-            for exchange in seat.tells:
+            for exchange in subscription.tells:
                 self._sender.publishes_to(exchange)
-            self._receiver.add(seat)
+            self._receiver.add(subscription)
             if not self._threads:
                 self._start()
 
@@ -53,10 +51,10 @@ class Link:
             self._threads.append(thread)
             thread.start()
 
-    def remove(self, seat: Subscription) -> None:
+    def remove(self, subscription: Subscription) -> None:
         """Stop delivering to this subscription.  The last one closes the link after the outbox is flushed."""
         with self._lock:
-            if self._receiver.remove(seat) == 0 and not self._stopping.is_set():
+            if self._receiver.remove(subscription) == 0 and not self._stopping.is_set():
                 self._close()
 
     def _close(self) -> None:

@@ -32,27 +32,27 @@ class Receiver:
         self._stopping = stopping
         self._rng = rng
         self._lock = threading.Lock()
-        self._seats: list[Subscription] = []
+        self._subscriptions: list[Subscription] = []
         self._waiting: list[Subscription] = []  # whose queue is not declared yet
         self._leaving: list[Subscription] = []
         self._ready: list[Subscription] = []  # with messages in the inbox
         self._declared: set[str] = set()  # on this connection
 
-    def add(self, seat: Subscription) -> None:
+    def add(self, subscription: Subscription) -> None:
         """Begin to deliver to this subscription."""
         with self._lock:
-            self._seats.append(seat)
-            self._waiting.append(seat)
+            self._subscriptions.append(subscription)
+            self._waiting.append(subscription)
 
-    def remove(self, seat: Subscription) -> int:
+    def remove(self, subscription: Subscription) -> int:
         """Stop delivering to this subscription; returns how many are left."""
         with self._lock:
-            if seat in self._seats:
-                self._seats.remove(seat)
-                self._leaving.append(seat)
-            if seat in self._waiting:
-                self._waiting.remove(seat)
-            return len(self._seats)
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+                self._leaving.append(subscription)
+            if subscription in self._waiting:
+                self._waiting.remove(subscription)
+            return len(self._subscriptions)
 
     def run(self) -> None:
         """The body of the receiving thread; returns when stopping is set."""
@@ -64,7 +64,7 @@ class Receiver:
         rebind_at_s = time.monotonic() + transport_settings.REBIND_S
         while not self._stopping.is_set():
             self._let_go()
-            self._seat_some(connection, channel)
+            self._subscribe_some(connection, channel)
             self._read_batch(connection)
             self._hand_over()
             self._reconnector.keep_alive(connection)
@@ -85,56 +85,58 @@ class Receiver:
 
     def _hand_over(self) -> None:
         ready, self._ready = self._ready, []
-        for seat in ready:
-            bodies, seat.inbox = seat.inbox, []
+        for subscription in ready:
+            bodies, subscription.inbox = subscription.inbox, []
             try:
-                seat.receive(bodies)
+                subscription.receive(bodies)
             except Exception:  # an error of the receiver must not end the connection
-                LOG.exception("%s failed on %d messages", seat.address, len(bodies))
+                LOG.exception("%s failed on %d messages", subscription.address, len(bodies))
 
-    def _reader(self, seat: Subscription) -> Callable[[Any], None]:
+    def _reader(self, subscription: Subscription) -> Callable[[Any], None]:
         """Returns a function that collects messages, except those that this subscription has sent itself."""
 
         def read(message: Any) -> None:
-            if message.properties.get("app_id") == seat.address:
+            if message.properties.get("app_id") == subscription.address:
                 return
-            if not seat.inbox:
-                self._ready.append(seat)
+            if not subscription.inbox:
+                self._ready.append(subscription)
             body = message.body
-            seat.inbox.append(body.encode() if isinstance(body, str) else bytes(body))
+            subscription.inbox.append(body.encode() if isinstance(body, str) else bytes(body))
 
         return read
 
-    # --- seats -------------------------------------------------------------------------------
+    # --- subscriptions -------------------------------------------------------------------------------
 
-    def _seat_some(self, connection: Connection, channel: Any) -> None:
+    def _subscribe_some(self, connection: Connection, channel: Any) -> None:
         """Subscribe a few at a time, so that the others continue to read."""
         now_s = time.monotonic()
         with self._lock:
-            due = [seat for seat in self._waiting if seat.retry_at_s <= now_s]
-            due = due[: transport_settings.SEATS_PER_TURN]
-        for seat in due:
-            if self._seat(connection, channel, seat):
+            due = [subscription for subscription in self._waiting if subscription.retry_at_s <= now_s]
+            due = due[: transport_settings.SUBSCRIPTIONS_PER_READ]
+        for subscription in due:
+            if self._subscribe(connection, channel, subscription):
                 with self._lock:
-                    if seat in self._waiting:
-                        self._waiting.remove(seat)
+                    if subscription in self._waiting:
+                        self._waiting.remove(subscription)
 
-    def _seat(self, connection: Connection, channel: Any, seat: Subscription) -> bool:
+    def _subscribe(self, connection: Connection, channel: Any, subscription: Subscription) -> bool:
         """Declare, bind and consume.  Uses its own channel, because a refusal closes the channel."""
         try:
             with connection.channel() as declaring:
-                for exchange in seat.exchanges:
+                for exchange in subscription.exchanges:
                     self._declare(declaring, exchange)
-                seat.queue(declaring).queue_declare()
-                _bind(declaring, seat)
+                subscription.queue(declaring).queue_declare()
+                _bind(declaring, subscription)
         except ResourceLocked:
-            self._note_refusal(seat)
+            self._note_refusal(subscription)
             return False
-        seat.refused = False
-        reader = self._reader(seat)
-        seat.consumer = Consumer(channel, [seat.queue], no_ack=True, auto_declare=False, on_message=reader)
-        seat.consumer.consume()
-        self._tell(seat, True)
+        subscription.refused = False
+        reader = self._reader(subscription)
+        subscription.consumer = Consumer(
+            channel, [subscription.queue], no_ack=True, auto_declare=False, on_message=reader
+        )
+        subscription.consumer.consume()
+        self._tell(subscription, True)
         return True
 
     def _declare(self, channel: Any, exchange: Exchange) -> None:
@@ -142,55 +144,55 @@ class Receiver:
             exchange(channel).declare()
             self._declared.add(exchange.name)
 
-    def _note_refusal(self, seat: Subscription) -> None:
-        seat.retry_at_s = time.monotonic() + transport_settings.REFUSED_BACKOFF.wait_s(self._rng)
-        if not seat.refused:
-            seat.refused = True
+    def _note_refusal(self, subscription: Subscription) -> None:
+        subscription.retry_at_s = time.monotonic() + transport_settings.REFUSED_BACKOFF.wait_s(self._rng)
+        if not subscription.refused:
+            subscription.refused = True
             LOG.error(
                 "%s is held by another connection to the message queue; waiting until that connection ends. "
                 "If two processes serve this host, stop one of them (the broker ends a connection that was cut off "
                 "within a minute or two)",
-                seat.address,
+                subscription.address,
             )
 
     def _let_go(self) -> None:
         with self._lock:
             leaving, self._leaving = self._leaving, []
-        for seat in leaving:
-            if seat.consumer is not None:
-                seat.consumer.cancel()  # the queue is deleted with its last consumer
-            seat.inbox.clear()
-        self._ready = [seat for seat in self._ready if seat.inbox]
+        for subscription in leaving:
+            if subscription.consumer is not None:
+                subscription.consumer.cancel()  # the queue is deleted with its last consumer
+            subscription.inbox.clear()
+        self._ready = [subscription for subscription in self._ready if subscription.inbox]
 
     def _bind_all_again(self, connection: Connection) -> None:
         self._declared.clear()
         with self._lock:
-            seated = [seat for seat in self._seats if seat.consumer is not None]
+            connected = [subscription for subscription in self._subscriptions if subscription.consumer is not None]
         with connection.channel() as declaring:
-            for seat in seated:
-                for exchange in seat.exchanges:
+            for subscription in connected:
+                for exchange in subscription.exchanges:
                     self._declare(declaring, exchange)
-                _bind(declaring, seat)
+                _bind(declaring, subscription)
 
     def _tell_all_lost(self) -> None:
         self._hand_over()
         with self._lock:
-            seats = list(self._seats)
-            self._waiting = list(self._seats)
-        for seat in seats:
-            seat.consumer = None
-            if seat.connected:
-                self._tell(seat, False)
+            subscriptions = list(self._subscriptions)
+            self._waiting = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.consumer = None
+            if subscription.connected:
+                self._tell(subscription, False)
 
-    def _tell(self, seat: Subscription, connected: bool) -> None:
-        seat.connected = connected
+    def _tell(self, subscription: Subscription, connected: bool) -> None:
+        subscription.connected = connected
         try:
-            seat.changed(connected)
+            subscription.changed(connected)
         except Exception:  # an error of the receiver must not end the connection
-            LOG.exception("%s failed while handling connected=%s", seat.address, connected)
+            LOG.exception("%s failed while handling connected=%s", subscription.address, connected)
 
 
-def _bind(channel: Any, seat: Subscription) -> None:
-    queue = seat.queue(channel)
-    for exchange in seat.hears:
+def _bind(channel: Any, subscription: Subscription) -> None:
+    queue = subscription.queue(channel)
+    for exchange in subscription.hears:
         queue.bind_to(exchange)

@@ -39,7 +39,7 @@ RECONNECT_BACKOFF = Backoff(0.2, 10.0, least=0.5)
 #: Waits before a queue that another consumer holds is tried again.
 REFUSED_BACKOFF = Backoff.between(1.0, 2.0)
 #: Queues of a shared link that are declared between two reads.
-SEATS_PER_TURN = 50
+SUBSCRIPTIONS_PER_READ = 50
 #: The interval at which a waiting thread checks for heartbeats and for the end.
 IDLE_S = 0.5
 #: Bindings are declared again at this interval, so that a deleted exchange is created again.

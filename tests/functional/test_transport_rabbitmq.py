@@ -403,7 +403,7 @@ def test_a_fleet_of_simulated_agents_shares_one_link(post: Post, rabbit: Private
     connections = len(rabbit.ctl("list_connections", "pid", "--no-table-headers").splitlines())
     fleet = KombuBus(post.url, post.cell, shared=True)
     agents = [post.box(fleet.agent_endpoint(f"compute-{n}")).start() for n in range(120)]
-    eventually(lambda: all(agent.is_connected() for agent in agents), "all are seated")
+    eventually(lambda: all(agent.is_connected() for agent in agents), "all are connected")
     now = len(rabbit.ctl("list_connections", "pid", "--no-table-headers").splitlines())
     assert now == connections + 2
     scheduler.endpoint.broadcast(b"hello")

@@ -19,7 +19,7 @@ from shared_scheduler.service.engine import Engine, EngineBrokenError, Sinks
 
 
 class Scripted:
-    """In the core's seat: does what the test says."""
+    """Stands in for the core: does what the test says."""
 
     def __init__(self) -> None:
         self.seen: list[ev.Event] = []

@@ -29,7 +29,7 @@ class Sink:
 
 
 class Deciding:
-    """In the core's seat: decides, and between choosing and taking lets others have their chance."""
+    """Stands in for the core: decides, and between the choice and the claim lets other threads run."""
 
     def __init__(self, table: HostTable) -> None:
         self._table = table
@@ -56,7 +56,7 @@ class Deciding:
 
 
 class Listing:
-    """In the core's seat: notes what came."""
+    """Stands in for the core: records the events."""
 
     def __init__(self) -> None:
         self.seen: list[ev.Event] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kombu adapter on kombu's own in-process broker: threads, seats, echo, closing."""
+"""The kombu adapter on kombu's own in-process broker: threads, subscriptions, echo, closing."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Idle:
 
 
 class Feed:
-    """In an endpoint's seat: what is put in arrives."""
+    """Stands in for an endpoint: what is put in arrives."""
 
     address = "bench"
 
