@@ -19,7 +19,7 @@ from typing import Any
 
 from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.cmd.arguments import whole
-from shared_scheduler.records.entries import printable
+from shared_scheduler.records.entries import PLACED, printable
 from shared_scheduler.service import admin
 from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
 
@@ -94,9 +94,10 @@ def _asked(asked: Mapping[str, Any]) -> str:
 
 
 def _outcome(answer: Mapping[str, Any]) -> str:
-    if answer["failure"]:
-        return f"{answer['failure']}: {answer['text']}"
-    return f"placed on {', '.join(answer['hosts'])}" if answer["hosts"] else "answered"
+    if answer["result"] != PLACED:
+        return f"{answer['result']}: {answer['reason']}"
+    hosts = ", ".join(inner[0] for inner in answer["answer"] if inner)
+    return f"placed on {hosts}" if hosts else "answered"
 
 
 def _rejected(reasons: Mapping[str, int]) -> str:

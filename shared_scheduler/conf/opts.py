@@ -298,8 +298,8 @@ RECORDS = [
         default="",
         help=_text("""
 File to which each decision is appended as one line of JSON: the request, the number of hosts per reason, the
-best hosts with their weights, verdicts and times. Each worker adds its number to the name. Empty: no file;
-the log has one line per decision in any case.
+best hosts with their weights, verdicts and times. All workers, and other schedulers of this machine, may use the
+same file. logrotate may move it. Empty: no file; the log has one line per decision in any case.
 """),
     ),
     cfg.IntOpt(
@@ -323,8 +323,8 @@ the log has one line per decision in any case.
         help=_text("""
 SQLAlchemy URL of a database for decision records, for example
 ``sqlite:////var/lib/nova/shared-scheduler.sqlite`` or ``mysql+pymysql://user:password@host/name``. The
-scheduler creates the table if it does not exist. While the database is down, decisions continue; their records are
-lost, which is counted and logged. Empty: no database.
+scheduler creates its tables, and changes them after an upgrade. Several schedulers may share one database. While it is
+down, decisions continue; their records are lost, which is counted and logged. Empty: no database.
 """),
     ),
     cfg.IntOpt(

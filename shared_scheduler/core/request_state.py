@@ -94,6 +94,7 @@ class Journal:
             "" if code is None else code.value,
             text,
             timings,
+            request.local_request_id,
         )
 
 

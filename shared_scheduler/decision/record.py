@@ -73,6 +73,8 @@ class DecisionRecord:
     failure: str = ""
     text: str = ""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+    #: the id in Nova's logs and instance actions, if ``request_id`` is a global one
+    local_request_id: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The record as plain values."""
@@ -108,7 +110,7 @@ def asked_of(request: Request) -> dict[str, Any]:
         "ignore_hosts": sorted(request.ignore_hosts),
         "force_hosts": list(request.force_hosts),
         "force_nodes": list(request.force_nodes),
-        "hints": {key: list(values) for key, values in request.hints.items()},
+        "hints": sorted(request.hints),  # names only, because a site's hints may contain personal data
         "is_rebuild": request.is_rebuild,
         "has_numa": request.has_numa,
         "has_pci": request.has_pci,

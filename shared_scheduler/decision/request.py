@@ -122,7 +122,7 @@ class Request:
     (rebuild, legacy callers), Placement is not involved and nothing is claimed.
     """
 
-    request_id: str
+    request_id: str  # the global one, if the caller sent one
     project_id: str
     user_id: str
     flavor: Flavor
@@ -152,6 +152,8 @@ class Request:
     spread: tuple[SpreadConstraint, ...] = ()
     #: the label that is the group; empty if the group is a server group
     label: str = ""
+    #: the id in Nova's logs and instance actions; empty: it is ``request_id``
+    local_request_id: str = ""
     preferred_cell: str | None = None  # cell uuid, for the cross-cell weigher
     has_numa: bool = False
     has_pci: bool = False

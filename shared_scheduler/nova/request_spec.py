@@ -61,6 +61,7 @@ def make_request(
     hints = _hints(spec)
     return Request(
         request_id=context.global_id or context.request_id,
+        local_request_id=context.request_id or "",
         project_id=spec.project_id or context.project_id or "",
         user_id=_user_id(context, spec),
         flavor=_flavor(spec.flavor),

@@ -41,9 +41,10 @@ from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.records import entries
-from shared_scheduler.records.database import DecisionTable
+from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.recorder import Recorder, Sink
+from shared_scheduler.records.recorder import Recorder
+from shared_scheduler.records.store import Store
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.service.inspection import questions
@@ -86,7 +87,7 @@ class RunningScheduler:
             NovaJudge(host_manager, self.states), rng,
         )  # fmt: skip
         self.engine = Engine(self.core)
-        self.recorder = Recorder(_sinks(), self.engine.counters)
+        self.recorder = Recorder(_stores(), self.engine.counters)
         self._recent = Recent()
         self._admin = self._admin_server()
         self._sync = self._connect(PlacementClient(ReportClientTransport(), count=cost.count))
@@ -308,15 +309,13 @@ def _salt() -> str:
     return f"{os.getpid()}-{secrets.token_hex(16)}"
 
 
-def _sinks() -> list[Sink]:
+def _stores() -> list[Store]:
     ours = CONF.shared_scheduler
-    found: list[Sink] = []
+    found: list[Store] = []
     if ours.records_file:
-        number = os.environ.get(WORKER_NUMBER)
-        name = ours.records_file if number is None else f"{ours.records_file}.worker{number}"
-        found.append(JsonLines(Path(name), ours.records_file_max_mb, ours.records_files_kept))
+        found.append(JsonLines(Path(ours.records_file), ours.records_file_max_mb, ours.records_files_kept))
     if ours.records_connection:
-        found.append(DecisionTable(ours.records_connection, ours.records_rows_max))
+        found.append(RecordTable(ours.records_connection, ours.records_rows_max))
     return found
 
 

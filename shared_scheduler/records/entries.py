@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision record as one line of the log, and as the entry that is stored."""
+"""A decision as one line of the log, and as the record that is stored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from shared_scheduler.decision.record import DecisionCounts, DecisionRecord
 
 PLACED = "placed"
+#: the kind of record that a decision is
+DECISION = "decision"
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -17,15 +19,27 @@ INSTANCES_IN_LINE_MAX = 4
 
 
 def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]:
-    """The entry that sinks store.  ``at_s``: seconds since 1970."""
+    """The record that stores keep.  ``at_s``: when the decision was made, in seconds since 1970.
+
+    ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.
+    """
+    global_id = record.request_id if record.local_request_id not in ("", record.request_id) else ""
+    details = record.as_dict()
     return {
+        "kind": DECISION,
         "at": round(at_s, 6),
+        "started_at": round(at_s - record.timings_ms.get("total", 0.0) / 1000, 6),
         "scheduler": scheduler,
-        "request_id": record.request_id,
+        "request_id": record.local_request_id or record.request_id,
+        "global_request_id": global_id,
         "project_id": record.asked["project_id"],
-        "outcome": record.failure or PLACED,
-        "hosts": [inner[0] for inner in record.answer if inner],
-        **record.as_dict(),
+        "user_id": record.asked["user_id"],
+        "instances": [uuid for uuid in record.asked["instances"] if uuid],
+        "hosts": sorted({inner[0] for inner in record.answer if inner} | {one.host for one in record.attempts}),
+        "result": record.failure or PLACED,
+        "reason": record.text,
+        "reasons": dict(record.decisions[-1].reasons) if record.decisions else {},
+        **{name: details[name] for name in ("asked", "decisions", "attempts", "answer", "timings_ms")},
     }
 
 

@@ -1,77 +1,216 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision records as lines of JSON in a file that is rotated by size.
+"""The store of records as lines of JSON in a file that is rotated by size.
 
-``records.jsonl`` is the current file, ``records.jsonl.1`` the one before it, and so on.  ``logging.handlers``
-rotates the files.  Each process writes its own files.
+``records.jsonl`` is the current file, ``records.jsonl.1`` the one before it, and so on.  logrotate may move the current
+file as well: before each write, the path is compared with the open file, and opened again if it is another one.  All
+schedulers of a machine may write to one path, because each write and each rotation holds a lock.
+
+``records.jsonl.index`` is a directory with the lock and one index per file (``line_index.py``).  Reading takes no lock
+and needs no right to write.  Compressed files are not read.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-import logging
 import os
-from collections.abc import Iterable, Mapping
-from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.line_index import LineIndex, mapped
+from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, names_of
 
 BYTES_PER_MB = 1_000_000
+DIRECTORY_MODE = 0o750
+#: what logrotate adds to the names of files that are not read
+COMPRESSED = frozenset({".gz", ".xz", ".bz2", ".zst"})
 
 
 class JsonLines:
-    """Appends records to the current file.  Used by one thread."""
+    """See ``store.Store``.  Nothing is opened before the first write: a scheduler starts without its records."""
 
-    def __init__(self, path: Path, max_mb: int, kept: int) -> None:
-        """``max_mb``: size of one file; ``kept``: number of files, the current one included.
+    def __init__(self, path: Path, max_mb: int = 100, kept: int = 5) -> None:
+        """``max_mb``: size of one file; ``kept``: number of files, the current one included."""
+        self._path = path
+        self._indexes = path.with_name(f"{path.name}.index")
+        self._max_bytes = max_mb * BYTES_PER_MB
+        self._kept = kept
+        self._number: int | None = None  # of the open file
 
-        :raises RecordsError: when the file cannot be opened for writing
-        """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._handler = _Handler(path, maxBytes=max_mb * BYTES_PER_MB, backupCount=kept - 1)
-        except OSError as error:
-            remedy = "name a file that the scheduler may write, or leave the option empty"
-            raise RecordsError("records_file", error, remedy) from error
+    # -- writing
 
-    def write(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def write(self, records: Iterable[Record]) -> None:
         """Append each record as one line.
 
         :raises OSError: when the disk is full, or the file cannot be written or rotated
         """
-        for record in records:
-            line = json.dumps(record, separators=(",", ":"), default=str)
-            self._handler.handle(logging.makeLogRecord({"msg": line}))
+        lines = [(_line(record), tuple(names_of(record))) for record in records]
+        with self._locked():
+            size = self._open_current()
+            for line, names in lines:
+                if size and size + len(line) > self._max_bytes:
+                    self._rotate()
+                    size = self._open_current()
+                self._append(line)
+                self._index().add([(size, names)], size + len(line), FILE_MODE)
+                size += len(line)
 
     def close(self) -> None:
-        """Close the file.  Each record was flushed to the operating system when it was written."""
-        self._handler.close()
+        """Close the file.  Each record was passed to the operating system when it was written."""
+        if self._number is not None:
+            os.close(self._number)
+            self._number = None
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the path; the end of the process releases it."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._indexes.mkdir(DIRECTORY_MODE, exist_ok=True)
+        number = os.open(self._indexes / "lock", os.O_WRONLY | os.O_CREAT, FILE_MODE)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(number)
+
+    def _open_current(self) -> int:
+        """Open the file at the path unless it is open, and complete its index.  Returns its size."""
+        if self._number is None or not self._is_at_path():
+            self.close()
+            self._number = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        size, index = os.fstat(self._number).st_size, self._index()
+        covered = index.covered()
+        if not 0 < covered <= size:  # truncated, or a new file with the inode of a deleted one
+            index.remove()
+            covered = 0
+        return size if covered == size else self._complete(index, covered)
+
+    def _is_at_path(self) -> bool:
+        assert self._number is not None
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._number))
+        except FileNotFoundError:
+            return False
+
+    def _complete(self, index: LineIndex, covered: int) -> int:
+        """Index what a writer that was killed has left, and end its last line.  Returns the size of the data."""
+        with mapped(self._path) as data:
+            found = [(start, names_of(record)) for start, record in _records(data, _lines(data, covered))]
+            size, ends = len(data), data[len(data) - 1] == ord("\n")
+        if not ends:
+            self._append(b"\n")
+        index.add(found, size + (not ends), FILE_MODE)
+        return size + (not ends)
+
+    def _append(self, line: bytes) -> None:
+        assert self._number is not None
+        written = os.write(self._number, line)
+        if written < len(line):
+            raise OSError(f"only {written} of {len(line)} bytes were written to {self._path}")
+
+    def _index(self) -> LineIndex:
+        assert self._number is not None
+        return LineIndex(self._indexes, os.fstat(self._number).st_ino)
+
+    def _rotate(self) -> None:
+        """Rename each file to the next number; the last one goes."""
+        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, self._kept))]
+        names[-1].unlink(missing_ok=True)
+        for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
+            if newer.exists():
+                newer.replace(older)
+        self.close()
+        there = {str(path.stat().st_ino) for path in self._files()}
+        for index in self._indexes.iterdir():
+            if index.name != "lock" and index.name not in there:
+                index.unlink(missing_ok=True)
+
+    # -- reading
+
+    def find(self, name: str) -> list[Record]:
+        """See ``store.Store``."""
+        return self._newest(partial(self._named, name), FOUND_MAX)
+
+    def last(self, count: int, wanted: Wanted) -> list[Record]:
+        """See ``store.Store``."""
+        return self._newest(partial(_wanted, wanted), count)
+
+    def _newest(self, read: Callable[[Path, Any], Iterator[Record]], count: int) -> list[Record]:
+        """The first ``count`` records that ``read`` finds in the files, newest file first; returned oldest first."""
+        try:
+            found = list(islice(self._read_all(read), count))
+        except OSError as error:
+            raise RecordsError("records_file", error, "read it as a user of its group") from error
+        return sorted(found, key=lambda record: float(record["at"]))
+
+    def _read_all(self, read: Callable[[Path, Any], Iterator[Record]]) -> Iterator[Record]:
+        for path in self._files():
+            with mapped(path) as data:
+                yield from read(path, data)
+
+    def _files(self) -> list[Path]:
+        """The current file and the rotated ones, newest first."""
+        found: dict[int, tuple[int, Path]] = {}
+        for path in self._path.parent.iterdir():
+            if path.name.startswith(self._path.name) and path.suffix not in COMPRESSED and path.is_file():
+                status = path.stat()
+                found[status.st_ino] = (status.st_mtime_ns, path)
+        return [path for _, path in sorted(found.values(), reverse=True)]
+
+    def _named(self, name: str, path: Path, data: Any) -> Iterator[Record]:
+        """Records with this name, newest first: those of the index, and those that are not indexed yet."""
+        index = LineIndex(self._indexes, path.stat().st_ino)
+        covered = index.covered()
+        if covered > len(data):  # of a file that was truncated
+            covered = 0
+        starts = dict.fromkeys(index.offsets(name)[-FOUND_MAX:] if covered else ())
+        found = [record for _, record in _records(data, [*starts, *_lines(data, covered)]) if name in names_of(record)]
+        yield from reversed(found)
 
 
-#: Only the owner and the group of the file may read records, because they name projects, users and servers.
-FILE_MODE = 0o640
+def _wanted(wanted: Wanted, _: Path, data: Any) -> Iterator[Record]:
+    """Wanted records, newest first."""
+    for _start, record in _records(data, _lines_backwards(data)):
+        if wanted.is_behind(record):
+            return
+        if wanted.accepts(record):
+            yield record
 
 
-class _Handler(RotatingFileHandler):
-    """Raises errors to the caller, and truncates the file if no older files are kept."""
+def _line(record: Record) -> bytes:
+    return json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
 
-    def _open(self) -> TextIOWrapper:
-        """Open the current file, which is created without rights for others."""
-        number = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
-        return open(number, "a", encoding=self.encoding, errors=self.errors)
 
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Raise the error that is being handled to the caller of ``write``.
+def _lines(data: Any, start: int) -> Iterator[int]:
+    """Where lines begin, from ``start`` on."""
+    while start < len(data):
+        yield start
+        end = data.find(b"\n", start)
+        start = len(data) if end < 0 else end + 1
 
-        :raises OSError: when the file cannot be written or rotated
-        """
-        raise
 
-    def doRollover(self) -> None:
-        """Rotate the files; truncate a single file, which ``logging`` does not bound."""
-        if self.backupCount or self.stream is None:
-            super().doRollover()
-        else:
-            self.stream.truncate(0)
+def _lines_backwards(data: Any) -> Iterator[int]:
+    """Where lines begin, the last one first."""
+    end = len(data)
+    while end > 0:
+        end = data.rfind(b"\n", 0, end - 1) + 1
+        yield end
+
+
+def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
+    """The records at these places; a line that a killed writer left half is no record."""
+    for start in starts:
+        end = data.find(b"\n", start)
+        try:
+            record = json.loads(data[start:end]) if end >= 0 else None
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("at"), int | float):
+            yield start, record
+
+

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes decision records to their sinks in a separate thread, so that decisions do not wait for a disk or database.
+"""Writes records to their stores in a separate thread, so that decisions do not wait for a disk or database.
 
-Records wait in a bounded queue.  When a sink is slower than the decisions, the newest records are dropped and
-counted.  A sink that fails is not used for a while.  The records that it misses are counted; the log tells how many at
-each failure, and when the sink works again.
+Records wait in a bounded queue.  When a store is slower than the decisions, the newest records are dropped and
+counted.  A store that fails is not used for a while.  The records that it misses are counted; the log tells how many at
+each failure, and when the store works again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+
+from shared_scheduler.records.store import Record, RecordWriter
 
 LOG = logging.getLogger(__name__)
 
@@ -24,45 +25,33 @@ LOG = logging.getLogger(__name__)
 QUEUE_MAX = 1_000
 #: Maximum number of records in one write.
 BATCH_MAX = 100
-#: Time after which a sink that failed is used again.
+#: Time after which a store that failed is used again.
 PAUSE_AFTER_FAILURE_S = 30.0
-#: Time that ``stop`` waits for a sink that hangs: once for room in the queue, once for the end of the thread.
+#: Time that ``stop`` waits for a store that hangs: once for room in the queue, once for the end of the thread.
 STOP_WAIT_S = 5.0
-
-Record = Mapping[str, Any]
-
-
-class Sink(Protocol):
-    """A destination of records."""
-
-    def write(self, records: Sequence[Record]) -> None:
-        """Store the records.  Any exception means that they are not stored."""
-
-    def close(self) -> None:
-        """Release what the sink holds.  ``write`` is not called again."""
 
 
 @dataclass(slots=True)
-class _UsedSink:
-    """A sink, the number of records that it has missed since it failed, and until when it is not used."""
+class _UsedStore:
+    """A store, the number of records that it has missed since it failed, and until when it is not used."""
 
-    sink: Sink
+    store: RecordWriter
     missed: int = 0
     paused_until_s: float = float("-inf")
 
     @property
     def name(self) -> str:
-        return type(self.sink).__name__
+        return type(self.store).__name__
 
 
 class Recorder:
-    """Queues records; one thread writes them to all sinks.  Without sinks there is no thread."""
+    """Queues records; one thread writes them to all stores.  Without stores there is no thread."""
 
     def __init__(
-        self, sinks: Sequence[Sink], counters: Counter[str], clock: Callable[[], float] = time.monotonic
+        self, stores: Sequence[RecordWriter], counters: Counter[str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``counters`` gets ``records_dropped`` and, for each sink, ``records_lost``."""
-        self._sinks = [_UsedSink(sink) for sink in sinks]
+        """``counters`` gets ``records_dropped`` and, for each store, ``records_lost``."""
+        self._stores = [_UsedStore(store) for store in stores]
         self._counters = counters
         self._counting = threading.Lock()
         self._clock = clock
@@ -70,18 +59,18 @@ class Recorder:
         self._thread: threading.Thread | None = None
 
     def __bool__(self) -> bool:
-        """Whether there is any sink."""
-        return bool(self._sinks)
+        """Whether there is any store."""
+        return bool(self._stores)
 
     def start(self) -> None:
         """Start the thread.  Call it after the last fork, which threads do not survive."""
-        if self._sinks:
+        if self._stores:
             self._thread = threading.Thread(target=self._write_until_stopped, name="records", daemon=True)
             self._thread.start()
 
     def add(self, record: Record) -> None:
         """Queue one record; drop it if the queue is full.  Never blocks."""
-        if not self._sinks:
+        if not self._stores:
             return
         try:
             self._queue.put_nowait(record)
@@ -90,10 +79,10 @@ class Recorder:
                 self._counters["records_dropped"] += 1
                 is_first = self._counters["records_dropped"] == 1
             if is_first:
-                LOG.warning("Decision records arrive faster than they can be written; dropping some")
+                LOG.warning("Records arrive faster than they can be written; dropping some")
 
     def stop(self) -> None:
-        """Write the queued records, then close the sinks.  Gives up on a sink that hangs after ``STOP_WAIT_S``."""
+        """Write the queued records, then close the stores.  Gives up on a store that hangs after ``STOP_WAIT_S``."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -101,18 +90,18 @@ class Recorder:
             self._queue.put(None, timeout=STOP_WAIT_S)
         thread.join(STOP_WAIT_S)
         if thread.is_alive():
-            LOG.warning("Decision records cannot be written in time; about %d are lost",
+            LOG.warning("Records cannot be written in time; about %d are lost",
                         self._queue.qsize())
-            return  # the thread still uses the sinks
-        for used in self._sinks:
+            return  # the thread still uses the stores
+        for used in self._stores:
             try:
-                used.sink.close()
+                used.store.close()
             except Exception as error:  # on a full disk, closing fails as writing did
-                LOG.error("The last decision records may be lost in %s: %s", used.name, error)
+                LOG.error("The last records may be lost in %s: %s", used.name, error)
 
     def keep(self, batch: Sequence[Record]) -> None:
-        """Write a batch to each sink that is in use.  Called by one thread at a time."""
-        for used in self._sinks:
+        """Write a batch to each store that is in use.  Called by one thread at a time."""
+        for used in self._stores:
             if self._clock() < used.paused_until_s:
                 self._miss(used, batch)
             else:
@@ -139,21 +128,21 @@ class Recorder:
                 return batch, False
         return batch, True
 
-    def _write(self, used: _UsedSink, batch: Sequence[Record]) -> None:
+    def _write(self, used: _UsedStore, batch: Sequence[Record]) -> None:
         try:
-            used.sink.write(batch)
+            used.store.write(batch)
         except Exception as error:  # the exceptions depend on the database driver
             self._miss(used, batch)
             used.paused_until_s = self._clock() + PAUSE_AFTER_FAILURE_S
             LOG.error(
-                "Decision records cannot be written to %s: %s; %d lost so far, retrying after %.0f seconds",
+                "Records cannot be written to %s: %s; %d lost so far, retrying after %.0f seconds",
                 used.name, error, used.missed, PAUSE_AFTER_FAILURE_S,
             )  # fmt: skip
             return
         if used.missed:
-            LOG.warning("Decision records are written to %s again; %d were lost", used.name, used.missed)
+            LOG.warning("Records are written to %s again; %d were lost", used.name, used.missed)
             used.missed = 0
 
-    def _miss(self, used: _UsedSink, batch: Sequence[Record]) -> None:
+    def _miss(self, used: _UsedStore, batch: Sequence[Record]) -> None:
         used.missed += len(batch)
         self._counters["records_lost"] += len(batch)

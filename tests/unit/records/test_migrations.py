@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database of records follows the release, whoever comes first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from shared_scheduler.records.database import RecordTable
+from shared_scheduler.records.migrations import REVISION_TABLE
+from shared_scheduler.records.store import Wanted
+from shared_scheduler.records.tables import METADATA
+from tests.unit.records.test_stores import record
+
+STARTS = 4
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/records.sqlite"
+
+
+def test_migrations_end_at_the_tables_that_the_code_uses(url: str) -> None:
+    RecordTable(url).write([record(1)])
+
+    with sa.create_engine(url).connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": REVISION_TABLE})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_decisions_of_an_earlier_release_are_kept(url: str) -> None:
+    old = {"at": 1.5, "scheduler": "s", "request_id": "req-old", "project_id": "p", "outcome": "placed", "hosts": []}
+    with sa.create_engine(url).begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE shared_scheduler_decisions (id INTEGER PRIMARY KEY, at FLOAT NOT NULL, "
+            "scheduler VARCHAR(255) NOT NULL, request_id VARCHAR(255) NOT NULL, project_id VARCHAR(255) NOT NULL, "
+            "outcome VARCHAR(64) NOT NULL, hosts TEXT NOT NULL, record TEXT NOT NULL)"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO shared_scheduler_decisions VALUES (7, 1.5, 's', 'req-old', 'p', 'placed', '[]', ?)",
+            (json.dumps(old),),
+        )
+
+    table = RecordTable(url)
+    table.write([record(2)])
+
+    assert table.find("req-old") == [old]
+    assert table.find("req-2") == [record(2)]
+
+
+def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
+    script = """
+import sys
+from shared_scheduler.records.database import RecordTable
+from tests.unit.records.test_stores import record
+table = RecordTable(sys.argv[1])
+sys.stdin.readline()
+table.write([record(int(sys.argv[2]))])
+"""
+    starts = [
+        subprocess.Popen([sys.executable, "-c", script, url, str(n)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        for n in range(STARTS)
+    ]
+    for start in starts:
+        assert start.stdin is not None
+        start.stdin.write(b"\n")
+        start.stdin.flush()
+    errors = [start.communicate()[1].decode() for start in starts]
+
+    assert [start.returncode for start in starts] == [0] * STARTS, errors
+    assert [one["request_id"] for one in RecordTable(url).last(10, Wanted())] == [f"req-{n}" for n in range(STARTS)]
