@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shared-scheduler-status upgrade check`` against brokers whose user may not do enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
+from shared_scheduler.transport.urls import parse_transport_url
+from tools.laboratory.cloud.rabbitmq import PrivateRabbit
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> Iterator[PrivateRabbit]:
+    with PrivateRabbit() as broker:
+        broker.ctl("add_user", "nova", "s3cret")
+        yield broker
+
+
+def problem(rabbit: PrivateRabbit, *permissions: str) -> str:
+    """What a user with these permissions is told."""
+    rabbit.ctl("set_permissions", "-p", "/", "nova", *permissions)
+    url = parse_transport_url(rabbit.url.replace("guest:guest", "nova:s3cret"))
+    found = broker_problems(url, Random(1))
+    return next(iter(found.values()), "")
+
+
+def test_the_documented_permissions_are_enough(rabbit: PrivateRabbit) -> None:
+    assert problem(rabbit, *PERMISSIONS) == ""
+
+
+@pytest.mark.parametrize("which", range(3), ids=["configure", "write", "read"])
+def test_a_missing_permission_is_named(rabbit: PrivateRabbit, which: int) -> None:
+    less = [*PERMISSIONS]
+    less[which] = "^nothing$"
+
+    said = problem(rabbit, *less)
+
+    assert "ACCESS_REFUSED" in said and "ssched." in said
+    assert "s3cret" not in said
+
+
+def test_casts_need_the_default_exchange(rabbit: PrivateRabbit) -> None:
+    configure, _, read = PERMISSIONS
+
+    assert "amq.default" in problem(rabbit, configure, r"^ssched\..*", read)
+
+
+def test_a_wrong_password_is_said_without_it(rabbit: PrivateRabbit) -> None:
+    url = parse_transport_url(rabbit.url.replace("guest:guest", "nova:wr0ng"))
+
+    [said] = broker_problems(url, Random(1)).values()
+
+    assert "ACCESS_REFUSED" in said and "wr0ng" not in said
+
+
+def test_nothing_is_left_on_the_broker(rabbit: PrivateRabbit) -> None:
+    problem(rabbit, *PERMISSIONS)
+
+    assert "ssched" not in rabbit.ctl("list_exchanges", "name") + rabbit.ctl("list_queues", "name")

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``shared-scheduler-status upgrade check`` says what is wrong and what to do, before the scheduler is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+from oslo_upgradecheck.upgradecheck import Code
+
+from shared_scheduler.nova import upgrade_checks
+from shared_scheduler.nova.upgrade_checks import (
+    WITHOUT_EFFECT,
+    UpgradeChecks,
+    channels_result,
+    computes_result,
+    nova_result,
+    options_result,
+    placement_result,
+    retries_result,
+)
+from tests.unit.nova.conftest import CONF
+
+
+def test_another_nova_is_a_failure() -> None:
+    assert nova_result("34.1.2").code is Code.SUCCESS
+    result = nova_result("33.0.0")
+    assert (result.code, "needs nova 34" in str(result.details)) == (Code.FAILURE, True)
+
+
+@pytest.mark.parametrize(
+    ("oldest", "code"), [(70, Code.SUCCESS), (71, Code.SUCCESS), (69, Code.WARNING), (0, Code.WARNING)]
+)
+def test_an_older_nova_compute_is_a_warning(oldest: int, code: Code) -> None:
+    assert computes_result(oldest, ours=70).code is code
+
+
+@pytest.mark.parametrize(("newest", "code"), [("1.36", Code.SUCCESS), ("1.100", Code.SUCCESS), ("1.9", Code.FAILURE)])
+def test_microversions_are_compared_as_numbers(newest: str, code: Code) -> None:
+    assert placement_result(newest).code is code
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("[placement]\nallocation_conflict_retry_count = 1\n", Code.SUCCESS, "= 1"),
+        ("[placement]\nallocation_conflict_retry_count = 3\n", Code.WARNING, "is 3"),
+        ("[placement]\n", Code.WARNING, "is 10"),  # its default
+        ("[placement]\nallocation_conflict_retry_count = many\n", Code.FAILURE, "many"),
+    ],
+)
+def test_retries_are_read_from_the_file_of_placement(tmp_path: Path, text: str, code: Code, says: str) -> None:
+    file = tmp_path / "placement.conf"
+    file.write_text(text)
+
+    result = retries_result(file)
+
+    assert (result.code, says in str(result.details)) == (code, True)
+
+
+def test_a_file_that_is_on_another_machine_is_a_warning_with_the_remedy(tmp_path: Path) -> None:
+    result = retries_result(tmp_path / "placement.conf")
+
+    assert result.code is Code.WARNING
+    assert "--placement-config-file" in str(result.details)
+
+
+def test_a_broker_that_refuses_is_named_with_its_cell_and_the_permissions() -> None:
+    result = channels_result({"cell1": {}, "cell2": {"mq2:5672": "ACCESS_REFUSED - configure access"}})
+
+    assert result.code is Code.FAILURE
+    assert "cell cell2: mq2:5672: ACCESS_REFUSED" in str(result.details)
+    assert r"configure ^ssched\..*" in str(result.details)
+
+
+def test_a_cell_without_rabbitmq_is_a_warning() -> None:
+    result = channels_result({"cell1": {}, "cell2": None})
+
+    assert (result.code, "cell2" in str(result.details)) == (Code.WARNING, True)
+
+
+def test_an_option_without_effect_is_named_if_somebody_has_set_it(tmp_path: Path) -> None:
+    file = tmp_path / "nova.conf"
+    file.write_text("[scheduler]\nworkers = 4\n")
+
+    def read(*files: str) -> Any:
+        conf = cfg.ConfigOpts()
+        for group, name in WITHOUT_EFFECT:
+            conf.register_opt(cfg.IntOpt(name), group=group)
+        conf([], default_config_files=list(files), default_config_dirs=[])
+        return conf
+
+    result = options_result(read(str(file)))
+    assert (result.code, "[scheduler] workers" in str(result.details)) == (Code.WARNING, True)
+    assert "max_placement_results" not in str(result.details)
+    assert options_result(read()).code is Code.SUCCESS
+
+
+def test_each_option_without_effect_is_one_of_nova() -> None:
+    for group, name in WITHOUT_EFFECT:
+        assert name in CONF[group]
+
+
+def test_a_database_that_cannot_be_read_is_a_failure_of_its_check(conf: Any) -> None:
+    conf.set_override("connection", "sqlite:////proc/nothing/api.sqlite", group="api_database")
+
+    assert UpgradeChecks()._check_channels().code is Code.FAILURE
+    assert UpgradeChecks()._check_computes().code is Code.FAILURE
+
+
+def test_cells_are_checked_one_by_one(databases: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def refuses(url: Any, rng: Any) -> dict[str, str]:
+        asked.append(str(url))
+        return {"mq:5672": "refused"}
+
+    monkeypatch.setattr(upgrade_checks, "broker_problems", refuses)
+    assert UpgradeChecks()._check_channels().code is Code.WARNING  # none:/// of the fixture
+    assert asked == []
