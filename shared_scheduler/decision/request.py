@@ -15,7 +15,6 @@ from typing import Any
 
 from shared_scheduler.protocol.messages import Usage
 
-
 #: The policy of the group of all servers of a project with one label.  It restricts no host, and agents judge only the
 #: policies that they know, so an agent of any release that knows groups stores and reports it.
 LABEL_POLICY = "label"

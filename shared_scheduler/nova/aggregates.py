@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's host aggregates, kept by the casts that nova-api fans out and by a slow re-read.
+"""Nova's host aggregates, updated by the casts that nova-api fans out and by a periodic read.
 
-The API database is the authority.  Casts keep this cache close to it; they can be lost and come in
-any order, so everything is read again now and then, and a question whose answer would be "there is
-no such aggregate" goes to the database before it is believed (``request_filters``).
+The API database is the authority.  Casts keep this cache close to it; they can be lost and reordered, so everything is
+read again periodically, and before a request fails because an aggregate does not exist, the database is read
+(``request_filters``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from nova import objects
 
 from shared_scheduler.core.events import AggregateFacts
 
-#: Reads that a cast may overtake before the newest one is taken as it is.
+#: Reads that a cast may overtake before the newest result is used anyway.
 REREADS_MAX = 3
 
 
 class AggregateCache:
-    """All aggregates by id, as Nova's own ``objects.Aggregate``.  Safe to use from any thread."""
+    """All aggregates by id, as Nova's own ``objects.Aggregate``.  Any thread may use it."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, Any] = {}
@@ -30,9 +30,9 @@ class AggregateCache:
         self._lock = threading.Lock()
 
     def read(self, context: Any) -> tuple[AggregateFacts, ...]:
-        """Read all of them from the API database and return them.
+        """Read all aggregates from the API database and return them.
 
-        A cast that arrives during the read may be newer than what is read: read again.
+        A cast that arrives during the read may be newer than the result; then it is read again.
         """
         for _ in range(REREADS_MAX):
             before = self._changes
@@ -45,7 +45,7 @@ class AggregateCache:
         return self.facts()
 
     def update(self, aggregates: Iterable[Any]) -> tuple[AggregateFacts, ...]:
-        """Take over what a cast or a query brought; returns the facts of these."""
+        """Store the aggregates of a cast or a query; returns their facts."""
         taken = list(aggregates)
         with self._lock:
             self._changes += 1
@@ -70,7 +70,7 @@ class AggregateCache:
         return self._by_id.values()
 
     def facts(self) -> tuple[AggregateFacts, ...]:
-        """Every aggregate as the core knows them."""
+        """Every aggregate in the form that the core uses."""
         return tuple(facts(each) for each in self.all())
 
     def of_host(self, host: str) -> list[Any]:
@@ -78,7 +78,7 @@ class AggregateCache:
         return list(self._of_host.get(host, ()))
 
     def with_metadata(self, key: str, value: str) -> list[Any]:
-        """Aggregates whose metadata has exactly this."""
+        """Aggregates whose metadata contain exactly this pair."""
         return [each for each in self.all() if each.metadata.get(key) == value]
 
     def with_value_under_prefix(self, prefix: str, value: str) -> list[Any]:
@@ -100,7 +100,7 @@ class AggregateCache:
 
 
 def facts(aggregate: Any) -> AggregateFacts:
-    """What the pure core needs of one ``objects.Aggregate``."""
+    """The data of one ``objects.Aggregate`` that the pure core needs."""
     return AggregateFacts(
         id=aggregate.id,
         uuid=aggregate.uuid,

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """State channels: one for each message queue that the cells use.
 
-An agent knows its nova.conf and nothing of cell uuids, so all channels have one name and the broker
-and virtual host tell them apart; Nova needs a virtual host a cell anyway.  The core knows cells by
-uuid.  A cell without RabbitMQ (``fake:/`` in tests, ``none:/`` of cell 0) has no channel: its nodes are
-known from the databases and Placement.
+An agent knows its nova.conf but no cell uuids, so all channels have one name, and broker and virtual host separate
+them; Nova needs one virtual host for each cell in any case.  The core knows cells by uuid.  A cell without RabbitMQ
+(``fake:/`` in tests, ``none:/`` of cell 0) has no channel: its nodes are read from the databases and Placement.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Channels:
-    """Opens and closes the channels of cells; several cells on one queue share one."""
+    """Opens and closes the channels of cells; cells with the same queue share one."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class Channels:
         handle: Callable[[Any], None],
         cell_of: Callable[[str], str | None] | None = None,
     ) -> None:
-        """``name`` tells people which scheduler it is; ``cell_of``: see ``CellChannel``."""
+        """``name``: the name of this scheduler for operators; ``cell_of``: see ``CellChannel``."""
         self._name = name
         self._handle = handle
         self._cell_of = cell_of
@@ -49,9 +48,9 @@ class Channels:
         self.signer = Signer()
 
     def open(self, cells: Iterable[Cell]) -> list[CellChannel]:
-        """Channels (not started) that are new; ``by_cell`` has those of all cells.
+        """The new channels (not started); ``by_cell`` has those of all cells.
 
-        Cells that moved to another message queue leave the channel that they had.
+        Cells that moved to another message queue leave their previous channel.
         """
         opened = []
         wanted = [cell for cell in cells if cell.uuid != CELL0]
@@ -60,7 +59,7 @@ class Channels:
         for cell in sorted(new, key=lambda one: one.disabled):
             shared = self._by_queue.get(queue_of(cell.transport_url))
             if cell.disabled:
-                if shared is not None:  # its agents are heard too, and are not the other cell's
+                if shared is not None:  # its agents are received too, and are not the other cell's
                     shared.exclusive = False
                 continue
             channel = self._shared(cell, shared) if shared is not None else self._new(cell)
@@ -79,7 +78,7 @@ class Channels:
                 self.close(cell.uuid)
 
     def close(self, cell: str) -> None:
-        """This cell is no more; its channel ends with the last cell that uses it."""
+        """A cell was removed; its channel ends with the last cell that uses it."""
         channel = self.by_cell.pop(cell, None)
         self.addresses.pop(cell, None)
         self._urls.pop(cell, None)
@@ -102,7 +101,7 @@ class Channels:
         return channel
 
     def load_keys(self) -> None:
-        """Take over ``signing`` and ``signing_keys_file``.
+        """Apply ``signing`` and ``signing_keys_file``.
 
         :raises KeyringError: when the keys cannot be used
         """
@@ -110,7 +109,7 @@ class Channels:
 
     @staticmethod
     def read_keys() -> tuple[Signing, Keyring | None]:
-        """What the signer is to use, from ``signing`` and ``signing_keys_file``.
+        """The mode and the keys for the signer, from ``signing`` and ``signing_keys_file``.
 
         :raises KeyringError: when the keys cannot be used
         """
@@ -138,7 +137,7 @@ def queue_of(url: str | None) -> str:
 
 
 def open_bus(url: str) -> Bus | None:
-    """The state channel of a message queue; None where there can be none.
+    """The state channel of a message queue; None if its URL does not name RabbitMQ.
 
     :raises TransportUrlError: when the URL names RabbitMQ and cannot be used
     """

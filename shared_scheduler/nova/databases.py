@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bulk reads of ``sync.databases``, over the engines that Nova itself uses.
+"""The bulk reads of ``sync.databases``, with the engines that Nova itself uses.
 
-So there is one place for the options of a database connection, nova.conf, and what Nova does with a
-cell's URL (templates, TLS, retries) holds here too.
+Therefore the options of a database connection have one place, nova.conf, and Nova's handling of a cell's URL
+(templates, TLS, retries) applies here too.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class NovaApiDatabase(ApiDatabase):
 
 
 def _cells() -> Iterator[Cell]:
-    """All cells; their URLs as Nova fills them in."""
+    """All cells, with URLs that Nova has filled in."""
     for each in objects.CellMappingList.get_all(nova_context.get_admin_context()):
         yield Cell(each.uuid, each.name or "", each.database_connection, each.transport_url, bool(each.disabled))
 
 
 class NovaCellDatabase(CellDatabase):
-    """The database of one cell, through Nova's cell context.  Nova keeps an engine by the cell's uuid, whatever its
-    address: a read that is still under way when the cell has moved must not make the old one anew (``close``)."""
+    """The database of one cell, through Nova's cell context.  Nova caches an engine by the cell's uuid, regardless of
+    its address: a read that is under way when the cell has moved must not create the old engine again (``close``)."""
 
     def __init__(self, cell: Cell) -> None:
         super().__init__(cell, self._connect, lambda: float(CONF.service_down_time), _utcnow)
@@ -53,7 +53,7 @@ class NovaCellDatabase(CellDatabase):
         return main_database.get_engine(context=cell_context(self._mapping()))
 
     def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
-        """Records of nodes, with the images of their instances where a weigher wants to know."""
+        """Records of nodes, with the images of their instances if a weigher needs them."""
         found = super().nodes(uuids)
         if not CONF.filter_scheduler.image_props_weight_multiplier:
             return found
@@ -61,7 +61,7 @@ class NovaCellDatabase(CellDatabase):
         return with_images(found, (row for query in wanted for row in self.rows(query)))
 
     def _mapping(self) -> Any:
-        """What Nova looks at to target a cell; made here, so that no query is needed."""
+        """The attributes that Nova reads to target a cell; created here, so that no query is needed."""
         return objects.CellMapping(
             uuid=self.cell.uuid, name=self.cell.name, transport_url=self.cell.transport_url,
             database_connection=self.cell.database_url,
@@ -69,6 +69,6 @@ class NovaCellDatabase(CellDatabase):
 
 
 def _utcnow() -> datetime:
-    """By Nova's own clock, with which its services write their heartbeats."""
+    """The time of Nova's own clock, with which its services write their heartbeats."""
     now: datetime = timeutils.utcnow()
     return now.replace(tzinfo=UTC)

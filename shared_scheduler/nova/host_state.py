@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row of the table as Nova's HostState: what filters, weighers and site plug-ins look at.
+"""A row of the table as Nova's HostState, which filters, weighers and site plug-ins read.
 
-Names, types and units are HostState's own (contract section 4), because operators see them too, in
-``capabilities:`` extra specs and JSON hints.  Values are computed at their first use, and
-what is costly (NUMA cells, PCI pools) is kept until the row changes.
+Names, types and units are those of HostState (contract section 4), because operators use them too, in
+``capabilities:`` extra specs and JSON hints.  Values are computed at their first use, and the costly ones (NUMA cells,
+PCI pools) are cached until the row changes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.novalib import topology
 from shared_scheduler.table.host_view import HostView
 
-#: Rows whose costly parts are kept; the one that was not used for longest goes.
+#: The number of rows whose costly parts are cached; the least recently used one is dropped.
 KEPT_MAX = 4_096
 
 
 class Instances(Mapping[str, Any]):
-    """``HostState.instances``: uuid -> Instance of the service host, made when it is looked at.
+    """``HostState.instances``: uuid -> Instance of the service host, created on access.
 
-    As Nova's, the instances know their uuid and their cell; other fields are loaded on demand.
+    Like Nova's, the instances have their uuid and their cell; other fields are loaded on demand.
     """
 
     def __init__(self, uuids: frozenset[str], context: Callable[[], Any]) -> None:
@@ -56,7 +56,7 @@ class Instances(Mapping[str, Any]):
 
 
 class RowParts:
-    """What is costly to make of one row at one generation; shared, so nobody may change it."""
+    """The costly parts of one row at one generation; they are shared, so no caller may change them."""
 
     def __init__(self, view: HostView) -> None:
         self.generation = view.generation
@@ -65,7 +65,7 @@ class RowParts:
 
     @cached_property
     def numa_topology(self) -> Any:
-        """``objects.NUMATopology``, None where the driver reports none."""
+        """``objects.NUMATopology``; None if the driver reports none."""
         return topology.host_topology(self.leaves)
 
     @cached_property
@@ -80,7 +80,7 @@ class RowParts:
 
 
 class RowHostState(host_manager.HostState):
-    """One host for one request.  Setting an attribute changes this object alone."""
+    """One host for one request.  Setting an attribute changes this object only."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RowHostState(host_manager.HostState):
         aggregates: AggregateCache,
         cell_context: Callable[[str], Any],
     ) -> None:
-        # HostState.__init__ would set what is worked out on demand here
+        # HostState.__init__ would set the attributes that are computed on demand here
         self._view, self._parts = view, parts
         self._aggregates, self._cell_context = aggregates, cell_context
         self.host = view.host
@@ -101,7 +101,7 @@ class RowHostState(host_manager.HostState):
         self._lock_name = f"{view.host}-{view.nodename}"
 
     def __getattr__(self, name: str) -> Any:
-        # only asked for what is not there yet: numbers, then plain fields of the compute node
+        # called for missing attributes only: numbers first, then plain fields of the compute node
         if name.startswith("_") or name not in DERIVED:
             raise AttributeError(f"HostState has no attribute {name!r}")
         value = DERIVED[name](self)
@@ -118,10 +118,10 @@ def _part(name: str) -> Callable[[RowHostState], Any]:
 
 
 def _service(state: RowHostState) -> Any:
-    """The record, with a fresh heartbeat where the poller vouches for one.
+    """The service record, with a current heartbeat time if the polls have found no missing heartbeat.
 
-    Heartbeats are not read again and again: the poller only looks for services that missed theirs.
-    So the time in a record may be old while the service is well.
+    The polls do not read heartbeats; they only list services that missed theirs.  So the time in a record may be old
+    while the service is up.
     """
     facts = state._view.service
     if facts is None:
@@ -137,7 +137,7 @@ def _instances(state: RowHostState) -> Instances:
     return Instances(view.instances, lambda: state._cell_context(view.cell))
 
 
-#: attribute -> how it is worked out; with those of ``__init__`` all that HostState has
+#: attribute -> the function that computes it; with those of ``__init__``, all attributes of HostState
 DERIVED: Mapping[str, Callable[[RowHostState], Any]] = {
     "uuid": lambda state: None if state._view.numbers is None else state._view.node,
     **{name: _plain(name) for name in PLAIN},
@@ -152,20 +152,20 @@ DERIVED: Mapping[str, Callable[[RowHostState], Any]] = {
 
 
 class HostStates:
-    """Makes host states, and keeps the costly parts of rows between requests."""
+    """Creates host states, and caches the costly parts of rows between requests."""
 
     def __init__(
         self,
         aggregates: AggregateCache,
         cell_context: Callable[[str], Any] = lambda _cell: nova_context.get_admin_context(),
     ) -> None:
-        """``cell_context`` makes a context for the database of a cell (by uuid)."""
+        """``cell_context`` creates a context for the database of a cell (by uuid)."""
         self._aggregates = aggregates
         self._cell_context = cell_context
         self._kept: OrderedDict[str, RowParts] = OrderedDict()
 
     def make(self, view: HostView) -> RowHostState:
-        """A fresh host state of what the view shows."""
+        """A new host state with the data of the view."""
         return RowHostState(
             view, self._parts(view), self._aggregates, self._cell_context
         )

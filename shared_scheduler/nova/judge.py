@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own filter objects on the winner, before it is claimed.
+"""Runs Nova's own filter objects on the selected host before it is claimed.
 
-All enabled filters are run in their order on a HostState of the row.  NUMATopologyFilter and
-PciPassthroughFilter go through the host's allocation candidates with their provider mappings and
-keep those that fit; the first that is left is claimed.  A filter that raises refuses the host: one
-odd host must not fail the request.
+All enabled filters run in their order on a HostState of the row.  NUMATopologyFilter and PciPassthroughFilter check the
+host's allocation candidates with their provider mappings and keep those that fit; the first remaining one is claimed.
+A filter that raises refuses the host, because one host with unexpected data must not fail the request.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOG = logging.getLogger(__name__)
 FILTERED = "filter"
 FILTER_FAILED = "filter_failed"
 NO_CANDIDATE = "no_candidate"
-#: the leaves of NUMA cells or devices are not what Nova writes
+#: the leaves of NUMA cells or devices do not have Nova's format
 UNREADABLE = "unreadable"
 
 
@@ -64,19 +63,19 @@ class NovaJudge:
         chosen = candidates[bodies.index(left[0])]
         try:
             return self._approve(spec, state, chosen)
-        except Exception as error:  # Nova's objects on leaves that they do not expect
+        except Exception as error:  # Nova's objects raise on unexpected leaves
             LOG.exception("NUMA cells or devices of host %s cannot be read; host refused", state.host)
             return Reason(UNREADABLE, {"error": str(error)})
 
     def _filter(self, state: RowHostState, spec: Any) -> Reason | None:
-        """Why a filter refuses, None when all pass."""
+        """The reason why a filter refuses; None when all pass."""
         for each in self._host_manager.enabled_filters:
             name = type(each).__name__
             try:
                 passed = each.filter_all([state], spec)
                 if passed is None or not list(passed):
                     return Reason(FILTERED, {"filter": name})
-            except Exception as error:  # a plug-in, or Nova's on data it does not expect
+            except Exception as error:  # a plug-in, or a filter of Nova with unexpected data
                 LOG.exception("Filter %s failed on host %s; host refused", name, state.host)
                 return Reason(FILTER_FAILED, {"filter": name, "error": str(error)})
         return None
@@ -93,7 +92,7 @@ class NovaJudge:
 
 
 def point_at(spec: Any, request: Request, index: int) -> None:
-    """Let the spec speak of one instance, with the others of its request in the group already."""
+    """Set the fields of the spec for one instance, with the others of its request as members of the group."""
     uuid = request.instance_uuids[index]
     if uuid:
         spec.instance_uuid = uuid
@@ -103,13 +102,13 @@ def point_at(spec: Any, request: Request, index: int) -> None:
         found = spec.instance_group
         found.hosts = sorted(group.hosts)
         found.members = sorted(group.members)
-        if "policies" not in found:  # legacy dicts lack it, and ServerGroupAffinityFilter reads it
+        if "policies" not in found:  # missing in legacy dicts; ServerGroupAffinityFilter reads it
             found.policies = [group.policy] if group.policy else []
         found.obj_reset_changes(["hosts", "members", "policies"])
 
 
 def take_of(state: RowHostState, text: str) -> TopologyUsage | None:
-    """What the claim takes of NUMA cells and PCI pools, so that the next decision sees it taken."""
+    """The usage of NUMA cells and PCI pools by the claim, which the next decision subtracts."""
     if not text:
         return None
     leaves = state._parts.leaves

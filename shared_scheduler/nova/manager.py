@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manager that Nova's Service runs: RPC topic ``scheduler``, version 4.5.
 
-Nova's own ``Service.create(..., manager=...)`` is the hook for it, so the RPC server, the service record,
-its heartbeat and the tracking of tasks at shutdown are Nova's.  Import it after the configuration was
-read: the spacing of the periodic task is read here.
+Nova's own ``Service.create(..., manager=...)`` creates it, so the RPC server, the service record, its heartbeat and
+the tracking of tasks at shutdown are Nova's.  Import it after the configuration was read, because the spacing of the
+periodic task is read at import.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 opts.register(CONF)
 
 _NOT_GIVEN = object()
-#: What the loop of periodic tasks sleeps while the service shuts down.
+#: The sleep of the periodic tasks' loop while the service shuts down.
 SHUTDOWN_IDLE_S = 60.0
 
 
@@ -63,10 +63,10 @@ class SharedSchedulerManager(manager.Manager):
         self._stopped = False
         self._running: RunningScheduler | None = None
 
-    # -- life, as Nova's Service calls it
+    # -- life cycle, called by Nova's Service
 
     def init_host(self, service_ref: Any) -> None:
-        """Load the state of all hosts; requests are taken after that."""
+        """Load the state of all hosts; requests are accepted after that."""
         with self._starting:
             self._stopped = False  # a Service may be started again
         self._scheduler()
@@ -93,7 +93,7 @@ class SharedSchedulerManager(manager.Manager):
             self._running.stop_polls()
 
     def stop_within(self, timeout_s: float) -> None:
-        """The service is stopping: requests under way may use this much time."""
+        """The service stops: requests under way may take at most this time from now on."""
         if self._running is not None:
             self._running.stop_within(timeout_s)
 
@@ -214,7 +214,7 @@ class SharedSchedulerManager(manager.Manager):
         self._revalidate(host_name)
 
     def delete_instance_info(self, context: Any, host_name: str, instance_uuid: str) -> None:
-        """A host has one instance less; see ``_revalidate``."""
+        """A host has one instance fewer; see ``_revalidate``."""
         self._revalidate(host_name)
 
     def sync_instance_info(

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scheduler, put together: table, decider, core, engine, and everything that feeds them.
+"""One scheduler with all its parts: table, decider, core, engine, and the sources of their data.
 
-Made and started in the process that uses it, after any fork.  Start-up order: sinks, then the bulk
-load (the service is usable here), then the state channels, on which the agents bring their rows up
-to the moment.
+It is created and started in the process that uses it, after any fork.  Start-up order: sinks, then the bulk load (the
+service is usable here), then the state channels, on which the agents send the present state of their rows.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ LOG = logging.getLogger(__name__)
 
 
 class RunningScheduler:
-    """``start`` once, ``decide`` often, ``stop`` once."""
+    """Call ``start`` once, ``decide`` for each request, ``stop`` once."""
 
     def __init__(
         self, name: str, host_manager: HostManager, aggregates: AggregateCache
@@ -94,7 +93,7 @@ class RunningScheduler:
         self._apply_decision_settings()
 
     def _connect(self, client: PlacementClient) -> StateSync:
-        """Make what reads databases and Placement, and the engine's sinks."""
+        """Create the readers of databases and Placement, and the engine's sinks."""
         ours, handle = CONF.shared_scheduler, self.engine.handle
         api = NovaApiDatabase(self._aggregates)
         locate = Locator(api, NovaCellDatabase).locate
@@ -113,7 +112,7 @@ class RunningScheduler:
         self._sinks = Sinks(GroupCommit(client, handle, locate, workers=ours.placement_writers), sync)
         return sync
 
-    # -- life
+    # -- life cycle
 
     def start(self) -> None:
         """Load everything and begin to serve.
@@ -134,9 +133,9 @@ class RunningScheduler:
         )
 
     def reload(self) -> None:
-        """SIGHUP: cells, filters, weighers, aggregates and keys anew; the table stays.
+        """SIGHUP: read cells, filters, weighers, aggregates and keys again; the table stays.
 
-        All that can fail is read before anything is applied.
+        Everything that can fail is read before anything is applied.
         """
         keys = self.channels.read_keys()
         cells = self._sync.cells()
@@ -150,15 +149,15 @@ class RunningScheduler:
         self.engine.handle(AggregatesRead(facts, complete=True))
 
     def stop_within(self, timeout_s: float) -> None:
-        """No request takes longer from now on."""
+        """Requests under way may take at most this time from now on."""
         self.engine.stop_within(timeout_s)
 
     def stop_polls(self) -> None:
-        """Read only what a request under way waits for, from now on."""
+        """From now on, read only what a request under way waits for."""
         self._sync.stop_polls()
 
     def drain(self, timeout_s: float) -> bool:
-        """Take no new requests, let those in flight end; whether all did."""
+        """Refuse new requests, and wait for those in flight.  Returns whether all have ended."""
         return self.engine.drain(timeout_s)
 
     def stop(self) -> None:
@@ -168,10 +167,10 @@ class RunningScheduler:
         self.engine.stop()
         self.recorder.stop()
 
-    # -- work
+    # -- requests and messages
 
     def decide(self, request: Request) -> Answer | Fail:
-        """Blocks until there is an answer.
+        """Decide a request; blocks until there is an answer.
 
         :raises EngineBrokenError: when there will be no answer
         """
@@ -182,7 +181,7 @@ class RunningScheduler:
         return outcome
 
     def _record(self, outcome: Answer | Fail) -> None:
-        """The claims of an answer stand already: a record that fails must not turn it into an error."""
+        """Record a decision.  Its claims exist already, so an error of the record must not fail the request."""
         try:
             at_s = time.time()
             LOG.info(entries.line(outcome.record))
@@ -193,28 +192,29 @@ class RunningScheduler:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
 
     def take_back(self, answer: Answer) -> None:
-        """Undo the claims of an answer that never reaches its caller."""
+        """Undo the claims of an answer that does not reach its caller."""
         self.engine.handle(AnswerUnheard(answer.claim_ids, cause=answer.cause))
 
     def aggregates_changed(self, facts: tuple[AggregateFacts, ...]) -> None:
-        """These are new or changed."""
+        """Aggregates were created or changed."""
         self.engine.handle(AggregatesRead(facts))
 
     def aggregate_deleted(self, aggregate_id: int) -> None:
-        """This one is no more."""
+        """An aggregate was deleted."""
         self.engine.handle(AggregatesRead((), frozenset({aggregate_id})))
 
     def hint(self, host: str, instances: frozenset[str] | None) -> None:
-        """Nova-compute said something of this host.  ``instances``: all that it has, if it said so.
+        """nova-compute has reported a change of this host.  ``instances``: all its instances, if the report contains
+        them.
 
-        Nodes with an agent that reports are current; the others are read again.
+        Rows of nodes with an agent are current; those of other nodes are read again.
         """
         for cell, node, members in self.engine.inspect(lambda core: _nodes_of(core, host)):
             if instances is None or instances != members:
                 cause = f"nova-compute of {host}"
                 self._sync.submit(RefreshNode(cell, node, "nova-compute reported a change", cause=cause))
 
-    # -- inside
+    # -- internal
 
     def _admin_server(self) -> AdminServer | None:
         directory = CONF.shared_scheduler.admin_socket_dir
@@ -249,7 +249,7 @@ class RunningScheduler:
             self.engine.add_channel(channel)
 
     def _leave_cells(self, there: set[str]) -> None:
-        """Cells that were deleted: their channels end, and then their nodes are no more."""
+        """Remove deleted cells: first their channels, then their nodes."""
         nodes = self.engine.inspect(lambda core: [(known.cell, known.node) for known in core.nodes])
         gone = ({cell for cell, _ in nodes} | self.channels.by_cell.keys()) - there
         for cell in sorted(gone):
@@ -275,7 +275,7 @@ class RunningScheduler:
         return cell_context(self._host_manager.cells.get(cell_uuid))
 
 
-#: failures of which a newer reading of the sources may make an answer
+#: failures that may become an answer after the sources were read again
 NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
 
 
@@ -284,7 +284,8 @@ def _is_no(outcome: Answer | Fail) -> bool:
 
 
 def _share(core: SchedulerCore) -> Share:
-    """Our place among the live schedulers of the first cell; of a cloud without cells, alone."""
+    """The position of this scheduler among the live schedulers of the first cell; in a cloud without cells, the only
+    one."""
     cell = min((known.cell for known in core.nodes), default="")
     names = core.peers.live(cell)
     return Share(names.index(core.identity.address(cell)), len(names))
@@ -300,12 +301,12 @@ def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[
 
 
 def _epoch() -> int:
-    """Grows with each life: milliseconds since 1970."""
+    """An epoch that grows with each start: milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
 def _salt() -> str:
-    """What no other process has, on this host or another: claim ids come from it."""
+    """A value that no other process has, on any host; claim ids are derived from it."""
     return f"{os.getpid()}-{secrets.token_hex(16)}"
 
 
@@ -320,7 +321,7 @@ def _stores() -> list[Store]:
 
 
 def _start_admin(server: AdminServer) -> None:
-    """Operators' window; the scheduler works without."""
+    """Start the admin socket; the scheduler works without it."""
     try:
         server.start()
     except AdminError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks agents, Placement and Nova's databases for what is true, for ``shared-scheduler-manage``."""
+"""Reads the state of nodes from agents, Placement and Nova's databases, for ``shared-scheduler-manage compare``."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from shared_scheduler.sync.node_reads import read_node
 
 CONF = nova.conf.CONF
 
-#: Migrations in these states are over (nova/db/main/api.py, migration_get_in_progress_*).
+#: Migrations in these states have ended (nova/db/main/api.py, migration_get_in_progress_*).
 ENDED_MIGRATIONS = ("confirmed", "reverted", "error", "failed", "completed", "cancelled", "done")
-#: How long agents have to connect us and to answer.
+#: How long agents have to connect and to answer.
 AGENTS_WAIT_S = 5.0
-#: An agent answers a resync within its own bounds; one lost message is asked for again.
+#: An agent answers a resync within its own bounds; after this time the resync is repeated, because it may be lost.
 ASK_AGAIN_S = 1.0
 
 
 def configure(config_files: Sequence[Path]) -> None:
-    """Nova's configuration, without its logging: a command prints its own lines.
+    """Read Nova's configuration without its logging, because a command prints its own lines.
 
     :raises cfg.Error: when an option or a file is wrong
     """
@@ -58,18 +58,19 @@ def configure(config_files: Sequence[Path]) -> None:
 
 
 def admin_socket_dir() -> Path:
-    """Where the running schedulers of this machine listen.
+    """The directory of the sockets of the running schedulers of this machine.
 
     :raises AdminError: when ``admin_socket_dir`` is empty
     """
     directory = CONF.shared_scheduler.admin_socket_dir
     if not directory:
-        raise AdminError("[shared_scheduler] admin_socket_dir is empty: schedulers cannot be asked; name a directory")
+        raise AdminError("[shared_scheduler] admin_socket_dir is empty, so schedulers cannot be queried; name a
+        directory")
     return Path(directory)
 
 
 class Truth:
-    """Reads everything but the schedulers, each source once."""
+    """Reads all sources except the schedulers, each once."""
 
     def __init__(self) -> None:
         self._cells = [cell for cell in NovaApiDatabase().cells() if cell.schedulable]
@@ -77,7 +78,7 @@ class Truth:
         self._client = PlacementClient(ReportClientTransport())
 
     def read(self, say: Callable[[str], None]) -> tuple[list[SourceView], frozenset[str]]:
-        """Pictures of databases, Placement and agents, and all owners of consumers.
+        """Views of databases, Placement and agents, and all owners of consumers.
 
         :raises DatabaseError: when a database cannot be read
         :raises PlacementError: when Placement cannot be read
@@ -110,7 +111,7 @@ class Truth:
         }
 
     def _moving(self) -> frozenset[str]:
-        """Nodes that an unfinished migration leaves or goes to."""
+        """Nodes that are source or destination of an unfinished migration."""
         moving: set[tuple[str, str]] = set()
         each = models.Migration
         query = sa.select(
@@ -131,9 +132,9 @@ class Truth:
 
 
 def owners() -> frozenset[str]:
-    """Consumers with an owner, in all cells: instances, and migrations that are not over.
+    """Consumers with an owner, in all cells: instances, and migrations that have not ended.
 
-    As ``nova-manage placement audit`` sees it.
+    The rule is that of ``nova-manage placement audit``.
 
     :raises DatabaseError: when a database cannot be read
     """
@@ -162,7 +163,7 @@ def _rows(cell: Cell, query: sa.Select[Any]) -> list[Any]:
 
 
 class AgentQuestion:
-    """Asks the agents of one cell for snapshots, as a scheduler that missed something does."""
+    """Requests snapshots from the agents of one cell, like a scheduler that has missed a message."""
 
     def __init__(self, channel: CellChannel, inbox: Inbox, reads: Iterable[NodeRead]) -> None:
         self._channel = channel.channel
@@ -170,7 +171,7 @@ class AgentQuestion:
         self._open = {read.node: read.host for read in reads if read.cell in channel.cells}
 
     def ask(self) -> None:
-        """Ask each agent that has not answered yet."""
+        """Send a resync to each agent that has not answered yet."""
         for node in [node for node in self._open if node in self._inbox.snapshots]:
             del self._open[node]
         for node, host in self._open.items():
@@ -179,19 +180,19 @@ class AgentQuestion:
 
     @property
     def answered(self) -> bool:
-        """Whether all have."""
+        """Whether all agents have answered."""
         return all(node in self._inbox.snapshots for node in self._open)
 
 
 class Inbox:
-    """What agents answered, the newest of each node."""
+    """The newest snapshot of each node that has answered."""
 
     def __init__(self) -> None:
         self.snapshots: dict[str, Snapshot] = {}
         self.arrived = threading.Event()
 
     def handle(self, event: Event) -> None:
-        """Takes the channel's events."""
+        """Process an event of the channel."""
         if isinstance(event, MessagesArrived):
             for message in event.messages:
                 if isinstance(message, Snapshot):
@@ -200,7 +201,8 @@ class Inbox:
 
 
 def ask_agents(cells: Iterable[Cell], reads: Sequence[NodeRead]) -> list[Snapshot]:
-    """Snapshots of all agents that answer within ``AGENTS_WAIT_S``; others have none or are away."""
+    """Snapshots of all agents that answer within ``AGENTS_WAIT_S``; the other nodes have no agent, or it does not
+    run."""
     inbox = Inbox()
     channels = Channels("compare", inbox.handle)
     channels.load_keys()
@@ -221,7 +223,7 @@ def ask_agents(cells: Iterable[Cell], reads: Sequence[NodeRead]) -> list[Snapsho
 
 
 def _wait(inbox: Inbox, questions: Sequence[AgentQuestion], timeout_s: float) -> None:
-    """Until all have answered, or it is time to ask again."""
+    """Wait until all have answered, or until the resyncs are to be repeated."""
     until_s = time.monotonic() + timeout_s
     while (left_s := until_s - time.monotonic()) > 0:
         inbox.arrived.clear()
