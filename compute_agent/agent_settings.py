@@ -12,7 +12,7 @@ from shared_scheduler.protocol.limits import COUNT_MAX, HEARTBEAT_INTERVAL_S
 MAX_RECENT_VERDICTS = 2048
 #: Releases that are remembered because they came before their claims.
 MAX_EARLY_RELEASES = 2048
-#: Schedulers that wait for a snapshot of their own.  If there are more, the next snapshot is broadcast.
+#: Schedulers that wait for their own snapshot.  If there are more, the next snapshot is broadcast.
 MAX_WAITING_SCHEDULERS = 64
 #: Consumers that are watched until a read shows that their allocation is gone.
 MAX_WATCHED_CONSUMERS = 1024

@@ -16,7 +16,7 @@ the instance over (builds queue), so no timer ends a claim.  A timer only makes 
 state    evidence                                           next        counted afterwards
 =======  =================================================  ==========  ============================================
 (asked)  does not fit, or the node is not authoritative     (refused)   nothing
-(asked)  its Release came first                             (refused)   nothing
+(asked)  its Release arrived first                          (refused)   nothing
 (asked)  its server group refuses it (group_ledger.py)      (refused)   nothing
 (asked)  fits                                               pending     allocations, usage and topology of the claim
 pending  the tracker counts the consumer in a new way       taken_over  the tracker's leaves; allocations as claimed
@@ -29,7 +29,7 @@ pending  Placement does not have it, and it is so old that  vanished    what Pla
 
 *In a new way*: a resize to the same host claims for an instance that the tracker counts already.  Therefore each
 pending claim remembers how its consumer was counted when it was accepted ("instance", "migration:<uuid>"), and only
-another way takes it over.  Ways that disappear are removed from it, so that they are new when they come back.
+another way takes it over.  Ways that disappear are removed from it, so that they count as new when they return.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class ClaimLedger:
         return Reason(code, shortage.detail())
 
     def _present(self) -> set[str]:
-        """Instances that are or will be here."""
+        """Instances that are or will be on this node."""
         return self.members.keys() | {held.claim.consumer for held in self.pending.values()}
 
     def _topology_of(self, claim: Claim) -> Mapping[str, Leaf] | Reason:
@@ -192,9 +192,10 @@ class ClaimLedger:
     # -- the life of pending claims (table above) -------------------------------------------------
 
     def release(self, claim_id: str, consumer: str) -> EndedClaim | None:
-        """End a claim that its scheduler releases.  An unknown id is remembered, because its release came first.
+        """End a claim that its scheduler releases.  An unknown id is remembered, because its release arrived first.
 
-        A release that names another consumer than the claim is not of the scheduler that cast it."""
+        A release that names another consumer than the claim is not from the scheduler that cast it and changes
+        nothing."""
         held = self.pending.get(claim_id)
         if held is None:
             self._early_releases[claim_id] = None
@@ -263,7 +264,7 @@ class ClaimLedger:
         return endings
 
     def _forget_groups(self) -> None:
-        """Of consumers that are neither instances here, nor claimed, nor in Placement."""
+        """Forget the groups of consumers that are neither instances here, nor claimed, nor in Placement."""
         if self._members_are_known:
             self.groups.forget(self.groups.known.keys() - self._present() - self.accounts.beliefs.keys())
 

@@ -107,7 +107,7 @@ class AgentCore:
         self._stopped = False
         self._dirty = True
         self._last_read_s = self._last_tree_read_s = float("-inf")
-        #: address -> the resync of its scheduler, and when it was asked; Placement is read before the answer
+        #: address -> the resync of its scheduler, and its time; Placement is read before the answer
         self._rechecks: dict[str, tuple[Resync, float]] = {}
         self._effects: list[Effect] = []
         #: the cause of the event or message that is being handled

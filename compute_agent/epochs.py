@@ -12,7 +12,7 @@ the epoch asked for        effect
 not above ours             none: the message asks for a replay or for a snapshot
 above ours                 a new epoch, a step above it, if the bucket has a token
 above ours, no token       none; the scheduler asks again after a later heartbeat
-above ``EPOCH_ASKED_MAX``  refused and logged: no clock and no number of restarts leads there
+above ``EPOCH_ASKED_MAX``  refused and logged: no clock and no number of restarts reaches it
 =========================  ==================================================================
 
 The step is random, up to ``EPOCH_STEP_MAX``.  An agent that loses its directory again may be asked for the same epoch,

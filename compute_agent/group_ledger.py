@@ -2,8 +2,8 @@
 """The server groups of one node's consumers, and how a claim's group is judged.
 
 Claims are the only source: a claim names its own group, and the members that its request knew.  A member that is on
-the node, or has an accepted claim for it, is remembered with its group as long as it is there; the agent keeps this
-over restarts.  So no database is asked, and nova-compute needs no way to Nova's API database.
+the node, or has an accepted claim for it, is stored with its group as long as it is there; the agent keeps this over
+restarts.  So no database is read, and nova-compute needs no access to Nova's API database.
 
 A claim is refused in two cases:
 
@@ -25,14 +25,14 @@ from shared_scheduler.protocol.messages import Claim, ClaimGroup, GroupPolicy, L
 
 
 class GroupLedger:
-    """Which consumers of the node are in which group.  ``known``: as an earlier run of the agent kept it."""
+    """The groups of the node's consumers.  ``known``: the groups that an earlier run of the agent kept."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         #: consumer -> group uuid
         self.known: dict[str, str] = dict(known)
 
     def judge(self, claim: Claim, present: Set[str], settled: Set[str]) -> Reason | None:
-        """Why the group of a claim refuses it.
+        """The reason why the group of a claim refuses it; None if it does not.
 
         ``present`` are the instances here and the consumers of pending claims; ``settled`` those that nova-compute
         counts as instances.
@@ -49,13 +49,13 @@ class GroupLedger:
         return None
 
     def learn(self, claim: Claim, present: Set[str]) -> None:
-        """Take from a claim the group of its consumer, and of the members that are here."""
+        """Store the group of the claim's consumer, and of the members that are here."""
         if claim.group is not None:
             for uuid in self._members(claim.group, present) | {claim.consumer}:
                 self.known[uuid] = claim.group.uuid
 
     def forget(self, gone: Set[str]) -> None:
-        """These are not here any more."""
+        """Remove consumers that are not here any more."""
         for uuid in gone:
             self.known.pop(uuid, None)
 

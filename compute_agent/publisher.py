@@ -27,7 +27,7 @@ RECONNECT_SPREAD_S = 1.0
 
 #: A scheduler that was sent a snapshot gets no other one within this time, unless it asks for it.
 SNAPSHOT_PAUSE_S = 5.0
-#: the longest spread of a scheduler's Hello that is honoured: two seconds for a thousand nodes, of 60,000
+#: the longest spread of a scheduler's Hello that is accepted: two seconds for a thousand nodes, of 60,000
 SPREAD_MAX_S = 120.0
 
 

@@ -9,12 +9,12 @@ and filled with complete reports: memory stays bounded and nothing is lost.
 state          event                            next
 =============  ===============================  ==================================================
 NOT_BOUND      first message                    ALONE: the thread starts and binds the socket
-ALONE          a peer connects                  TELLING: hello, then a complete report a node
+ALONE          a peer connects                  TELLING: hello, then a complete report of each node
 ALONE          a message                        ALONE: dropped, because the snapshots contain it
 TELLING        a message                        TELLING: queued
 TELLING        the queue is full                TELLING: queue emptied, complete reports queued
 TELLING        another peer connects            TELLING: the other peer gets Busy
-TELLING        the peer closes, fails, sticks   ALONE
+TELLING        the peer closes, fails, hangs    ALONE
 =============  ===============================  ==================================================
 
 Only ``threading``, ``socket`` and ``selectors`` of the standard library: the same code runs under

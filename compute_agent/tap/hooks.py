@@ -9,14 +9,14 @@ ready until a later reading succeeds.
 =================================  ======================================================  ==========
 hooked                             when it reads                                           Nova's lock
 =================================  ======================================================  ==========
-_update                            before the original: memory is right, Placement and DB  held
-                                   follow
+_update                            before the original: memory is current, the writes      held
+                                   to Placement and the database follow
 update_available_resource          marks ``_update`` calls below it as audits              taken inside
 _update_to_placement               after success: is the provider tree a new one?          held
 _update_usage_from_instance        before: which image the instance has                    held
 _drop_move_claim                   before and after: membership changes once more there    held
-pci_tracker.save                   after: PCI claims that go past ``_update``              held
-remove_node                        after: the node is gone                                 maybe
+pci_tracker.save                   after: PCI claims that do not call ``_update``          held
+remove_node                        after: the node was removed                             maybe
 *_claim                            before, and when they raise                             not held
 build_failed, build_succeeded      after: ``failed_builds`` only                           not held
 =================================  ======================================================  ==========
@@ -41,7 +41,7 @@ LOG = logging.getLogger(__name__)
 
 #: All take (context, instance, ...).
 CLAIMS = ("instance_claim", "rebuild_claim", "resize_claim", "live_migration_claim")
-#: The text of a refusal is cut here.  It is only read by people.
+#: The text of a refusal is truncated to this length.
 TEXT_MAX_CHARS = 500
 BUILDS = ("build_failed", "build_succeeded")
 METHODS = (
@@ -264,7 +264,7 @@ class Hooks:
                 self._trees.pop(node, None)
                 self.sink.put(NodeGone(node))
 
-    # -- telling --------------------------------------------------------------------------------------
+    # -- sending --------------------------------------------------------------------------------------
 
     def _snapshot(self, nodename: str, node: str) -> NodeSnapshot:
         self._node_of[nodename] = node

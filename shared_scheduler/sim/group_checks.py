@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the policies of server groups hold, against what the world knows and no part of the product.
+"""Checks the policies of server groups with the state of the world, not of the product.
 
-What is checked is what can be promised: members that a scheduler placed.  A member that was moved by force, or that
-the conductor put on an alternate, was not; its group is *disturbed* from then on.
+Only members that a scheduler has placed are checked, because no policy holds for others.  If a member was moved by
+force, or the conductor used an alternate for it, its group is *disturbed* from then on and not checked.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from shared_scheduler.sim.schedulers import SimScheduler
     from shared_scheduler.sim.world import World
 
-#: the outcome of an attempt that was given up because another member was elsewhere
+#: the outcome of an attempt that was cancelled because another member was elsewhere
 YIELDED = "group_apart"
 #: answered, and neither failed nor deleted since
 PLACED = (Fate.ASKED, Fate.BUILDING, Fate.LIVES)
 
 
 class GroupChecks:
-    """``check`` counts a check, and keeps the violation if there is one (``Checkers.check``)."""
+    """``check`` counts a check, and stores the violation if there is one (``Checkers.check``)."""
 
     def __init__(self, world: World, check: Callable[..., None]) -> None:
         self._world = world
         self._check = check
         #: server -> the node of its answer
         self._answered: dict[str, str] = {}
-        #: claim id -> other members that its scheduler saw on the node, and whether it knew one anywhere
+        #: claim id -> other members that its scheduler saw on the node, and whether it saw one on any node
         self._seen: dict[str, int] = {}
         self._knew_one: dict[str, bool] = {}
         #: servers that an agent refused once, because of a soft policy
@@ -42,7 +42,7 @@ class GroupChecks:
         self._forgotten: dict[str, set[str]] = {}
 
     def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
-        """A scheduler is about to send a claim, perhaps again."""
+        """A scheduler is about to send a claim, possibly again."""
         server = self._world.owners()[claim.consumer]
         if server.group is None or claim.claim_id in self._seen:
             return
@@ -52,7 +52,7 @@ class GroupChecks:
         self._knew_one[claim.consumer] = bool(table.members_at(others))
 
     def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
-        """An agent has lost its memory; these were accepted by it."""
+        """An agent has lost its state, with these consumers that it had accepted."""
         self._forgotten.setdefault(node.node, set()).update(consumers)
 
     def judged(self, node: SimNode, verdict: Verdict, claim: Claim, accepted: Iterable[str]) -> None:
@@ -77,7 +77,7 @@ class GroupChecks:
             self._warned.add(consumer)
 
     def _is_known(self, node: SimNode, uuid: str, server: Server) -> bool:
-        """A member of the same group that its agent can know: it has accepted it, or the request names it."""
+        """Whether the agent can know this member of the group: it has accepted it, or the request names it."""
         other = self._world.owners()[uuid]
         if other.group is not server.group:
             return False
@@ -88,7 +88,7 @@ class GroupChecks:
         return group.members if group is not None else frozenset()
 
     def _built(self, node: SimNode, server: Server) -> set[str]:
-        """Members that nova-compute has told the agent of, however they came, and that the request names."""
+        """The members on the node that nova-compute has reported to the agent and that the request names."""
         if not node.is_current:
             return set()
         told = node.tracker.instances.keys() - node.tracker.unnoticed
@@ -115,7 +115,7 @@ class GroupChecks:
             self._check_without_agents(scheduler, group, set(nodes.values()))
 
     def _check_without_agents(self, scheduler: SimScheduler, group: ServerGroup, nodes: set[str]) -> None:
-        """Nodes that never had an agent: schedulers look before they answer."""
+        """Nodes that never had an agent: schedulers read Placement before they answer."""
         placed = list(self._placed(group))
         for node in sorted(nodes):
             if not self._world.nodes[node].lives:
@@ -123,6 +123,6 @@ class GroupChecks:
                 self._check("anti_affinity", few, scheduler.name, group.uuid, placed.count(node), "times on", node)
 
     def _placed(self, group: ServerGroup) -> Iterator[str]:
-        """The nodes of the members that were answered and are still there."""
+        """The nodes of the members that were answered and still exist."""
         owners, answered = self._world.owners(), self._answered
         return (answered[uuid] for uuid in group.members if uuid in answered and owners[uuid].fate in PLACED)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state channel with random faults from a seeded generator.
 
-Every message is encoded and decoded again with the real codec: once for each receiver, so that no
-object is ever shared by accident, or once for all receivers of a broadcast, which is faster.  No receiver
-may change a message, so both ways give the same trace.  (A Heartbeat or a Hello, as most of all
-deliveries are, holds nothing that could change, and is never decoded twice.)
+Every message is encoded and decoded again with the real codec: once for each receiver, so that no object is shared by
+mistake, or once for all receivers of a broadcast, which is faster.  No receiver may change a message, so both ways give
+the same trace.  (A Heartbeat or a Hello, which most deliveries are, has only immutable fields and is never decoded
+twice.)
 
 Delivery follows the table of ``transport/bus.py``; a body that the codec rejects is dropped and
 counted, as the product's receiver does.
@@ -29,7 +29,7 @@ Receive = Callable[[Message], None]
 #: name of the counter of each type of message
 SENT = {layout.message: f"sent_{layout.message.__name__.lower()}" for layout in codec.LAYOUTS.values()}
 
-#: the third byte of messages that are made of texts and numbers only
+#: the third byte of messages that consist of texts and numbers only
 PLAIN = frozenset(
     bytes([number])
     for number, layout in codec.LAYOUTS.items()
@@ -113,8 +113,8 @@ class Network:
     # -- sending
 
     def broadcast(self, sender: str, message: Message) -> None:
-        """An agent's reaches all schedulers; a scheduler's the other schedulers, and all agents where they
-        have to do something."""
+        """An agent's broadcast reaches all schedulers; a scheduler's reaches the other schedulers, and all agents if it
+        requires something of them."""
         if self._trace.detailed:
             self._trace.detail(sender, f"-> all {brief(message)}")
         self._send_all(sender, self._encoded(sender, message), is_for_agents(message))

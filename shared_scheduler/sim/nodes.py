@@ -106,7 +106,7 @@ class SimNode:
     # -- the agent
 
     def start_agent(self) -> None:
-        """Start the agent, in an epoch as ``compute_agent/service/state_directory.py`` finds it."""
+        """Start the agent, in an epoch as ``compute_agent/service/state_directory.py`` chooses it."""
         assert self.agent is None, "one life at a time"
         self.lives += 1
         self.kept_epoch = max(self.kept_epoch + 1, self.clock.wall_ms)
@@ -356,7 +356,7 @@ class SimNode:
             self._begin_audit(seen=self._rng.random() < self.audits_seen)
 
     def _begin_audit(self, seen: bool) -> None:
-        """Numbers are zero in between; ``seen``: this is reported, because no better values are known yet."""
+        """The numbers are zero meanwhile; ``seen``: this is reported, because no better values are known yet."""
         self._auditing = True
         if not seen:
             self._agenda.after(AUDIT_S, self._end_audit)

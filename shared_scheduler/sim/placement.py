@@ -104,8 +104,8 @@ class SimPlacement:
         add_amounts(self._used, held, -1)
 
     def begin_move(self, consumer: str, migration: str, node: str) -> bool:
-        """What the conductor does for a live migration: the migration holds the source's part from
-        now on, the consumer as much on ``node``.  False if there is no room."""
+        """The conductor's write for a live migration: the migration holds the source's part from now on, the consumer
+        the same amounts on ``node``.  False if there is no room."""
         (amounts,) = self.consumers[consumer].values()
         if self._shortage({node: amounts}) is not None:
             return False

@@ -49,10 +49,10 @@ class SchedulerListener(Protocol):
         """It stops in the middle of a step: the remaining effects are never carried out."""
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
-        """What Nova says of a server: whether it needs these allocations; None while an operation is under way."""
+        """Whether a server needs these allocations according to Nova; None while an operation is under way."""
 
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
-        """The scheduler is about to delete these allocations, which stand there."""
+        """The scheduler is about to delete these allocations of the consumer."""
 
     def members_of(self, group: str) -> frozenset[str]:
         """The members of a server group, as Nova's API database has them now."""
@@ -100,7 +100,7 @@ class SimScheduler:
         self.newer = newer
         self.clock = LocalClock(around.agenda, rng)
         self.step_s: list[float] = []
-        #: when it was last frozen, or its clock jumped: its actions after that may be late
+        #: the time of its last freeze or clock jump: its actions after that may be late
         self.disturbed_s = float("-inf")
         #: it stops after it has carried out this many more effects
         self.dies_after: int | None = None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA cells and PCI pools for worlds without Nova: the resources of a host, and one fit for both sides.
 
-The leaves are those of ``model/leaves.py`` and the request is the text that the product sends, cut
-down to what is judged here: pinned CPUs, memory in pages of one size, devices of a vendor.  The real
-fit is Nova's (``shared_scheduler/novalib/topology.py``); the protocol cannot tell the difference.
+The leaves are those of ``model/leaves.py``.  The request is the text that the product sends, reduced to the parts that
+are judged here: pinned CPUs, memory in pages of one size, devices of a vendor.  The real fit is Nova's
+(``shared_scheduler/novalib/topology.py``); the protocol does not depend on it.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def ask_text(cells: Sequence[tuple[int, int, int]], devices: int = 0) -> str:
 class SimFit:
     """The ``TopologyFit`` of a simulated agent or nova-compute.
 
-    ``from_top``: take the highest CPUs and cells first, because nova-compute fits again and may not
-    choose as the agent did.
+    ``from_top``: take the highest CPUs and cells first, because nova-compute computes the fit again and may select
+    others than the agent did.
     """
 
     from_top: bool = False
@@ -116,7 +116,7 @@ class SimFit:
     def _place(
         self, leaves: Mapping[str, Leaf], wanted: CellAsk, used: Mapping[str, Leaf]
     ) -> tuple[str, Leaf] | None:
-        """A host cell of its own for one cell of the instance, as it is afterwards."""
+        """The state of a host cell after it has taken one cell of the instance."""
         static: Any = leaves.get(names.NUMA_STATIC) or ()
         for cell in reversed(static) if self.from_top else static:
             name = f"{names.NUMA}{cell['id']}"
@@ -156,7 +156,7 @@ def is_pool(name: str) -> bool:
 
 
 class SimJudge:
-    """The ``HostJudge`` of a simulated scheduler: the agent's own fit, on the scheduler's own row."""
+    """The ``HostJudge`` of a simulated scheduler: the agent's fit, on the scheduler's own row."""
 
     def verify(
         self, request: Request, index: int, view: HostView, candidates: Sequence[Candidate]
@@ -174,7 +174,7 @@ class SimJudge:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The sum of what is taken of a board, over all cells and pools."""
+    """The sum of the resources in use on a board, over all cells and pools."""
 
     pinned_cpus: int = 0
     pages: tuple[tuple[int, int], ...] = ()  # (size in KiB, count), sorted
@@ -182,7 +182,7 @@ class Holding:
 
 
 def holding_of(texts: Sequence[str]) -> Holding:
-    """The sum of what these requests take."""
+    """The sum of the resources of these requests."""
     pinned, devices, pages = 0, 0, {SMALL_PAGE_KB: 0, HUGE_PAGE_KB: 0}
     for asked in map(topology_ask, texts):
         devices += sum(each.count for each in asked.devices)
@@ -194,7 +194,7 @@ def holding_of(texts: Sequence[str]) -> Holding:
 
 
 def holding_in(leaves: Mapping[str, Leaf]) -> Holding:
-    """What is taken of a board, according to its leaves."""
+    """The resources in use on a board, according to its leaves."""
     pinned, devices, pages = 0, 0, {SMALL_PAGE_KB: 0, HUGE_PAGE_KB: 0}
     cells: Any = [leaves[f"{names.NUMA}{cell['id']}"] for cell in _static(leaves)]
     for _, _, cpus, used in cells:

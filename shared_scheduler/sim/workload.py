@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workload: arrivals of requests, flavors, builds and deletes.
 
-Simulates the conductor: a request goes to one of the running schedulers, and the answer returns after a
-while, the build is cast to the chosen host.  A build may fail; the conductor then frees its
-allocation and tries the alternates without asking any scheduler: such an instance has
-no claim on its host.
+Simulates the conductor: a request goes to one of the running schedulers, the answer returns after a delay, and the
+build is cast to the selected host.  A build may fail; the conductor then frees its allocation and tries the alternates
+without a request to a scheduler: such an instance has no claim on its host.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FLAVORS = (
     Flavor("xlarge", 8, 16_384, 160),
 )
 
-#: members of a server group; part of the requests for one that another follows at the same moment, and how soon
+#: members of a server group; part of the requests for one that another follows at the same moment, and the delay
 GROUP_MAX = 5
 RACES = 0.5
 RACE_S = 0.003
@@ -41,12 +40,12 @@ class Habits:
     lifetime_s: float = 60.0
     several: float = 0.05  # requests for more than one instance
     several_max: int = 4
-    not_root_only: float = 0.05  # requests whose candidates Placement must name
+    not_root_only: float = 0.05  # requests whose candidates must come from Placement
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
     grouped: float = 0.0  # requests for members of a server group
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
-    asks_again: float = 0.5  # of the requests that fail, those whose servers are asked for again
+    asks_again: float = 0.5  # of the requests that fail, those whose servers are requested again
     migrations_per_s: float = 0.0  # live migrations, which have no claim
     num_alternates: int = 2
     patience_s: float = 20.0  # time that the caller waits for an answer
@@ -57,7 +56,7 @@ class Habits:
 class ServerGroup:
     """A server group.  ``members`` joined it, in this order, before they were scheduled.
 
-    ``disturbed``: a member was moved by force, or the conductor used an alternate: nobody can keep what is promised.
+    ``disturbed``: a member was moved by force, or the conductor used an alternate, so its policy cannot be kept.
     """
 
     uuid: str
@@ -88,7 +87,7 @@ class Server:
     topology: str = ""
     fate: Fate = Fate.ASKED
     node: str = ""
-    #: how often it was asked for
+    #: the number of requests for it
     tries: int = 1
     group: ServerGroup | None = None
 
@@ -104,7 +103,7 @@ class Asked:
     servers: tuple[Server, ...]
     outcome: Answer | Fail | None = None
     ended_s: float = 0.0
-    #: its caller had stopped waiting when the answer came
+    #: its caller had stopped waiting when the answer arrived
     unheard: bool = False
 
 
@@ -164,7 +163,7 @@ class Users:
     racing: ServerGroup | None = None
 
     def next_pause_s(self) -> float:
-        """Time to the next request."""
+        """The time until the next request."""
         if self.racing is not None:
             return self.rng.random() * RACE_S
         return self.rng.expovariate(self.habits.rate_per_s)
@@ -175,7 +174,7 @@ class Users:
         return frozenset(uuid for members in found for uuid in members)
 
     def _draw_group(self) -> ServerGroup | None:
-        """The group of the next request; half of the groups grow by a request of the same moment."""
+        """The group of the next request; half of the groups grow by a request at the same moment."""
         rng, habits = self.rng, self.habits
         if self.racing is not None:
             group, self.racing = self.racing, None
@@ -194,7 +193,7 @@ class Users:
     def _joined(
         self, group: ServerGroup, request: Request, servers: tuple[Server, ...], host_of: Callable[[Server], str]
     ) -> Request:
-        """What nova-api does before a scheduler is asked: the servers join their group."""
+        """What nova-api does before the request: the servers join their group."""
         for server in servers:
             server.group = group
         group.members += request.instance_uuids
@@ -208,7 +207,7 @@ class Users:
         return replace(request, group=found)
 
     def ask(self, scheduler: str, now: float, host_of: Callable[[Server], str]) -> Asked:
-        """The next request, for ``scheduler``.  ``host_of`` tells the service host of a server that was built."""
+        """The next request, for ``scheduler``.  ``host_of`` returns the service host of a server that was built."""
         self.count += 1
         rng, habits = self.rng, self.habits
         group = self._draw_group() if habits.grouped else None
@@ -229,7 +228,7 @@ class Users:
         return self._asked(request, servers, scheduler, now)
 
     def ask_again(self, failed: Asked, scheduler: str, now: float, host_of: Callable[[Server], str]) -> Asked:
-        """The same servers once more, as a user does whose unshelve or evacuation has failed."""
+        """A request for the same servers again, as after a failed unshelve or evacuation."""
         tries = failed.servers[0].tries + 1
         first_id = failed.request.request_id.partition("/")[0]
         request, group = replace(failed.request, request_id=f"{first_id}/{tries}"), failed.servers[0].group
@@ -254,6 +253,6 @@ def placed(answer: Answer) -> tuple[Choice, ...]:
 
 
 def disturb_group(server: Server) -> None:
-    """It goes where no scheduler has placed it: nothing is promised of its group any more."""
+    """The server goes to a host that no scheduler has selected: the policy of its group does not hold any more."""
     if server.group is not None:
         server.group.disturbed = True

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The deterministic world: real scheduler and agent cores, everything around them simulated.
 
-One seed decides everything: each part draws from a generator of its own that is made from the seed
-and the part's name, so that a change in one part does not change the random choices of the others.  There is
-one cell.  Virtual time is in seconds from the beginning.
+The seed determines everything: each part draws from its own generator, which is created from the seed and the part's
+name, so that a change in one part does not change the random choices of the others.  There is one cell.  Virtual time
+is in seconds from the beginning.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from shared_scheduler.table.row import Version
 RPC_S = 0.004
 #: a caller waits this much longer than its scheduler may take
 CALLER_GRACE_S = 1.0
-#: mean time after which a user asks again for a server that got no host
+#: mean time after which a user requests a server again that got no host
 AGAIN_S = 3.0
-#: a delete waits this long for a live migration, and again
+#: a delete waits this long for a live migration, possibly several times
 AFTER_MOVE_S = 1.0
 
 
@@ -58,7 +58,7 @@ class Sizes:
 
 
 def settings_for(sizes: Sizes) -> SchedulerSettings:
-    """The product's own, for agents that heartbeat as often as these."""
+    """The product's own, for agents with this heartbeat interval."""
     return SchedulerSettings(silent_after_s=SILENT_AFTER_S * sizes.heartbeat_interval_s / HEARTBEAT_INTERVAL_S)
 
 
@@ -246,7 +246,7 @@ class World:
         return asked.outcome is not None or self.now <= asked.deadline_s + CALLER_GRACE_S
 
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
-        """A scheduler deletes what it wrote."""
+        """A scheduler deletes an allocation that it wrote."""
         self.checkers.taken_back(scheduler, self.owners()[consumer], allocations)
 
     def members_of(self, group: str) -> frozenset[str]:
@@ -389,12 +389,12 @@ class World:
         self.nodes[server.node].delete(server.uuid)
 
     def owners(self) -> Mapping[str, Server]:
-        """Every instance that was ever asked for, by uuid."""
+        """Every instance that was ever requested, by uuid."""
         return self.users.servers
 
     def lost_with_scheduler(self, server: Server) -> bool:
-        """Its scheduler stopped before it answered, or before it deleted what it wrote: such allocations
-        have no owner, until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``)."""
+        """Its scheduler stopped before it answered, or before it deleted what it wrote: such allocations have no owner
+        until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``)."""
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
         unanswered = asked.outcome is None and asked.scheduler not in alive
