@@ -64,8 +64,7 @@ def admin_socket_dir() -> Path:
     """
     directory = CONF.shared_scheduler.admin_socket_dir
     if not directory:
-        raise AdminError("[shared_scheduler] admin_socket_dir is empty, so schedulers cannot be queried; name a
-        directory")
+        raise AdminError("[shared_scheduler] admin_socket_dir is empty; set it to query the schedulers")
     return Path(directory)
 
 
