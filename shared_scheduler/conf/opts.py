@@ -295,11 +295,13 @@ Number of threads that read Placement: candidates of one host, checks of refusal
 RECORDS = [
     cfg.StrOpt(
         "records_file",
-        default="",
+        default="$state_path/shared-scheduler/records.jsonl",
         help=_text("""
 File to which each decision is appended as one line of JSON: the request, the number of hosts per reason, the
-best hosts with their weights, verdicts and times. All workers, and other schedulers of this machine, may use the
-same file. logrotate may move it. Empty: no file; the log has one line per decision in any case.
+best hosts with their weights, verdicts and times. ``shared-scheduler-manage why`` reads it. ``state_path`` is
+that of Nova. All workers, and other schedulers of this machine, may use the same file. logrotate may move it. If
+the file cannot be written, the scheduler goes on; the records that are lost are counted and logged. Empty: no
+file; the log has one line per decision in any case.
 """),
     ),
     cfg.IntOpt(

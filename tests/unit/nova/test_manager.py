@@ -81,6 +81,7 @@ def cloud(databases: None, world: World, monkeypatch: pytest.MonkeyPatch) -> Clo
 @pytest.fixture
 def start(cloud: Cloud, conf: Any) -> Iterator[Any]:
     conf.set_override("admin_socket_dir", "", group="shared_scheduler")
+    conf.set_override("records_file", "", group="shared_scheduler")
     conf.set_override("recheck_interval_s", 0.0, group="shared_scheduler")
     objects.Service.clear_min_version_cache()
     begun: list[Any] = []

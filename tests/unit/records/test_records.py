@@ -290,6 +290,15 @@ class TestRecorder:
         assert other.closed and len(other.records) == 1
         assert "may be lost in Full: No space left on device" in caplog.text
 
+    def test_a_file_that_cannot_be_opened_costs_records_and_nothing_else(self, tmp_path: Path) -> None:
+        counters = Counter[str]()
+        carrier = Recorder([JsonLines(tmp_path)], counters)  # a directory
+        carrier.start()
+        carrier.add(record(1))
+        carrier.stop()
+
+        assert counters == {"records_lost": 1}
+
     def test_without_sinks_nothing_is_kept_and_nothing_waits(self) -> None:
         counters = Counter[str]()
         carrier = Recorder([], counters)

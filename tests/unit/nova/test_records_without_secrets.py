@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A record and a line of the log never contain what only the tenant may know."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nova import context as nova_context
+from nova import objects
+
+from shared_scheduler.core.effects import FailureCode
+from shared_scheduler.core.request_state import Journal
+from shared_scheduler.nova.request_spec import make_request
+from shared_scheduler.records import entries
+from tests.unit.nova.conftest import PROJECT, USER, NoNodes, request_spec
+
+UUID = "11111111-1111-4111-8111-111111111111"
+SECRETS = ("t0ken", "passw0rd", "inj3cted", "us3rdata", "hint-c0ntent", "serv1ce-catalog")
+
+
+def tenants_context() -> Any:
+    catalog = [{"type": "serv1ce-catalog", "endpoints": []}]
+    return nova_context.RequestContext(
+        USER, PROJECT, auth_token="t0ken", service_catalog=catalog, request_id="req-local",
+        global_request_id="req-global",
+    )  # fmt: skip
+
+
+def spec_with_secrets() -> Any:
+    """A spec with a hint, and with each field that a caller could misuse."""
+    spec = request_spec(scheduler_hints={"owner": ["hint-c0ntent"], "same_host": ["hint-c0ntent"]})
+    spec.requested_networks = objects.NetworkRequestList(objects=[objects.NetworkRequest(tag="inj3cted")])
+    return spec
+
+
+def test_no_secret_is_recorded_or_logged() -> None:
+    request = make_request(tenants_context(), spec_with_secrets(), (UUID,), 2, NoNodes())
+    record = Journal().record(request, (), 0.5, FailureCode.NO_VALID_HOST, "0 of 3 hosts pass")
+
+    kept, line = json.dumps(entries.entry(record, "sched1", 1.0), default=str), entries.line(record)
+
+    assert request.hints["owner"] == ("hint-c0ntent",), "the decision needs what the record must not have"
+    assert json.loads(kept)["asked"]["hints"] == ["owner", "same_host"]
+    assert [secret for secret in SECRETS if secret in kept + line] == []
+
+
+def test_both_ids_of_a_request_are_recorded() -> None:
+    request = make_request(tenants_context(), request_spec(), (UUID,), 2, NoNodes())
+
+    kept = entries.entry(Journal().record(request, (), 0.5), "sched1", 1.0)
+
+    assert (kept["request_id"], kept["global_request_id"]) == ("req-local", "req-global")
