@@ -143,6 +143,7 @@ ATTEMPTS = Group(
     "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
     "unknown_provider": "Placement: it does not know the provider.",
     "unreachable": "Placement did not answer, or its answer was lost.",
+    "never_sent": "Placement does not keep up: the write waited until its deadline. The request fails.",
     "rejected": "Placement: the request of the scheduler is not valid.",
     "not_written": "The allocation was not written.",
     "deleted": "The allocation was written and deleted again, because the request did not need it any more.",
@@ -159,7 +160,7 @@ FAILURES = Group("Result of a request", "why: the line outcome; the log.", {
     "timed_out": "The request was not finished within request_timeout_s.",
     "draining": "The scheduler is stopping and takes no new requests.",
     "placement_unreachable": "Placement did not answer.",
-    "overloaded": "More than requests_max requests are under way.",
+    "overloaded": "More than requests_max requests are under way, or Placement does not keep up with the writes.",
     "bad_request": "The request cannot be decided; the text says why.",
     "group_unsettled": "Where the other members of the server group are could not be read, or they were placed "
                        "elsewhere again and again.",

@@ -21,7 +21,7 @@ CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Re
 CLAIMING   cancelled                                RELEASED     forget; cast Release
 WRITING    written, still needed                    WRITTEN
 WRITING    written, cancelled                       DELETING     delete
-WRITING    not written                              NOT_WRITTEN  forget; cast Release
+WRITING    not written, or never sent               NOT_WRITTEN  forget; cast Release
 WRITING    result unknown                           DELETING     delete (it may have been written)
 WRITING    no answer long after its deadline        DELETING     delete; the writer has lost it
 WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node reports it

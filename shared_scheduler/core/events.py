@@ -125,6 +125,7 @@ class WriteCode(StrEnum):
     UNKNOWN_PROVIDER = "unknown_provider"  # stale topology: forget the node, next host
     UNREACHABLE = "unreachable"  # read back as "not written", or the result is unknown
     REJECTED = "rejected"  # Placement answers that the request is malformed
+    NEVER_SENT = "never_sent"  # it waited until its deadline, or was refused: nothing to delete, hard error
 
 
 @dataclass(frozen=True, slots=True)

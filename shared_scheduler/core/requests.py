@@ -82,6 +82,7 @@ WRITTEN = WriteCode.WRITTEN.value
 HARD_ERRORS = {
     WriteCode.CONSUMER_CONFLICT: FailureCode.CONSUMER_CONFLICT,
     WriteCode.REJECTED: FailureCode.BAD_REQUEST,
+    WriteCode.NEVER_SENT: FailureCode.OVERLOADED,
 }
 
 

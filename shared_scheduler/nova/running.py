@@ -109,7 +109,7 @@ class RunningScheduler:
             sweep=sweeper.sweep,
             log_new=Notices(self.engine, ours.nodes_max).log_new,
         )  # fmt: skip
-        self._sinks = Sinks(GroupCommit(client, handle, locate, workers=ours.placement_writers), sync)
+        self._sinks = Sinks(GroupCommit(client, handle, locate, writers=ours.placement_writers), sync)
         return sync
 
     # -- life cycle

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast Placement writes: how many allocations go into one call, and which writes are not worth sending.
+
+Placement may become a hundred times slower, because its database is busy or because its cache is empty.  A queue that
+keeps its order then collapses, and stays collapsed after Placement is well again: each write that is sent has waited
+almost until its deadline, so it is late, so it has to be deleted, and the delete takes the time of the next writes.
+(*Metastable failures in distributed systems*, Bronson et al., HotOS 2021.)  Four rules prevent this:
+
+* A batch holds no more consumers than Placement writes in ``CALL_S``, by the time that the last calls took.
+* While writes wait longer than ``OVERLOADED_AFTER_S``, the newest write is sent first.  Those that cannot be served
+  are then the oldest, whose callers give up anyway, and the others are served in time.  (*Fail at Scale*, Maurer, ACM
+  Queue 2015, calls it adaptive LIFO.)
+* A write that cannot end before its deadline is not sent.  It needs no delete either.
+* Deletes have a writer of their own, and others only take one while no write can be sent.
+
+All bounds of the queue of writes are here.
+"""
+
+from __future__ import annotations
+
+#: Threads that write, and threads that only delete.  More are of no use for a Placement with a few cores.
+WRITERS = 4
+DELETERS = 1
+#: Consumers in one POST, whose rows stay locked until it commits.
+MAX_BATCH = 16
+#: Maximum number of waiting jobs; the core's bound of claims is far below.
+MAX_WAITING = 4096
+#: Time that one call may take: a fifth of ``write_timeout_s``.
+CALL_S = 2.0
+#: A write that waits longer than this shows that Placement does not keep up.
+OVERLOADED_AFTER_S = 1.0
+#: Weight of the newest measurement.  Four or five calls of a Placement that is well again are enough.
+NEWEST = 0.5
+
+
+class WritePace:
+    """The time that Placement takes for one consumer, as the last calls have shown.  Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._consumer_s: float | None = None
+
+    @property
+    def consumer_s(self) -> float:
+        """Seconds for which one consumer occupies a writer; 0 before the first measurement."""
+        return self._consumer_s or 0.0
+
+    def measured(self, consumers: int, took_s: float) -> None:
+        """Note that a call took so long; without an answer, it would have taken longer."""
+        each_s = took_s / consumers
+        before_s = each_s if self._consumer_s is None else self._consumer_s
+        self._consumer_s = before_s + NEWEST * (each_s - before_s)
+
+    def batch_max(self) -> int:
+        """The number of consumers of the next call, from 1 to ``MAX_BATCH``."""
+        if self.consumer_s * MAX_BATCH <= CALL_S:
+            return MAX_BATCH
+        return max(1, int(CALL_S / self.consumer_s))
+
+    def is_too_late(self, deadline_s: float, now: float) -> bool:
+        """Whether a write cannot end in time.  No measurement makes one late that has ``CALL_S`` left: otherwise
+        nothing would be sent after a standstill, and nothing would show that it is over."""
+        return now + min(self.consumer_s, CALL_S) >= deadline_s

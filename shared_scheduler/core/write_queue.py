@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of writes and deletes of allocations: which go out together, and in which order.
+
+Edges carry the batches out: ``placement/group_commit.py`` with threads, ``sim/writers.py`` in virtual time.
+``write_pace.py`` explains the order, and has the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.core.write_pace import MAX_WAITING, OVERLOADED_AFTER_S, WritePace
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[Item]):
+    """One write or one delete.  Times are in seconds of the owner's clock."""
+
+    consumer: str
+    providers: frozenset[str]
+    alone: bool
+    work: Item
+    queued_s: float = 0.0
+    #: a write is not sent if it cannot end before this time
+    deadline_s: float = float("inf")
+    deletes: bool = False
+
+    @property
+    def rank(self) -> tuple[tuple[str, ...], str]:
+        """The order within a batch: by provider, because rows are locked in this order."""
+        return tuple(sorted(self.providers)), self.consumer
+
+
+Work = WriteAllocation | DeleteAllocation
+Batch = tuple[Job[Work], ...]
+
+
+@dataclass(slots=True)
+class _Taken:
+    """Providers and consumers that are in use."""
+
+    providers: set[str] = field(default_factory=set)
+    consumers: set[str] = field(default_factory=set)
+
+    def add(self, job: Job[Item]) -> None:
+        self.providers |= job.providers
+        self.consumers.add(job.consumer)
+
+    def touches(self, job: Job[Item]) -> bool:
+        return job.consumer in self.consumers or not self.providers.isdisjoint(job.providers)
+
+
+class WriteQueue(Generic[Item]):
+    """Forms batches of queued jobs.
+
+    * Jobs of one consumer are served in the order of their arrival.
+    * While Placement keeps up, the same holds for the writes of each provider: a write never overtakes an earlier one
+      that shares a provider.  While it does not keep up, the newest write comes first, and a write never overtakes a
+      newer one that shares a provider.
+    * Deletes are served in the order of their arrival.  The next one keeps its providers free of new writes.
+    * No two batches in flight share a provider or a consumer, because concurrent writes to one provider may over-commit
+      it, or fail the write of more providers without need.
+    * A batch has at most ``pace.batch_max()`` jobs; its jobs may share providers.
+    * A job that is ``alone``, as each delete is, is a batch of one.
+    * A write is sent as soon as a writer is free; writes do not wait to fill a batch.
+    * A write that cannot end before its deadline is not sent; its owner drops it.
+    * Parts of a refused batch come before all other writes.
+    * At most ``max_waiting`` jobs wait; further ones are refused.
+    """
+
+    def __init__(self, pace: WritePace, max_waiting: int = MAX_WAITING) -> None:
+        self._pace = pace
+        self._max_waiting = max_waiting
+        self._waiting: list[Job[Item]] = []
+        self._parts: list[tuple[Job[Item], ...]] = []  # of refused batches, before all others
+        self._in_flight: list[Job[Item]] = []
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait."""
+        return len(self._waiting) + sum(map(len, self._parts))
+
+    @property
+    def in_flight(self) -> int:
+        """The number of jobs in flight."""
+        return len(self._in_flight)
+
+    def knows(self, consumer: str) -> bool:
+        """True while a job of this consumer waits or is in flight."""
+        parts = (job for part in self._parts for job in part)
+        return any(job.consumer == consumer for job in (*self._waiting, *self._in_flight, *parts))
+
+    def add(self, job: Job[Item]) -> bool:
+        """Queue a job; False if too many wait."""
+        if self.waiting >= self._max_waiting:
+            return False
+        self._waiting.append(job)
+        return True
+
+    # -- batches
+
+    def take(self, now: float) -> tuple[Job[Item], ...]:
+        """The next batch, sorted by provider: writes or, if none can be sent now, a delete; empty if there is
+        neither."""
+        busy = self._busy()
+        batch = self._pick_part(busy) or self._pick_writes(busy, now)
+        if not batch:
+            return self.take_delete()
+        self._in_flight += batch
+        return tuple(sorted(batch, key=lambda job: job.rank))
+
+    def take_delete(self) -> tuple[Job[Item], ...]:
+        """The next delete, as a batch of one; empty if none can be sent now."""
+        job = self._next_delete(self._busy())
+        if job is None:
+            return ()
+        self._remove([job])
+        self._in_flight.append(job)
+        return (job,)
+
+    def _busy(self) -> _Taken:
+        busy = _Taken()
+        for job in self._in_flight:
+            busy.add(job)
+        return busy
+
+    def _next_delete(self, busy: _Taken) -> Job[Item] | None:
+        """The oldest delete that shares nothing with ``busy``, and whose consumer no other job precedes."""
+        earlier = {job.consumer for part in self._parts for job in part}
+        for job in self._waiting:
+            if job.deletes and job.consumer not in earlier and not busy.touches(job):
+                return job
+            earlier.add(job.consumer)
+        return None
+
+    def _pick_part(self, busy: _Taken) -> list[Job[Item]]:
+        for index, part in enumerate(self._parts):
+            if not any(map(busy.touches, part)):
+                return list(self._parts.pop(index))
+            for job in part:
+                busy.add(job)
+        return []
+
+    def _pick_writes(self, busy: _Taken, now: float) -> list[Job[Item]]:
+        delete = self._next_delete(_Taken())
+        if delete is not None:
+            busy.add(delete)
+        first: dict[str, Job[Item]] = {}
+        for job in self._waiting:
+            first.setdefault(job.consumer, job)
+        firsts = set(map(id, first.values()))
+        return self._remove(self._compatible(self._ordered(firsts, busy, now), firsts, busy))
+
+    def _ordered(self, firsts: set[int], busy: _Taken, now: float) -> list[Job[Item]]:
+        """The writes that may end in time: the oldest first or, while Placement does not keep up, the newest."""
+        writes = [job for job in self._waiting if not (job.deletes or self._pace.is_too_late(job.deadline_s, now))]
+        if not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes):
+            return writes
+        return [job for job in reversed(writes) if id(job) in firsts]
+
+    def _compatible(self, ordered: Iterable[Job[Item]], firsts: set[int], busy: _Taken) -> list[Job[Item]]:
+        """The next batch; ``firsts`` are the jobs that no other job of their consumer precedes."""
+        batch: list[Job[Item]] = []
+        batch_max = self._pace.batch_max()
+        for job in ordered:
+            if id(job) not in firsts or busy.touches(job) or (batch and job.alone):
+                busy.add(job)  # later ones must not overtake it
+                continue
+            batch.append(job)
+            if job.alone or len(batch) == batch_max:
+                break
+        return batch
+
+    def _remove(self, chosen: list[Job[Item]]) -> list[Job[Item]]:
+        ids = set(map(id, chosen))
+        self._waiting = [job for job in self._waiting if id(job) not in ids]
+        return chosen
+
+    # -- endings
+
+    def done(self, ended: Job[Item]) -> bool:
+        """End a job and free its providers and consumer; False if it has ended already."""
+        before = len(self._in_flight)
+        self._in_flight = [job for job in self._in_flight if job is not ended]
+        return len(self._in_flight) < before
+
+    def put_back(self, parts: tuple[tuple[Job[Item], ...], ...]) -> None:
+        """Queue the parts of a refused batch before all other writes, each as a separate batch."""
+        for job in (job for part in parts for job in part):
+            self.done(job)
+        self._parts = [part for part in parts if part] + self._parts
+
+    def drop(self, unwanted: Callable[[Item], bool]) -> list[Job[Item]]:
+        """Remove and return waiting jobs."""
+        return self._drop(lambda job: unwanted(job.work))
+
+    def drop_late(self, now: float) -> list[Job[Item]]:
+        """Remove and return waiting writes that cannot end before their deadline."""
+        return self._drop(lambda job: not job.deletes and self._pace.is_too_late(job.deadline_s, now))
+
+    def _drop(self, unwanted: Callable[[Job[Item]], bool]) -> list[Job[Item]]:
+        waiting = [*(job for part in self._parts for job in part), *self._waiting]
+        dropped = [job for job in waiting if unwanted(job)]
+        gone = set(map(id, dropped))
+        self._waiting = [job for job in self._waiting if id(job) not in gone]
+        left = (tuple(job for job in part if id(job) not in gone) for part in self._parts)
+        self._parts = [part for part in left if part]
+        return dropped
+
+
+def halves(batch: tuple[Job[Item], ...]) -> tuple[tuple[Job[Item], ...], ...]:
+    """Split a refused batch, so that finally only the consumer that caused the refusal fails."""
+    middle = len(batch) // 2
+    return batch[:middle], batch[middle:]
+
+
+def job_of(work: Work, now: float) -> Job[Work]:
+    """The job of an effect that is queued now."""
+    if isinstance(work, DeleteAllocation):
+        return Job(work.consumer, frozenset(work.written), True, work, now, deletes=True)
+    alone = work.serialise or work.policy is ConsumerPolicy.MERGE
+    return Job(work.consumer, frozenset(work.allocations), alone, work, now, work.deadline_s)
+
+
+def not_carried_out(work: Work, code: WriteCode, why: str) -> AllocationWritten | AllocationDeleted:
+    """The answer to an effect that was not carried out, or whose result is not known; ``code`` is that of a write."""
+    if isinstance(work, DeleteAllocation):
+        return AllocationDeleted(work.claim_id, False, why, cause=work.cause)
+    return AllocationWritten(work.claim_id, code, why, cause=work.cause)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large the next batch is, and which writes are not worth sending."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from shared_scheduler.core.write_pace import CALL_S, MAX_BATCH, WritePace
+
+
+def paced(*measured: tuple[int, float]) -> WritePace:
+    pace = WritePace()
+    for consumers, took_s in measured:
+        pace.measured(consumers, took_s)
+    return pace
+
+
+def test_before_anything_was_measured_batches_are_full_and_nothing_is_late() -> None:
+    pace = paced()
+    assert pace.batch_max() == MAX_BATCH
+    assert not pace.is_too_late(10.0, 9.99) and pace.is_too_late(10.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("measured", "size"),
+    [((1, 0.02), 16), ((16, 0.5), 16), ((16, 4.0), 8), ((1, 1.0), 2), ((1, 5.0), 1), ((16, 10.0), 3)],
+)
+def test_a_batch_holds_what_placement_writes_in_two_seconds(measured: tuple[int, float], size: int) -> None:
+    assert paced(measured).batch_max() == size
+
+
+def test_a_second_for_each_call_however_large_ends_in_full_batches() -> None:
+    pace, size = paced((1, 1.0)), 1
+    for _ in range(12):
+        size = pace.batch_max()
+        pace.measured(size, 1.0)
+    assert size == MAX_BATCH
+
+
+def test_a_few_calls_of_a_placement_that_is_well_again_are_enough() -> None:
+    pace = paced(*[(2, 20.0)] * 20)
+    for _ in range(7):
+        pace.measured(1, 0.02)
+    assert pace.batch_max() == MAX_BATCH
+
+
+def test_what_has_the_time_of_a_call_left_is_always_sent() -> None:
+    # or nothing would be sent after a standstill, and nothing would show that it is over
+    pace = paced((1, 600.0))
+    assert not pace.is_too_late(10.0 + CALL_S + 0.01, 10.0)
+
+
+@given(st.lists(st.tuples(st.integers(1, MAX_BATCH), st.floats(0.0, 600.0)), max_size=20))
+def test_a_batch_is_never_empty_nor_too_large(measured: list[tuple[int, float]]) -> None:
+    assert 1 <= paced(*measured).batch_max() <= MAX_BATCH

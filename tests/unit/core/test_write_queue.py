@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which writes go out together, and which come first."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shared_scheduler.core.write_pace import OVERLOADED_AFTER_S, WritePace
+from shared_scheduler.core.write_queue import Job, WriteQueue, halves
+
+NOW = 100.0
+
+
+def job(
+    consumer: str, *providers: str, alone: bool = False, queued_s: float = NOW, deadline_s: float = float("inf")
+) -> Job[str]:
+    return Job(consumer, frozenset(providers), alone, consumer, queued_s, deadline_s)
+
+
+def delete(consumer: str, *providers: str) -> Job[str]:
+    return Job(consumer, frozenset(providers), True, f"delete {consumer}", NOW, deletes=True)
+
+
+def pace_of(consumer_s: float = 0.0) -> WritePace:
+    """The pace of a Placement that takes so long for one consumer."""
+    pace = WritePace()
+    pace.measured(1, consumer_s)
+    return pace
+
+
+def names(batch: tuple[Job[str], ...]) -> list[str]:
+    return [one.consumer for one in batch]
+
+
+def queue(*jobs: Job[str], consumer_s: float = 0.0) -> WriteQueue[str]:
+    batches: WriteQueue[str] = WriteQueue(pace_of(consumer_s))
+    for one in jobs:
+        assert batches.add(one)
+    return batches
+
+
+def test_a_single_write_goes_at_once() -> None:
+    assert names(queue(job("a", "n1")).take(NOW)) == ["a"]
+
+
+def test_what_queued_up_goes_together_sorted_by_provider() -> None:
+    batches = queue(job("a", "n3"), job("b", "n1"), job("c", "n2"))
+    assert names(batches.take(NOW)) == ["b", "c", "a"]
+
+
+def test_a_provider_in_flight_is_waited_for_and_others_are_not() -> None:
+    batches = queue(job("a", "n1"))
+    first = batches.take(NOW)
+    batches.add(job("b", "n1"))
+    batches.add(job("c", "n2"))
+    assert names(batches.take(NOW)) == ["c"]
+    batches.done(first[0])
+    assert names(batches.take(NOW)) == ["b"]
+
+
+def test_nobody_overtakes_on_a_provider() -> None:
+    batches = queue(job("a", "n1"))
+    first = batches.take(NOW)
+    for one in (job("wide", "n1", "n2"), job("narrow", "n2")):
+        batches.add(one)
+    assert batches.take(NOW) == ()
+    batches.done(first[0])
+    assert names(batches.take(NOW)) == ["wide", "narrow"]
+
+
+def test_one_consumer_is_written_in_order_and_never_twice_at_once() -> None:
+    batches = queue(job("a", "n1"), job("a", "n2"))
+    first = batches.take(NOW)
+    assert len(first) == 1 and batches.take(NOW) == ()
+    batches.done(first[0])
+    assert [one.providers for one in batches.take(NOW)] == [{"n2"}]
+
+
+def test_alone_is_alone() -> None:
+    batches = queue(job("a", "n1"), job("b", "n2", alone=True), job("c", "n3"))
+    assert names(batches.take(NOW)) == ["a", "c"]
+    assert names(batches.take(NOW)) == ["b"]
+
+
+def test_too_many_are_turned_away() -> None:
+    batches: WriteQueue[str] = WriteQueue(WritePace(), max_waiting=1)
+    assert batches.add(job("a", "n1"))
+    assert not batches.add(job("b", "n2"))
+
+
+def test_what_is_dropped_is_handed_back_and_frees_the_way() -> None:
+    batches = queue(job("a", "n1"))
+    first = batches.take(NOW)
+    batches.add(job("late", "n1", "n2"))
+    batches.add(job("b", "n2"))
+    assert names(tuple(batches.drop(lambda work: work == "late"))) == ["late"]
+    assert names(batches.take(NOW)) == ["b"]
+    assert batches.done(first[0])
+    assert not batches.done(first[0])
+
+
+def test_parts_of_a_refused_batch_go_next_and_side_by_side() -> None:
+    batches = queue(job("a", "n1"), job("b", "n2"), job("c", "n3"))
+    batch = batches.take(NOW)
+    batches.add(job("later", "n1"))
+    batches.put_back(halves(batch))
+    assert [names(batches.take(NOW)) for _ in range(3)] == [["a"], ["b", "c"], []]
+
+
+def test_parts_that_share_a_provider_wait_for_one_another() -> None:
+    batches = queue(job("a", "n1"), job("b", "n1"))
+    batches.put_back(halves(batches.take(NOW)))
+    first = batches.take(NOW)
+    assert len(first) == 1 and batches.take(NOW) == ()
+    batches.done(first[0])
+    assert len(batches.take(NOW)) == 1
+
+
+def test_parts_are_known_counted_and_dropped() -> None:
+    batches = queue(job("a", "n1"), job("b", "n2"))
+    batches.put_back(halves(batches.take(NOW)))
+    assert (batches.waiting, batches.in_flight, batches.knows("b")) == (2, 0, True)
+    assert names(tuple(batches.drop(lambda work: work == "a"))) == ["a"]
+    assert names(batches.take(NOW)) == ["b"]
+
+
+# -- while Placement does not keep up
+
+
+def waiting(*names: str, since_s: float) -> list[Job[str]]:
+    """Writes for a host of their own each, one second apart."""
+    return [job(name, f"n-{name}", queued_s=since_s + number) for number, name in enumerate(names)]
+
+
+def test_the_oldest_goes_first_while_placement_keeps_up() -> None:
+    batches = queue(*waiting("a", "b", since_s=NOW - OVERLOADED_AFTER_S), consumer_s=2.0)
+    assert names(batches.take(NOW)) == ["a"]
+
+
+def test_the_newest_goes_first_once_one_has_waited_too_long() -> None:
+    batches = queue(*waiting("a", "b", "c", since_s=NOW - 2 * OVERLOADED_AFTER_S), consumer_s=2.0)
+    assert [names(batches.take(NOW)) for _ in range(3)] == [["c"], ["b"], ["a"]]
+
+
+def test_a_write_that_waits_for_its_provider_does_not_speak_for_placement() -> None:
+    batches = queue(job("first", "n1"), consumer_s=2.0)
+    batches.take(NOW)
+    for one in (job("patient", "n1", queued_s=NOW - 60.0), *waiting("a", "b", since_s=NOW - 1.0)):
+        batches.add(one)
+    assert names(batches.take(NOW)) == ["a"]
+
+
+def test_the_newest_first_keeps_the_order_of_each_consumer() -> None:
+    old, new = (job("a", name, queued_s=NOW - 5.0) for name in ("n1", "n2"))
+    batches = queue(old, new, consumer_s=2.0)
+    assert batches.take(NOW) == (old,)
+    assert batches.take(NOW) == ()
+    batches.done(old)
+    assert batches.take(NOW) == (new,)
+
+
+def test_a_slow_placement_gets_small_batches() -> None:
+    batches = queue(*waiting(*"abcdef", since_s=NOW - 6.0), consumer_s=0.5)
+    assert [len(batches.take(NOW)) for _ in range(2)] == [4, 2]
+
+
+def test_a_write_that_cannot_end_in_time_is_not_sent_and_is_dropped() -> None:
+    late, early = job("late", "n1", deadline_s=NOW + 0.5), job("early", "n2", deadline_s=NOW + 1.5)
+    batches = queue(late, early, consumer_s=1.0)
+    assert batches.take(NOW) == (early,)
+    assert batches.take(NOW) == ()
+    assert batches.drop_late(NOW) == [late]
+    assert batches.waiting == 0
+
+
+# -- deletes
+
+
+def test_deletes_come_after_writes_unless_their_own_writer_takes_them() -> None:
+    one, two = delete("a", "n1"), delete("b", "n2")
+    batches = queue(one, two, job("c", "n3"), job("d", "n4"))
+    assert batches.take_delete() == (one,)
+    assert names(batches.take(NOW)) == ["c", "d"]
+    assert batches.take(NOW) == (two,)
+    assert batches.take_delete() == ()
+
+
+def test_the_next_delete_keeps_its_provider_free() -> None:
+    batches = queue(job("a", "n1"))
+    first = batches.take(NOW)
+    for one in (delete("b", "n1"), job("c", "n1"), job("d", "n2")):
+        batches.add(one)
+    assert batches.take_delete() == ()
+    assert names(batches.take(NOW)) == ["d"]
+    batches.done(first[0])
+    assert names(batches.take(NOW)) == ["b"]
+
+
+def test_a_delete_never_overtakes_a_write_of_its_consumer_nor_a_write_a_delete() -> None:
+    jobs = (job("a", "n1"), delete("a", "n1"), job("a", "n2"))
+    batches = queue(*jobs)
+    for one in jobs:
+        assert batches.take(NOW) == (one,)
+        assert batches.take(NOW) == batches.take_delete() == ()
+        batches.done(one)
+
+
+def test_a_delete_waits_for_its_write_in_a_refused_batch() -> None:
+    batches = queue(job("a", "n1"), job("b", "n1"))
+    batches.put_back(halves(batches.take(NOW)))
+    batches.add(delete("b", "n1"))
+    assert batches.take_delete() == ()
+
+
+@given(st.integers(2, 16))
+def test_halves_are_smaller_and_nothing_is_lost(size: int) -> None:
+    batch = tuple(job(f"c{number}", "n") for number in range(size))
+    left, right = halves(batch)
+    assert left + right == batch and 0 < len(left) < size and 0 < len(right) < size
+
+
+def providers_of(batch: tuple[Job[int], ...]) -> set[str]:
+    return {provider for one in batch for provider in one.providers}
+
+
+class Traffic(RuleBasedStateMachine):
+    """Any order of adding, taking and ending keeps the rules of the module, while Placement keeps up and while not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: WriteQueue[int] = WriteQueue(pace_of(0.5), max_waiting=12)
+        self.now = NOW
+        self.accepted: list[Job[int]] = []
+        self.started: list[Job[int]] = []
+        self.flying: list[tuple[Job[int], ...]] = []
+        self.refused: set[int] = set()
+        #: so many of the first jobs were there when the newest may have been sent first
+        self.unordered = 0
+
+    @rule(
+        consumer=st.sampled_from("abcde"),
+        providers=st.frozensets(st.sampled_from(["n1", "n2", "n3", "n4"]), min_size=1, max_size=3),
+        alone=st.booleans(),
+        deletes=st.booleans(),
+    )
+    def add(self, consumer: str, providers: frozenset[str], alone: bool, deletes: bool) -> None:
+        one = Job(consumer, providers, alone or deletes, len(self.accepted), self.now, deletes=deletes)
+        room = self.batches.waiting < 12
+        assert self.batches.add(one) is room
+        if room:
+            self.accepted.append(one)
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now += 2 * OVERLOADED_AFTER_S
+
+    @rule()
+    def take(self) -> None:
+        sent = {one.work for one in self.started}
+        if any(one.queued_s < self.now for one in self.accepted if one.work not in sent):
+            self.unordered = len(self.accepted)
+        batch = self.batches.take(self.now)
+        assert len(batch) <= 4
+        assert len(batch) == 1 or not any(one.alone for one in batch)
+        assert list(batch) == sorted(batch, key=lambda one: one.rank)
+        self.start(batch)
+
+    @rule()
+    def take_delete(self) -> None:
+        batch = self.batches.take_delete()
+        assert len(batch) <= 1 and all(one.deletes for one in batch)
+        self.start(batch)
+
+    def start(self, batch: tuple[Job[int], ...]) -> None:
+        if batch:
+            self.flying.append(batch)
+            self.started += sorted(batch, key=lambda one: one.work)
+
+    @rule(which=st.integers(0, 3))
+    def end(self, which: int) -> None:
+        if self.flying:
+            for one in self.flying.pop(which % len(self.flying)):
+                assert self.batches.done(one)
+
+    @rule(which=st.integers(0, 3))
+    def refuse(self, which: int) -> None:
+        writes = [batch for batch in self.flying if not batch[0].deletes]
+        if writes:
+            batch = writes[which % len(writes)]
+            self.flying.remove(batch)
+            self.batches.put_back(halves(batch))
+            self.started = [one for one in self.started if one not in batch]
+            self.refused |= {one.work for one in batch}
+
+    @invariant()
+    def batches_in_flight_are_disjoint(self) -> None:
+        for index, batch in enumerate(self.flying):
+            for other in self.flying[index + 1 :]:
+                assert providers_of(batch).isdisjoint(providers_of(other))
+                assert not {one.consumer for one in batch} & {one.consumer for one in other}
+
+    @invariant()
+    def nobody_overtakes(self) -> None:
+        started = {one.work for one in self.started}
+        for one in self.accepted:
+            if one.work in started or one.work in self.refused:
+                continue
+            for later in self.started:
+                if later.work > one.work:
+                    assert later.consumer != one.consumer
+                    same_lane = not (later.deletes or one.deletes)
+                    if same_lane and one.work >= self.unordered:
+                        assert later.providers.isdisjoint(one.providers)
+
+    @invariant()
+    def something_goes_whenever_nothing_flies(self) -> None:
+        idle = not self.flying and self.batches.waiting
+        if idle:
+            self.take()
+            assert self.flying
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        assert self.batches.waiting + len(self.started) == len(self.accepted)
+
+
+TestTraffic = Traffic.TestCase
