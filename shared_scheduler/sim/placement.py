@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared_scheduler.core.events import WriteCode
@@ -37,6 +37,9 @@ class SimPlacement:
 
     races: bool = True
     up: bool = True
+    #: how slow it is: seconds for each consumer of a write, and for each call, besides the usual time of a call
+    consumer_s: float = 0.0
+    call_s: float = 0.0
     providers: dict[str, Provider] = field(default_factory=dict)
     consumers: dict[str, Allocations] = field(default_factory=dict)
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
@@ -71,24 +74,43 @@ class SimPlacement:
 
     # -- writing
 
+    def takes_s(self, consumers: int) -> float:
+        """The additional time of a call that writes, or reads, so many consumers."""
+        return self.call_s + consumers * self.consumer_s
+
     def begin_write(self, consumer: str, allocations: Allocations) -> Write:
         """Begin a write: check the capacity."""
         return Write(consumer, allocations, self._shortage(allocations), self.consumers.get(consumer))
 
-    def end_write(self, write: Write) -> tuple[WriteCode, str]:
-        """End a write: store the allocations, or return why they are refused."""
+    def begin_writes(self, writes: Sequence[tuple[str, Allocations]]) -> list[Write]:
+        """Begin a call with several writes (consumer, allocations): each is checked beside those before it."""
+        begun = []
+        for consumer, allocations in writes:
+            begun.append(self.begin_write(consumer, allocations))
+            add_amounts(self._used, allocations)
+        for _, allocations in writes:
+            add_amounts(self._used, allocations, -1)
+        return begun
+
+    def refusal(self, write: Write) -> tuple[WriteCode, str] | None:
+        """Why a write is refused at its end; None if it is carried out."""
         stands = self.consumers.get(write.consumer)
         if stands is not None:
-            if same_allocations(stands, write.allocations):
-                return WriteCode.WRITTEN, ""
-            return WriteCode.CONSUMER_CONFLICT, f"{write.consumer} holds other allocations"
+            same = same_allocations(stands, write.allocations)
+            return None if same else (WriteCode.CONSUMER_CONFLICT, f"{write.consumer} holds other allocations")
         if any(node not in self.providers for node in write.allocations):
             return WriteCode.UNKNOWN_PROVIDER, "no such resource provider"
         shortage = write.shortage if self.races else self._shortage(write.allocations)
         if shortage is not None:
             return WriteCode.NO_CAPACITY, f"{shortage.resource_class}: {shortage.detail()}"
-        self._put(write.consumer, write.allocations)
-        return WriteCode.WRITTEN, ""
+        return None
+
+    def end_write(self, write: Write) -> tuple[WriteCode, str]:
+        """End a write: store the allocations, or return why they are refused."""
+        refusal = self.refusal(write)
+        if refusal is None and write.consumer not in self.consumers:
+            self._put(write.consumer, write.allocations)
+        return refusal or (WriteCode.WRITTEN, "")
 
     def _put(self, consumer: str, allocations: Allocations) -> None:
         self.consumers[consumer] = allocations

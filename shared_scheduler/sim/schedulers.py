@@ -16,10 +16,11 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Allocations, Message
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.placement import Write, wanted_of
+from shared_scheduler.sim.placement import wanted_of
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.ticking import Ticking
 from shared_scheduler.sim.topology import SimJudge
+from shared_scheduler.sim.writers import SimWriters
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Version
 
@@ -29,8 +30,6 @@ CELL = "cell-1"
 DECISIONS = DecisionSettings(
     enabled_filters=(*DEFAULT_FILTERS, "NUMATopologyFilter", "PciPassthroughFilter")
 )
-#: part of the writes under way that Placement has not done when it stops; the answers of all are lost
-LOST_BEFORE_WRITING = 0.5
 
 
 class SchedulerListener(Protocol):
@@ -113,6 +112,7 @@ class SimScheduler:
         self._stopwatch = stopwatch
         self._rng = rng
         self._frozen = False
+        self._writers = SimWriters(around, self.clock, rng, self)
         self._unheard: list[ev.Event] = []
         table = WatchedTable(lambda *what: listener.applied(self, *what))
         identity = Identity(self.name, life)
@@ -134,6 +134,7 @@ class SimScheduler:
         """End without a Leave message."""
         self._trace.note(self.name, "dies")
         self.up = False
+        self._writers.halt()
         self._ticking.stop()
         self._network.leave(self.name)
 
@@ -141,12 +142,14 @@ class SimScheduler:
         """Stop the process; messages to it wait."""
         self._trace.note(self.name, "is frozen")
         self._frozen, self.disturbed_s = True, self._agenda.now
+        self._writers.halt()
         self._ticking.suspend()
 
     def thaw(self) -> None:
         """Continue the process."""
         self._trace.note(self.name, "is thawed")
         self._frozen, self.disturbed_s = False, self._agenda.now
+        self._writers.resume()
         unheard, self._unheard = self._unheard, []
         for event in unheard:
             self.feed(event)
@@ -213,10 +216,8 @@ class SimScheduler:
                 self._network.broadcast(self.name, message)
                 if self.newer:
                     self._network.babble(self.name)
-            case ef.WriteAllocation():
-                self._write_later(self._begin_write, effect)
-            case ef.DeleteAllocation():
-                self._write_later(self._delete, effect)
+            case ef.WriteAllocation() | ef.DeleteAllocation():
+                self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
             case ef.RefreshNode(_, node, _):
@@ -226,49 +227,23 @@ class SimScheduler:
             case _:
                 self._agenda.after(self._placement_delay_s() / 2, self._answer_question, effect)
 
-    def _write_later(self, action: Callable[..., None], effect: ef.WriteAllocation | ef.DeleteAllocation) -> None:
-        """Deliver the request to Placement."""
-        self._agenda.work(self._placement_delay_s() / 2, action, effect)
+    def written_or_deleted(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
+        """See ``WritersListener``."""
+        self.feed(event)
+
+    def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
+        """See ``WritersListener``."""
+        return self._listener.is_needed(consumer, allocations)
+
+    def taken_back(self, consumer: str, allocations: Allocations) -> None:
+        """See ``WritersListener``."""
+        self._listener.taken_back(self, consumer, allocations)
+
+    # -- questions
 
     def _reply(self, event: ev.Event) -> None:
         """Deliver the answer of Placement."""
         self._agenda.after(self._placement_delay_s() / 2, self.feed, event)
-
-    def _begin_write(self, effect: ef.WriteAllocation) -> None:
-        if not self._placement.up:
-            self._reply(ev.AllocationWritten(effect.claim_id, ev.WriteCode.UNREACHABLE, "down", cause=effect.cause))
-            return
-        write = self._placement.begin_write(effect.consumer, effect.allocations)
-        self._agenda.work(self._placement_delay_s() / 2, self._end_write, effect, write)
-
-    def _end_write(self, effect: ef.WriteAllocation, write: Write) -> None:
-        if not self._placement.up and self._rng.random() < LOST_BEFORE_WRITING:
-            lost = ev.WriteCode.UNREACHABLE
-            self._reply(ev.AllocationWritten(effect.claim_id, lost, "died before", cause=effect.cause))
-            return
-        code, detail = self._placement.end_write(write)
-        if not self._placement.up:
-            code, detail = ev.WriteCode.UNREACHABLE, "the answer is lost"
-        self._trace.note("placement", f"{code.value} {effect.claim_id} {effect.consumer}")
-        written = effect.allocations
-        self._reply(ev.AllocationWritten(effect.claim_id, code, detail, written, cause=effect.cause))
-
-    def _delete(self, effect: ef.DeleteAllocation) -> None:
-        """What ``placement/allocation_writer.py`` does: compare, ask Nova unless it is sole, delete."""
-        gone, left_alone, detail = self._placement.up, False, "" if self._placement.up else "down"
-        if self._placement.up and self._placement.holds_exactly(effect.consumer, effect.written):
-            sole = self.clock.now < effect.sole_until_s
-            needed = False if sole else self._listener.is_needed(effect.consumer, effect.written)
-            if needed is False:
-                self._take_back(effect)
-            else:
-                gone, left_alone, detail = False, bool(needed), "the server needs it"
-        self._reply(ev.AllocationDeleted(effect.claim_id, gone, detail, left_alone, cause=effect.cause))
-
-    def _take_back(self, effect: ef.DeleteAllocation) -> None:
-        self._listener.taken_back(self, effect.consumer, effect.written)
-        self._placement.delete(effect.consumer)
-        self._trace.note("placement", f"deleted {effect.claim_id} {effect.consumer}")
 
     def _read_members(self, effect: ef.LookUpGroup) -> None:
         members = self._listener.members_of(effect.group) - effect.known
