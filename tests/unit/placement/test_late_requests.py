@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request to Placement that is carried out after its sender has given it up, and a loser that cleans up late.
+
+The server was asked for again meanwhile, and placed.  A generation alone does not protect its allocations: Placement
+removes the record of a consumer with its last allocation, and the next record begins with the same generation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import requests
+
+from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
+from shared_scheduler.placement.reconciler import without_nova
+from tests.unit.placement.test_allocation_writer import intent, undo
+from tests.unit.placement.world import Clock, World, carried_out, lost_reply, never_sent
+
+#: longer than any proxy or server keeps a request
+LONG_S = 90.0
+
+
+class Held:
+    """A request that waits somewhere on its way; its sender hears nothing, and it arrives later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], requests.Response]] = []
+
+    def __call__(self, _: str, __: str, go: Callable[[], requests.Response]) -> requests.Response:
+        self.waiting.append(go)
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    def arrive(self) -> list[int]:
+        """All of them are carried out; their HTTP status codes."""
+        waiting, self.waiting = self.waiting, []
+        return [go().status_code for go in waiting]
+
+
+@pytest.fixture
+def other_writer(world: World, clock: Clock) -> AllocationWriter:
+    return AllocationWriter(world.client, clock, clock.pause, random.Random(2), without_nova)
+
+
+def clean_up(writer: AllocationWriter, delete: DeleteAllocation, clock: Clock) -> None:
+    """Delete as the core does: again and again, until the allocations are gone."""
+    until_s = clock.now + LONG_S
+    while not writer.delete(delete).gone and clock.now < until_s:
+        clock.now += 5.0
+
+
+def placed_again(world: World, writer: AllocationWriter, effect: WriteAllocation, clock: Clock) -> WriteAllocation:
+    """The same server is asked for again, and another scheduler places it on another host."""
+    again = intent(world.provider(), consumer=effect.consumer, deadline_s=clock.now + 30.0)
+    assert writer.write(again).code is WriteCode.WRITTEN
+    return again
+
+
+def holds(world: World, effect: WriteAllocation) -> bool:
+    return world.client.consumer(effect.consumer).allocations == effect.allocations
+
+
+def test_a_delete_that_arrives_late_leaves_the_next_attempt(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a claim that is cleaned up, and a delete that is stuck on its way
+    held, effect = Held(), intent(world.provider())
+    allocation_writer.write(effect)
+    world.http.faults = [carried_out, held]
+    allocation_writer.delete(undo(effect))
+    clean_up(allocation_writer, undo(effect), clock)
+
+    # when the server is placed again as soon as it can be, and the delete arrives a minute after it was sent
+    if clock.now < 1060.0:
+        winner = placed_again(world, other_writer, effect, clock)
+        held.arrive()
+    else:
+        held.arrive()
+        winner = placed_again(world, other_writer, effect, clock)
+
+    # then the server keeps what it was answered
+    assert holds(world, winner)
+
+
+def test_a_replacement_that_arrives_late_leaves_the_next_attempt(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a write that was given up and came after all
+    held, first = Held(), intent(world.provider())
+    world.http.faults = [lost_reply] + [never_sent] * 1000
+    assert allocation_writer.write(first).code is WriteCode.UNREACHABLE
+    world.http.faults = []
+
+    # and the next host, with a write that replaces the first one, and is stuck on its way
+    second = intent(world.provider(), consumer=first.consumer, deadline_s=clock.now + 30.0)
+    world.http.faults = [carried_out, carried_out, held] + [never_sent] * 1000
+    assert allocation_writer.write(second).code is WriteCode.UNREACHABLE
+    world.http.faults = []
+
+    # when both are cleaned up, and the server is placed again at once
+    sent_s = clock.now
+    clean_up(allocation_writer, undo(second), clock)
+    for wait_s in (*CHECKS_AFTER_S, *CHECKS_AFTER_S):
+        if not world.client.consumer(first.consumer).allocations:
+            break
+        clock.now += wait_s
+        allocation_writer.sweep(busy=lambda _: False)
+    if clock.now < sent_s + 30.0:
+        winner = placed_again(world, other_writer, first, clock)
+        held.arrive()
+    else:
+        held.arrive()
+        allocation_writer.sweep(busy=lambda _: False, everything=True)
+        winner = placed_again(world, other_writer, first, clock)
+
+    # then the server keeps what it was answered
+    assert holds(world, winner)
+
+
+def test_a_loser_leaves_what_the_winner_wrote_again(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter
+) -> None:
+    # given one request that two schedulers got, and both chose the same host
+    effect = intent(world.provider())
+    lost = allocation_writer.write(effect)
+    assert lost.code is WriteCode.WRITTEN
+    assert other_writer.write(replace(effect, claim_id="of-the-winner")).code is WriteCode.WRITTEN
+
+    # when the first one cleans up before its deadline, at which nobody asks Nova
+    delete = replace(undo(effect))
+    answer = allocation_writer.delete(delete)
+
+    # then the allocations stay, although their amounts are those that it wrote
+    assert (answer.gone, answer.left_alone) == (False, True)
+    assert holds(world, effect)
+
+
+def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a write that was given up and came after all, and the same host for the server again
+    effect = intent(world.provider())
+    world.http.faults = [lost_reply] + [never_sent] * 1000
+    lost = allocation_writer.write(effect)
+    world.http.faults = []
+    winner = replace(effect, claim_id="of-the-winner", deadline_s=clock.now + 30.0)
+    assert other_writer.write(winner).code is WriteCode.WRITTEN
+
+    # when the loser cleans up, by its delete and by its checks
+    delete = replace(undo(effect), sole_until_s=clock.now + 30.0)
+    allocation_writer.delete(delete)
+    for wait_s in CHECKS_AFTER_S:
+        clock.now += wait_s
+        allocation_writer.sweep(busy=lambda _: False)
+
+    # then the server keeps what it was answered
+    assert holds(world, winner)
