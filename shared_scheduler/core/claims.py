@@ -228,6 +228,7 @@ class OpenClaim:
     write_detail: str = ""
     written: Allocations = field(default_factory=dict)
     before: Allocations = field(default_factory=dict)  # the allocations that a merge found
+    generation: int | None = None  # of the consumer after the write
     deletes: int = 0
     #: the lost write was carried out while a delete was under way, and the delete may have come before it
     outrun: bool = False
@@ -460,6 +461,7 @@ class Claims:
     @staticmethod
     def _note_what_stands(claim: OpenClaim, event: AllocationWritten) -> None:
         claim.written, claim.before = event.written or claim.intent.allocations, event.before
+        claim.generation = event.generation
 
     def on_write_timer(self, step: Step, claim_id: str) -> None:
         """Give the write up as lost, and delete the allocations that it may have written."""
@@ -535,7 +537,13 @@ class Claims:
         sole_until_s = self._sole_until_s(claim)
         step.emit(
             DeleteAllocation(
-                claim.claim_id, intent.consumer, claim.written, intent.request_id, claim.before, sole_until_s
+                claim.claim_id,
+                intent.consumer,
+                claim.written,
+                intent.request_id,
+                claim.before,
+                sole_until_s,
+                claim.generation,
             )
         )
 

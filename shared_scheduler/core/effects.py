@@ -78,6 +78,9 @@ class DeleteAllocation(OfRequest):
     """Delete what this claim wrote: delete the consumer if its allocations are exactly
     ``written``; after a merge put back ``before``.  Answered by ``AllocationDeleted``.
 
+    ``generation``: the consumer's generation after the write.  If it has another one, another writer has written the
+    same allocations since, and they stay.  None: not known.
+
     Until ``sole_until_s`` the request waits, so there is no other operation of this server.  After that another
     request may have placed the server on the same host: Nova's databases must be read first."""
 
@@ -87,6 +90,7 @@ class DeleteAllocation(OfRequest):
     request_id: str
     before: Allocations = field(default_factory=dict)
     sole_until_s: float = float("-inf")
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,13 +132,14 @@ class WriteCode(StrEnum):
 class AllocationWritten(Caused):
     """The answer to a ``WriteAllocation``.  ``written``: if WRITTEN, the allocations of the consumer (after a
     merge more than the claim asked for); if UNREACHABLE, the allocations that it may have.  ``before``: the
-    allocations that a merge found."""
+    allocations that a merge found.  ``generation``: the consumer's generation after the write; None: not known."""
 
     claim_id: str
     code: WriteCode
     detail: str = ""
     written: Allocations = field(default_factory=dict)
     before: Allocations = field(default_factory=dict)
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

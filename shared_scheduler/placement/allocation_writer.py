@@ -12,7 +12,8 @@
                                   '  write again after a wait, until the deadline
                                        -> provider_conflict | consumer_conflict | unreachable
 
-A write that was given up although it may have been carried out is kept as a write in doubt.
+A write that was given up although it may have been carried out is kept as a write in doubt.  While it may still be
+carried out, the record of its consumer is not removed (``unanswered_writes`` says why).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAc
 from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult, InDoubtWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
+from shared_scheduler.placement.unanswered_writes import UnansweredWrites
 from shared_scheduler.protocol.backoff import Backoff
 
 LOG = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ _FORGOTTEN = (
     "one, has written them.  If the server ends on another host, correct them with "
     "nova-manage placement heal_allocations."
 )
+_MAY_ARRIVE = "an earlier write of these allocations got no answer and may still be carried out"
 #: why an allocation that our write or a later one may have written is kept, and whether permanently
 _HELD = {
     CheckResult.RIGHTFUL: ("a later request placed the server on this host; left alone", True),
@@ -98,6 +101,11 @@ class _Course:
         return self.effect.consumer
 
     @property
+    def generation(self) -> int:
+        """The generation of the consumer after the write."""
+        return consumer_conflicts.generation_after(self.next.generation)
+
+    @property
     def policy(self) -> ConsumerPolicy:
         """The policy of the write: a merge that finds no allocations becomes *new*."""
         return ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
@@ -123,9 +131,10 @@ class AllocationWriter:
         self._pause = pause
         self._rng = rng
         self._overcommit_check = OvercommitCheck(client, clock)
-        self._reconciler = Reconciler(client, locate)
+        self._reconciler = Reconciler(client, locate, self._restore)
         self._in_doubt = InDoubtWrites()
-        self._lock = threading.Lock()  # of _in_doubt
+        self._unanswered = UnansweredWrites()
+        self._lock = threading.Lock()  # of _in_doubt and _unanswered
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -160,7 +169,10 @@ class AllocationWriter:
         """Complete a write whose batch succeeded."""
         with self._lock:
             self._in_doubt.settled(effect.consumer)
-        return AllocationWritten(effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, cause=effect.cause)
+        generation = consumer_conflicts.generation_after(None)
+        return AllocationWritten(
+            effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
+        )
 
     def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
         standing = self._read(effect.consumer, effect.deadline_s)
@@ -190,8 +202,7 @@ class AllocationWriter:
     def _send(self, course: _Course) -> AllocationWritten | None:
         """Send the write once; None if the consumer must be read."""
         effect = course.effect
-        wait_s = self._wait_s(effect.deadline_s)
-        course.last = reply = self._client.write(course.next, effect.request_id, wait_s)
+        course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
         course.sent += 1
         meaning = reply.meaning
         if meaning is Meaning.DONE:
@@ -269,22 +280,22 @@ class AllocationWriter:
             attempts = self._in_doubt.attempts(course.consumer)
         mine = tuple(one.written for one in attempts if not one.before)
         wanted = ConsumerAllocations(
-            course.next.allocations, project_id=course.next.project_id, user_id=course.next.user_id
+            course.next.allocations, course.generation, course.next.project_id, course.next.user_id
         )
         return consumer_conflicts.find_new(standing, wanted, mine, course.unsure)
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
-        effect, wrote = course.effect, course.next.allocations
+        effect, wrote, generation = course.effect, course.next.allocations, course.generation
         before = course.before.allocations if course.before else {}
+        detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         with self._lock:
             if code is WriteCode.WRITTEN:
                 self._in_doubt.settled(effect.consumer)
             elif course.unsure:
-                self._in_doubt.add(effect.consumer, Attempt(wrote, before), self._clock())
-        if code is WriteCode.WRITTEN:
-            return AllocationWritten(effect.claim_id, code, "", wrote, before, cause=effect.cause)
-        detail = course.last.describe() if course.last else "Placement did not answer"
-        return AllocationWritten(effect.claim_id, code, detail, wrote, before, cause=effect.cause)
+                self._in_doubt.add(effect.consumer, Attempt(wrote, before, generation), self._clock())
+        if detail and course.last:
+            detail = course.last.describe()
+        return AllocationWritten(effect.claim_id, code, detail, wrote, before, generation, cause=effect.cause)
 
     def _blame(self, effect: WriteAllocation) -> WriteCode:
         """The result after HTTP 400: an unknown provider, or a malformed request."""
@@ -307,7 +318,7 @@ class AllocationWriter:
         if overfull is None:
             return answer, False
         before = course.before.allocations if course.before else {}
-        attempt, until_s = Attempt(answer.written, before), course.effect.deadline_s
+        attempt, until_s = Attempt(answer.written, before, answer.generation), course.effect.deadline_s
         gone = self.take_back(course.consumer, attempt, answer.claim_id, answer.cause, until_s)
         detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
         no_capacity = WriteCode.NO_CAPACITY
@@ -317,7 +328,7 @@ class AllocationWriter:
 
     def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
         """Delete what one claim wrote, and no other allocations."""
-        attempt = Attempt(effect.written, effect.before)
+        attempt = Attempt(effect.written, effect.before, effect.generation)
         return self.take_back(
             effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s
         )
@@ -335,16 +346,17 @@ class AllocationWriter:
             standing = self._read(consumer, until_s)
             if standing is None:
                 break
-            finding = consumer_conflicts.find_delete(standing, attempt.written)
+            finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
             if finding is not Comparison.AS_WANTED:
                 return _left_alone(attempt, claim_id, request_id, standing)
             if self._clock() >= sole_until_s:
                 held = self._why_held(consumer, attempt)
                 if held is not None:
                     return AllocationDeleted(claim_id, False, *held, cause=request_id)
-            write = put_back(consumer, attempt.before, standing)
-            reply = self._client.write(write, request_id, self._wait_s(until_s))
-            detail = reply.describe()
+            reply = self._restore(put_back(consumer, attempt.before, standing), request_id, until_s)
+            detail = _MAY_ARRIVE if reply is None else reply.describe()
+            if reply is None:
+                break
             if reply.meaning is Meaning.DONE:
                 return AllocationDeleted(claim_id, True, cause=request_id)
             retry = reply.meaning in (Meaning.CONFLICT, Meaning.UNKNOWN)
@@ -391,6 +403,23 @@ class AllocationWriter:
             LOG.warning(_FORGOTTEN, consumer)
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _restore(self, write: ConsumerWrite, request_id: str = "", until_s: float | None = None) -> Reply | None:
+        """Restore the allocations before a write.  None: it must wait, because an earlier write may arrive."""
+        with self._lock:
+            may_arrive = self._unanswered.may_arrive(write.consumer, self._clock())
+        if may_arrive and not write.allocations:
+            return None
+        return self._put(write, request_id, until_s)
+
+    def _put(self, write: ConsumerWrite, request_id: str, until_s: float | None) -> Reply:
+        """Send one write; note that it may arrive later."""
+        sent_s = self._clock()
+        reply = self._client.write(write, request_id, None if until_s is None else self._wait_s(until_s))
+        if reply.meaning is Meaning.UNKNOWN and write.generation is not None:
+            with self._lock:
+                self._unanswered.add(write.consumer, sent_s)
+        return reply
 
     def _read(self, consumer: str, until_s: float) -> ConsumerAllocations | None:
         """The allocations of a consumer; repeats the read until ``until_s``, then returns None."""

@@ -17,7 +17,8 @@ first and sends the generation that it read; without allocations it is *new*.  A
 deleted with the generation that was just read, if it is exactly what was written; anything else stays.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
-scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation.
+scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
+scheduler deletes only the generation that its own write has made (``generation_after``).
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between.  It always refuses null, and accepts 0.  But every write of a new consumer
@@ -133,14 +134,16 @@ def find_new(
     """Compare after a conflict or an unknown outcome of *new*.  ``attempts``: earlier attempts of this scheduler.
 
     ``unsure``: one of its writes got no answer.
-    Allocations and owner of ``wanted`` are compared: equal amounts of another owner are not ours.
+    Allocations and owner of ``wanted`` are compared: equal amounts of another owner are not ours.  Its generation is
+    the one that the write makes: another one is of a twin.
     """
     if not standing.allocations:
         return Comparison.NOTHING
     if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
         return Comparison.FOREIGN
     if same(standing.allocations, wanted.allocations):
-        return Comparison.AS_WANTED if unsure else Comparison.TWIN
+        ours = unsure and is_of(standing, wanted.generation)
+        return Comparison.AS_WANTED if ours else Comparison.TWIN
     mine = any(same(standing.allocations, attempt) for attempt in attempts)
     return Comparison.OWN_ATTEMPT if mine else Comparison.FOREIGN
 
@@ -152,11 +155,22 @@ def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wante
     return Comparison.AS_WANTED if same(standing.allocations, wanted) else Comparison.FOREIGN
 
 
-def find_delete(standing: ConsumerAllocations, written: Allocations) -> Comparison:
-    """Compare before each attempt of a *delete*."""
+def find_delete(standing: ConsumerAllocations, written: Allocations, generation: int | None) -> Comparison:
+    """Compare before each attempt of a *delete* of what a write with this generation left."""
     if not standing.allocations:
         return Comparison.NOTHING
-    return Comparison.AS_WANTED if same(standing.allocations, written) else Comparison.FOREIGN
+    ours = same(standing.allocations, written) and is_of(standing, generation)
+    return Comparison.AS_WANTED if ours else Comparison.FOREIGN
+
+
+def is_of(standing: ConsumerAllocations, generation: int | None) -> bool:
+    """Whether nobody has written since the write that made this generation.  None: not known, so it may be."""
+    return generation is None or standing.generation == generation
+
+
+def generation_after(sent: int | None) -> int:
+    """The generation of a consumer after a write with ``sent``; a new one begins with 1."""
+    return 1 if sent is None else sent + 1
 
 
 def is_consumers(before: Generations | None, after: Generations | None) -> bool:

@@ -35,10 +35,15 @@ class CheckResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Allocations that may have been written, and those before."""
+    """Allocations that may have been written, and those before.
+
+    ``generation``: the consumer's generation after the write.  A later writer of the same allocations has given it
+    another one.  None: not known.
+    """
 
     written: Allocations
     before: Allocations = field(default_factory=dict)
+    generation: int | None = None
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from enum import StrEnum
 
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
-from shared_scheduler.placement.connection import Meaning
-from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.placement.connection import Meaning, Reply
+from shared_scheduler.placement.consumer_conflicts import Comparison, ConsumerAllocations
 from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult
 from shared_scheduler.protocol.messages import Allocations
 
@@ -49,6 +49,8 @@ class ServerLocation:
 
 #: Reads the present location of a server, given its uuid.
 Locate = Callable[[str], ServerLocation]
+#: Sends the write that restores the allocations of a consumer; None: it was not sent, because it must wait.
+Restore = Callable[[ConsumerWrite], Reply | None]
 
 
 def without_nova(_: str) -> ServerLocation:
@@ -59,9 +61,10 @@ def without_nova(_: str) -> ServerLocation:
 class Reconciler:
     """Reconciles allocations in doubt.  Only one thread may use it at a time."""
 
-    def __init__(self, client: PlacementClient, locate: Locate) -> None:
+    def __init__(self, client: PlacementClient, locate: Locate, restore: Restore) -> None:
         self._client = client
         self._locate = locate
+        self._restore = restore
 
     def reconcile(self, consumer: str, attempts: tuple[Attempt, ...]) -> CheckResult:
         """Delete the one of ``attempts`` whose allocations exist, if no operation uses them.
@@ -70,7 +73,8 @@ class Reconciler:
         """
         standing = self._client.consumer(consumer)
         for attempt in attempts:
-            if consumer_conflicts.same(standing.allocations, attempt.written):
+            finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
+            if finding is Comparison.AS_WANTED:
                 return self._found(consumer, attempt, standing)
         return CheckResult.NOTHING
 
@@ -78,10 +82,11 @@ class Reconciler:
         result = self.judge(consumer, attempt)
         if result is not CheckResult.NOTHING:
             return result
-        reply = self._client.write(put_back(consumer, attempt.before, standing))
-        LOG.warning("allocations of %s were written although Placement did not answer: deleted them (%s)",
-                    consumer, reply.meaning)  # fmt: skip
-        return CheckResult.NOTHING if reply.meaning is Meaning.DONE else CheckResult.UNANSWERED
+        reply = self._restore(put_back(consumer, attempt.before, standing))
+        if reply is None or reply.meaning is not Meaning.DONE:
+            return CheckResult.UNANSWERED
+        LOG.warning("allocations of %s were written although Placement did not answer: deleted them", consumer)
+        return CheckResult.NOTHING
 
     def judge(self, consumer: str, attempt: Attempt) -> CheckResult:
         """Whether an operation relies on ``attempt``, whose allocations exist.  The trees are read first, so that

@@ -112,9 +112,11 @@ def test_merge() -> None:
 
 
 def test_delete() -> None:
-    assert consumer_conflicts.find_delete(ConsumerAllocations(), TARGET) is Comparison.NOTHING
-    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET) is Comparison.AS_WANTED
-    assert consumer_conflicts.find_delete(ConsumerAllocations(SOURCE, 1), TARGET) is Comparison.FOREIGN
+    assert consumer_conflicts.find_delete(ConsumerAllocations(), TARGET, 1) is Comparison.NOTHING
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET, 1) is Comparison.AS_WANTED
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET, None) is Comparison.AS_WANTED
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 2), TARGET, 1) is Comparison.FOREIGN
+    assert consumer_conflicts.find_delete(ConsumerAllocations(SOURCE, 1), TARGET, 1) is Comparison.FOREIGN
 
 
 def test_order_and_empty_parts_do_not_count() -> None:

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes that got no answer and may be carried out later.  Pure.
+
+Generations order the writes of a consumer only as long as its record exists.  Placement removes the record with the
+last allocation, and the next record of the same consumer begins with generation 1 again.  So a write that was sent
+for the earlier record would be carried out on the later one: it would delete or replace the allocations of the next
+attempt, which another scheduler may have answered.
+
+Therefore this scheduler does not remove a record while one of its writes with a generation may still be carried out.
+The record, with its growing generation, then refuses that write when it arrives.  A write for a new consumer (null)
+needs no such protection, because any record refuses it.
+"""
+
+from __future__ import annotations
+
+from cachetools import FIFOCache
+
+#: Seconds after which a write without an answer is not carried out any more: proxies and servers in front of Placement
+#: keep a request for at most a minute by default (``timeout server`` of HAProxy, ``Timeout`` of Apache).
+CARRIED_OUT_WITHIN_S = 60.0
+#: Maximum number of stored consumers; the oldest are dropped first.
+MAX_CONSUMERS = 4096
+
+
+class UnansweredWrites:
+    """When the last write of each consumer was sent that got no answer."""
+
+    def __init__(self, max_consumers: int = MAX_CONSUMERS) -> None:
+        self._sent_s: FIFOCache[str, float] = FIFOCache(max_consumers)
+
+    def add(self, consumer: str, now: float) -> None:
+        """Note that a write with a generation got no answer."""
+        self._sent_s.pop(consumer, None)
+        self._sent_s[consumer] = now
+
+    def may_arrive(self, consumer: str, now: float) -> bool:
+        """Whether a write of the consumer may still be carried out."""
+        sent_s = self._sent_s.get(consumer)
+        return sent_s is not None and now < sent_s + CARRIED_OUT_WITHIN_S
