@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the check of server groups takes for a violation, and what not."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
+from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.workload import FLAVORS, Asked, Habits, Server, ServerGroup, make_request
+from shared_scheduler.sim.world import Sizes, World
+
+FIRST, SECOND = "server-1-0", "server-1-1"
+
+
+@pytest.fixture
+def world() -> World:
+    """A quiet cloud, and a request for two members of one group that shall rather be apart."""
+    made = World(1, Sizes(nodes=1, schedulers=1), Habits(rate_per_s=0.001), Weather(), SchedulerSettings())
+    made.run(1.0)
+    request = make_request(1, FLAVORS[0], 2, True, "", 0)
+    group = ServerGroup("group-1", GroupPolicy.SOFT_ANTI_AFFINITY, 1, [FIRST, SECOND])
+    servers = tuple(Server(uuid, request.request_id, request.usage, group=group) for uuid in group.members)
+    made.users.servers.update({server.uuid: server for server in servers})
+    made.users.asked[request.request_id] = Asked(request, made.schedulers[0].name, made.now, made.now + 20.0, servers)
+    return made
+
+
+def node_of(world: World) -> SimNode:
+    return next(iter(world.nodes.values()))
+
+
+def claim(world: World, consumer: str) -> Claim:
+    node, scheduler = node_of(world).node, world.schedulers[0].name
+    return Claim(f"claim-{consumer}", node, scheduler, consumer, {node: {"VCPU": 1}}, Usage(), "", 1, 1)
+
+
+def accept_second(world: World) -> None:
+    """The agent accepts the second member beside the first."""
+    node, second = node_of(world), claim(world, SECOND)
+    verdict = Verdict(second.claim_id, node.node, 1, True, None, 1)
+    world.checkers.groups.judged(node, verdict, second, [FIRST, SECOND])
+
+
+def violations(world: World) -> list[str]:
+    return [one.name for one in world.checkers.violations]
+
+
+def test_a_member_that_was_chosen_in_the_same_step_was_seen(world: World) -> None:
+    # given both members chosen in one step, which also gives the first one up: the table does not have it any more
+    for consumer in (FIRST, SECOND):
+        world.checkers.cast(world.schedulers[0], claim(world, consumer))
+
+    # when the agent, which has not heard of the release, accepts the second one beside the first
+    accept_second(world)
+
+    # then the decision has seen the first one
+    assert violations(world) == []
+
+
+def test_a_member_that_the_decision_did_not_see_is_a_violation(world: World) -> None:
+    world.checkers.cast(world.schedulers[0], claim(world, FIRST))
+    world.run(0.001)
+    world.checkers.cast(world.schedulers[0], claim(world, SECOND))
+    accept_second(world)
+    assert violations(world) == ["soft_anti_affinity"]
