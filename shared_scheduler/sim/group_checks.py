@@ -36,19 +36,27 @@ class GroupChecks:
         #: claim id -> other members that its scheduler saw on the node, and whether it saw one on any node
         self._seen: dict[str, int] = {}
         self._knew_one: dict[str, bool] = {}
+        #: (scheduler, node, server) -> when a claim was last cast
+        self._cast_s: dict[tuple[str, str, str], float] = {}
         #: servers that an agent refused once, because of a soft policy
         self._warned: set[str] = set()
         #: node -> servers whose group its agent has forgotten
         self._forgotten: dict[str, set[str]] = {}
 
     def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
-        """A scheduler is about to send a claim, possibly again."""
+        """A scheduler is about to send a claim, possibly again.
+
+        Its table is that after the step.  A claim that was cast by the same step was in the table when the decision was
+        made, although the step may have given it up since.
+        """
         server = self._world.owners()[claim.consumer]
         if server.group is None or claim.claim_id in self._seen:
             return
-        table = scheduler.core.table
+        table, node = scheduler.core.table, claim.node
         others = [uuid for uuid in server.group.members if uuid != claim.consumer]
-        self._seen[claim.claim_id] = sum(table.is_member(claim.node, uuid) for uuid in others)
+        cast_now = [uuid for uuid in others if self._cast_s.get((scheduler.name, node, uuid)) == self._world.now]
+        self._cast_s[scheduler.name, node, claim.consumer] = self._world.now
+        self._seen[claim.claim_id] = sum(uuid in cast_now or table.is_member(node, uuid) for uuid in others)
         self._knew_one[claim.consumer] = bool(table.members_at(others))
 
     def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
