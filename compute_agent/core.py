@@ -86,17 +86,18 @@ class AgentCore:
         now: float,
         restored: Iterable[KeptClaim] = (),
         groups: Mapping[str, str] | None = None,
+        release: str = "",
     ) -> None:
         self.node = node
         self.host = host
         self._epochs = Epochs(epoch, rng)
         self.ledger = ClaimLedger(node, fit, groups or {})
-        self.publisher = Publisher(node, host, address, epoch, settings.heartbeat_interval_s, rng)
+        self.publisher = Publisher(node, host, address, epoch, settings.heartbeat_interval_s, rng, release)
         self.tree = ReadSchedule(settings.read_times, rng)
         self.allocations = ReadSchedule(settings.read_times, rng)
         self._pending_deallocations = PendingDeallocations(settings)
         self._settings = settings
-        self._mode = ""
+        self._mode, self._release = "", release
         self._reported = False
         self._why_not_reported = "nova-compute has not reported yet"
         self._verdicts: FIFOCache[str, Verdict] = FIFOCache(MAX_RECENT_VERDICTS)
@@ -443,6 +444,8 @@ class AgentCore:
         agent: dict[str, Leaf] = {names.AGENT_READY: self.ready, names.AGENT_GROUPS: True}
         if self._mode:
             agent[names.AGENT_MODE] = self._mode
+        if self._release:
+            agent[names.AGENT_RELEASE] = self._release
         ledger = self.ledger
         self._effects += self.publisher.sync(
             ledger.leaves | ledger.accounts.leaves() | agent, ledger.consumers(), ledger.claims(), self._cause

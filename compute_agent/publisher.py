@@ -45,11 +45,12 @@ class Publisher:
         epoch: int,
         heartbeat_interval_s: float,
         rng: random.Random,
+        release: str = "",
     ) -> None:
         self.open = False
         self._heartbeat_interval_s = heartbeat_interval_s
         self._rng = rng
-        self._host, self._address = host, address
+        self._host, self._address, self._release = host, address, release
         self._set_epoch(node, epoch)
         self._bucket = TokenBucket(AGENT_SNAPSHOTS_PER_S, AGENT_SNAPSHOTS_BURST)
         #: address -> when its snapshot or its heartbeat may be sent
@@ -65,7 +66,7 @@ class Publisher:
         self.pipe = MessagePipe(
             node, self._host, epoch, self._rng, heartbeat_interval_s=self._heartbeat_interval_s
         )
-        self._hello = Hello(Role.AGENT, self._address, epoch, node, self._host)
+        self._hello = Hello(Role.AGENT, self._address, epoch, node, self._host, release=self._release)
 
     # -- the state of the node ---------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from shared_scheduler.release import release
+
 PROG = "compute-agent"
 #: Exit codes: the configuration cannot work; an unexpected error.
 EXIT_CONFIG = 1
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory"
         )
     try:
-        conf = nova_conf.load(sys.argv[1:] if arguments is None else arguments, PROG, _version())
+        conf = nova_conf.load(sys.argv[1:] if arguments is None else arguments, PROG, release())
         log.setup(conf, PROG)
         process = AgentProcess(conf)
     except (nova_conf.ConfigError, PlacementConfigError, StateError, KeyringError, ValueError) as error:
@@ -52,15 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(why: str, code: int = EXIT_CONFIG) -> int:
     print(f"{PROG}: {' '.join(why.split())}", file=sys.stderr)
     return code
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("shared-scheduler")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 if __name__ == "__main__":

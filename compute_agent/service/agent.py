@@ -35,6 +35,7 @@ from shared_scheduler.protocol.messages import (
     Role,
     Verdict,
 )
+from shared_scheduler.release import release
 from shared_scheduler.transport.channel import Channel
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
@@ -249,7 +250,7 @@ class Agent:
         groups = self._state.groups(node)
         core = AgentCore(
             node, self.host, self._channel.address, self._epoch, self._fit, self._settings,
-            self._rng, time.monotonic(), kept, groups,
+            self._rng, time.monotonic(), kept, groups, release(),
         )  # fmt: skip
         self.cores[node] = core
         self._keep(node, tuple(kept), groups)

@@ -24,6 +24,7 @@ from typing import Any
 
 from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals, until_reader_leaves
+from shared_scheduler.release import release
 
 #: name of a module of this package -> its line in ``--help``
 COMMANDS: Mapping[str, str] = {
@@ -53,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command(given: Sequence[str]) -> int:
+    if given == ["--version"]:
+        print(f"{PROGRAM} {release()}")
+        return 0
     if not given or given[0] in ("-h", "--help"):
         print(overview())
         return 0 if given else 2

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import signal
 import sys
+from importlib.metadata import version
+
+from shared_scheduler.release import release
 
 
 def main() -> int:
     """Run the service until a signal ends it.  Returns the exit code: 0, or 78 if it could not start."""
+    if "--version" in sys.argv[1:]:
+        print(f"shared-scheduler {release()} with nova {version('nova')}")
+        return 0
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the service handles it
 
     from oslo_config import cfg

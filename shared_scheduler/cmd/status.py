@@ -54,6 +54,7 @@ def _summary(answer: dict[str, Any]) -> str:
         f"  nodes      {answer['nodes']}: {freshness or 'none'}",
         f"  under way  {answer['in_flight']} requests, {answer['claims_open']} claims",
         f"  cells      {_cells(answer['cells'])}",
+        f"  release    {answer['release']}; {_releases(answer['releases'])}",
     ]
     if answer["quarantined"]:
         lines.append(f"  quarantine {', '.join(answer['quarantined'])}")
@@ -65,6 +66,12 @@ def _summary(answer: dict[str, Any]) -> str:
 def _cells(cells: dict[str, Any]) -> str:
     states = {True: "connected", False: "NOT CONNECTED"}
     return ", ".join(f"{cell} {states[c['connected']]}" for cell, c in cells.items()) or "none"
+
+
+def _releases(releases: dict[str, dict[str, int]]) -> str:
+    """``schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0``."""
+    shown = {role: ", ".join(f"{count} {name}" for name, count in found.items()) for role, found in releases.items()}
+    return "; ".join(f"{role}: {found or 'none'}" for role, found in shown.items())
 
 
 def _nodes(answer: dict[str, Any]) -> str:

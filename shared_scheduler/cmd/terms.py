@@ -87,6 +87,8 @@ COLUMNS = Group("Fields of status", "status and status --nodes.", {
     "under way": "Requests of nova-conductor that are not answered yet, and claims that have not ended yet.",
     "cells": "State channel of each cell: connected to the cell's message queue or not.",
     "quarantine": "Nodes in quarantine.",
+    "release": "Release of this scheduler, and how many live schedulers and reporting agents have which release; "
+               "unknown for one whose release does not tell it.",
     "host": "Name of the host.",
     "freshness": "How the state of the node is kept current; see above.",
     "choosable": "Whether a request may select the node at present.",

@@ -50,6 +50,7 @@ class Peers:
         self._settings = settings
         self._timers = timers
         self._heard_s: dict[str, dict[str, float]] = {}
+        self._releases: dict[str, dict[str, str]] = {}
         self._told: dict[str, tuple[str, ...]] = {}
         self._said_s: dict[str, float] = {}
 
@@ -57,6 +58,10 @@ class Peers:
         """Sorted names of the live schedulers of ``cell``, our own among them."""
         own = self._identity.address(cell)
         return tuple(sorted({own, *self._heard_s.get(cell, ())}))
+
+    def releases(self) -> dict[str, str]:
+        """Address -> release of the other live schedulers, of all cells; empty for one that does not tell it."""
+        return {name: told for heard in self._releases.values() for name, told in heard.items()}
 
     def connected(self, step: Step, cell: str, want: Want, nodes: int) -> int:
         """Send our Hello when the channel of ``cell`` is connected; ``want`` is what its agents shall send.
@@ -78,6 +83,7 @@ class Peers:
         peers = self._heard_s.setdefault(cell, {})
         if hello.sender in peers or len(peers) < SCHEDULERS_MAX:
             peers[hello.sender] = step.now
+            self._releases.setdefault(cell, {})[hello.sender] = hello.release
         self._tell_if_changed(step, cell)
         quiet_s = step.now - self._said_s.get(cell, float("-inf"))
         if hello.want != Want.NOTHING and quiet_s >= ANSWER_PAUSE_S:
@@ -88,14 +94,14 @@ class Peers:
         alive_s = INTERVALS_ALIVE * self._settings.hello_interval_s
         peers = self._heard_s.get(cell, {})
         for name in [name for name, at_s in peers.items() if step.now - at_s > alive_s]:
-            del peers[name]
+            del peers[name], self._releases[cell][name]
         self._tell_if_changed(step, cell)
         self._say(step, cell, Want.NOTHING, 0)
 
     def _say(self, step: Step, cell: str, want: Want, spread_ms: int) -> None:
         sender = self._identity.address(cell)
         epoch = self._identity.epoch
-        hello = Hello(Role.SCHEDULER, sender, epoch, "", "", want, spread_ms)
+        hello = Hello(Role.SCHEDULER, sender, epoch, "", "", want, spread_ms, self._identity.release)
         step.emit(Broadcast(cell, hello, cause=step.cause))
         self._said_s[cell] = step.now
         self._timers.set(("hello", cell), step.now + self._settings.hello_interval_s)

@@ -26,6 +26,8 @@ class Identity:
     addresses: Mapping[str, str] = field(default_factory=dict)
     #: unique for each process: two that start at the same moment have the same name and epoch
     salt: str = ""
+    #: the release of this program
+    release: str = ""
 
     def address(self, cell: str) -> str:
         """The address for answers from ``cell``."""

@@ -24,6 +24,7 @@ SHARED_LEAVES = frozenset(
         "cn.metrics",
         leaves.NUMA_STATIC,
         leaves.AGENT_MODE,
+        leaves.AGENT_RELEASE,
     }
 )
 

@@ -27,6 +27,7 @@ leaf                   value
                        (``model/image_properties.py``), for Nova's ImagePropertiesWeigher
 ``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
                        nova-conductor: degraded)
+``agent.release``      the release of the agent; absent if its release does not tell it
 ``agent.groups``       True: the agent counts the members of server groups when it judges a claim
 ``agent.ready``        True while nova-compute runs and has audited: claims are accepted
 =====================  ============================================================================
@@ -47,6 +48,7 @@ PCI_ORDER = "pci_order"
 PROVIDER = "rp."
 IMAGE_PROPERTY = "image."
 AGENT_MODE = "agent.mode"
+AGENT_RELEASE = "agent.release"
 AGENT_READY = "agent.ready"
 AGENT_GROUPS = "agent.groups"
 

@@ -30,6 +30,7 @@ from shared_scheduler.nova.host_manager import PluginError
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.release import release
 from shared_scheduler.service import preflight
 from shared_scheduler.service.runner import REFUSED_TO_START, WORKER_NUMBER, Runner, Supervisor
 from shared_scheduler.sync.databases import DatabaseError
@@ -129,13 +130,32 @@ def refuse(error: BaseException) -> int:
 def _run() -> int:
     objects.register_all()
     objects.Service.enable_min_version_cache()
-    gmr.TextGuruMeditation.setup_autorun(version, conf=CONF)
+    gmr.TextGuruMeditation.setup_autorun(Product, service_name=PROGRAM, conf=CONF)
     server = service.Service.create(binary=PROGRAM, topic=rpcapi.RPC_TOPIC, manager=MANAGER)
     drain_timeout_s = CONF.shared_scheduler.drain_timeout_s
     lossless = LosslessStop(server, drain_timeout_s * REQUESTS_PART)
     status = Runner(lossless, lambda: reload(server), drain_timeout_s).run()
     thread_pool_factory.shutdown_all_executors()
     return status
+
+
+class Product:
+    """What a Guru Meditation Report says of the program (``oslo_reports/generators/version.py``)."""
+
+    @staticmethod
+    def vendor_string() -> str:
+        """The vendor of this Nova."""
+        return str(version.vendor_string())
+
+    @staticmethod
+    def product_string() -> str:
+        """The name of the product."""
+        return "shared-scheduler"
+
+    @staticmethod
+    def version_string_with_package() -> str:
+        """Our release, and that of Nova."""
+        return f"{release()} with nova {version.version_string_with_package()}"
 
 
 class LosslessStop:

@@ -44,6 +44,7 @@ from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Store
+from shared_scheduler.release import release
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.service.inspection import questions
@@ -80,7 +81,7 @@ class RunningScheduler:
         table = HostTable(ratios)
         rng = random.Random()
         self.decider = LoggingDecider(table, rng=rng)
-        identity = Identity(name, _epoch(), self.channels.addresses, _salt())
+        identity = Identity(name, _epoch(), self.channels.addresses, _salt(), release())
         self.core = SchedulerCore(
             identity, configuration.core_settings(), table, self.decider,
             NovaJudge(host_manager, self.states), rng,

@@ -432,6 +432,8 @@ LAYOUTS: Mapping[int, Layout] = {
         _text("host", chars_min=0),
         Field("want", one_of(Want), one_of(Want)),
         _count("spread_ms"),
+        _text("release", limits.RELEASE_MAX_CHARS, chars_min=0),
+        later=1,
     ),
     2: _layout(Increment, limits.INCREMENT_BODY_MAX_BYTES, *_INCREMENT),
     3: _layout(

@@ -40,6 +40,8 @@ ID_MAX_CHARS = 64
 #: Host names and addresses on the bus (AMQP's short string is 255 bytes).
 ADDRESS_MAX_CHARS = 255
 RESOURCE_CLASS_MAX_CHARS = 255
+#: The release of a sender, for example "1.2.3.dev45".
+RELEASE_MAX_CHARS = 64
 #: Placement's own upper bound of an amount.
 AMOUNT_MAX = 2**31 - 1
 #: Members of a server group that a claim names; Nova's quota (server_group_members) is 10 by default.  Members that

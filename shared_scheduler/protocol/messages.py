@@ -130,6 +130,7 @@ class Hello:
 
     ``sender`` is the address for answers.  An agent names its ``node``; a scheduler leaves it empty.
     ``spread_ms`` bounds the random delay with which agents answer the ``want`` of a scheduler.
+    ``release`` is the release of the sender; empty from releases that do not tell it.
     """
 
     role: Role
@@ -139,6 +140,7 @@ class Hello:
     host: str = ""
     want: Want = Want.NOTHING
     spread_ms: int = 0
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.model.leaves import AGENT_RELEASE
+from shared_scheduler.release import UNKNOWN, release
 from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
@@ -53,6 +55,8 @@ def status(engine: Engine) -> dict[str, Any]:
     """Counts: nodes by freshness, requests and claims under way, events since the start."""
     return {
         **engine.inspect(_core_status),
+        "release": release(),
+        "releases": releases(engine),
         "in_flight": engine.in_flight,
         "cells": {
             cell: {"connected": own.channel.connected, "address": own.channel.address}
@@ -60,6 +64,26 @@ def status(engine: Engine) -> dict[str, Any]:
         },
         "counters": counters(engine),
     }
+
+
+def releases(engine: Engine) -> dict[str, dict[str, int]]:
+    """Role -> release -> number of peers, this scheduler included.  Agents that do not report are not counted."""
+    peers = engine.inspect(lambda core: core.peers.releases())
+    # a scheduler has an address in each cell, which differ in their last part only
+    schedulers = {address.rpartition(".")[0] or address: told for address, told in peers.items()}
+    agents = [row["release"] for row in _rows(engine, _agent_release) if row["spoken_for"]]
+    return {"schedulers": _counted([release(), *schedulers.values()]), "agents": _counted(agents)}
+
+
+def _agent_release(core: SchedulerCore, node: str) -> dict[str, Any]:
+    slot = core.table.slot_of(node)
+    row = None if slot is None else core.table.row(slot)
+    told = None if row is None else row.leaves.get(AGENT_RELEASE)
+    return {"spoken_for": core.nodes.agent_speaks_for(node), "release": told}
+
+
+def _counted(told: Iterable[Any]) -> dict[str, int]:
+    return dict(sorted(Counter(str(each or UNKNOWN) for each in told).items()))
 
 
 def counters(engine: Engine) -> dict[str, int]:

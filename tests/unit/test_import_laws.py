@@ -62,6 +62,7 @@ SHARED = (
     "shared_scheduler.novalib",
     "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
+    "shared_scheduler.release",
 )
 
 #: a simulated world holds both programs

@@ -14,6 +14,7 @@ from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.manage import COMMANDS, INTERRUPTED, main
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import Outcome
+from shared_scheduler.release import release
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.workload import Habits
@@ -35,6 +36,11 @@ def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[s
     assert main([]) == 2
     shown = capsys.readouterr().out
     assert all(name in shown for name in COMMANDS)
+
+
+def test_it_tells_its_release(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"shared-scheduler-manage {release()}\n"
 
 
 def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,9 @@ from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import SOURCES
 
 ANSWER = {
-    "scheduler": "sched1", "pid": 17, "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
+    "scheduler": "sched1", "pid": 17, "release": "1.1.0",
+    "releases": {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 9}},
+    "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
     "claims_open": 2, "cells": {"c1": {"connected": False}}, "quarantined": ["h9"],
     "counters": {"requests_answered": 5, "requests_failed": 0},
 }  # fmt: skip
@@ -46,6 +48,7 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "sched1 (process 17)" in out
     assert "c1 NOT CONNECTED" in out
+    assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
 
 

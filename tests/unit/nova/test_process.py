@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import oslo_messaging
 import pytest
 
+from shared_scheduler.cmd import scheduler
 from shared_scheduler.nova import process
 from shared_scheduler.nova.host_manager import PluginError
+from shared_scheduler.release import release
 from shared_scheduler.service.runner import REFUSED_TO_START
 
 
@@ -58,6 +61,17 @@ def test_what_is_wrong_is_not_said_twice(said: list[str], monkeypatch: pytest.Mo
     process.reload(None)
 
     assert under_way == [None, None]
+
+
+def test_the_version_is_ours_and_that_of_nova(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["shared-scheduler", "--version"])
+
+    assert scheduler.main() == 0
+
+    assert capsys.readouterr().out == f"shared-scheduler {release()} with nova {version('nova')}\n"
+    assert process.Product.version_string_with_package().startswith(f"{release()} with nova")
 
 
 PASSWORD_WITH_A_SLASH = """

@@ -63,7 +63,7 @@ INCREMENT = Increment(
 
 MESSAGES: tuple[Message, ...] = (
     Hello(Role.SCHEDULER, SCHEDULER, 3, want=Want.SNAPSHOT, spread_ms=500),
-    Hello(Role.AGENT, "ssched.agent.compute-1", EPOCH, NODE, "compute-1"),
+    Hello(Role.AGENT, "ssched.agent.compute-1", EPOCH, NODE, "compute-1", release="1.2.3.dev45"),
     INCREMENT,
     Increment(NODE, EPOCH, 1),
     Snapshot(
