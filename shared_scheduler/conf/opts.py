@@ -108,6 +108,28 @@ The selected host is valid in both cases. With NUMA or PCI requests, the weights
 only if all hosts are checked. A check takes about 0.1 ms per host, with NUMA about 2 ms.
 """),
     ),
+    cfg.ListOpt(
+        "spread_keys",
+        default=[],
+        mutable=True,
+        help=_text("""
+Keys in the metadata of host aggregates over whose values servers may be spread, for example ``rack, room,
+availability_zone``. The extra spec or scheduler hint ``shared_scheduler:spread`` of a server names one of these keys.
+Empty: spreading is disabled, and the extra spec and the hint are ignored.
+"""),
+    ),
+    cfg.FloatOpt(
+        "spread_weight_multiplier",
+        default=2.0,
+        min=-1e9,
+        max=1e9,
+        mutable=True,
+        help=_text("""
+Multiplier of the weight by which soft constraints of ``shared_scheduler:spread`` prefer hosts. The default is twice
+that of the other weighers, as in Kubernetes. The metadata of an aggregate may set another value for its hosts. A
+negative value packs servers together.
+"""),
+    ),
     cfg.IntOpt(
         "attempts_max",
         default=30,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shared_scheduler.decision.request import Group, Request
+from shared_scheduler.decision.request import LABEL_POLICY, Group, Request
 from shared_scheduler.protocol.limits import GROUP_MEMBERS_MAX
 from shared_scheduler.protocol.messages import ClaimGroup, GroupPolicy
 from shared_scheduler.table.host_table import HostTable
@@ -19,9 +19,10 @@ def with_known_members(table: HostTable, request: Request, consumer: str, add_ho
     """The request for ``consumer``, with the additional members of its group from rows and own claims.
 
     ``add_hosts``: with the policy affinity, the hosts on which the table has members are added to those of the group.
+    The servers of a label are only counted, and the table counts them without a set of all of them.
     """
     group = request.group
-    if group is None or not group.uuid:
+    if group is None or not group.uuid or group.policy == LABEL_POLICY:
         return request
     members = group.members | table.groups.of(group.uuid)
     hosts = group.hosts

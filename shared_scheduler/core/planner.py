@@ -23,6 +23,7 @@ from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, I
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.spread_request import with_spreading
 from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
@@ -149,6 +150,14 @@ class Planner:
         self._quarantine = quarantine
         self._last_words_max = last_words_max
         self._judged_max = judged_per_step_max
+
+    def spread(self, state: RequestState) -> tuple[FailureCode, str] | None:
+        """Read what the request asks of spreading; returns why it is malformed."""
+        try:
+            state.request = with_spreading(state.request, self._decider.spread_keys)
+        except DecisionError as error:
+            return FailureCode.BAD_REQUEST, str(error)
+        return None
 
     # -- one instance
 

@@ -234,7 +234,7 @@ class Requests:
             return FailureCode.OVERLOADED, f"more than {settings.claims_max} claims under way"
         if not state.instances:
             return FailureCode.BAD_REQUEST, "the request names no instance"
-        return None
+        return self._planner.spread(state)
 
     def _set_timer(self, step: Step, state: RequestState) -> None:
         # a request with little time cleans up in the second half of it

@@ -24,6 +24,8 @@ code                      the host was rejected because
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -45,6 +47,8 @@ IN_TREE = "in_tree"
 NO_ROOM = "no_room:"
 GROUP_TRAITS = "group_traits"
 ANY_FORM = "placement"
+#: nova-compute gives this trait to a host while its service is disabled
+DISABLED_TRAIT = "COMPUTE_STATUS_DISABLED"
 #: key of the masks of trees whose providers together have all of some traits
 TREE_TRAITS = "tree_traits"
 
@@ -88,6 +92,31 @@ def _fits_one(context: DecisionContext, form: PlacementForm, row: Row) -> bool:
 
 def form_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
     """The steps of one form: (code, mask of the slots that pass; None: all)."""
+    yield from _property_masks(context, form)
+    for resource_class, amount in form.resources.items():
+        yield NO_ROOM + resource_class, _room(context, resource_class, amount)
+    for resource_class, amount in form.most_numbered().items():
+        yield NO_ROOM + resource_class, _room(context, resource_class, amount, exact=False)
+    yield from _group_masks(context, form)
+
+
+def selects_by_placement(context: DecisionContext) -> BoolArray | None:
+    """The hosts with the lasting properties that one of the forms asks for; None: all.
+
+    Amounts and the trait of disabled hosts do not last, and the tree in a query is the target of one move."""
+    found: BoolArray | None = None
+    for form in context.request.forms:
+        lasting = replace(form, root_forbidden=form.root_forbidden - {DISABLED_TRAIT}, in_tree=None)
+        masks = chain(_property_masks(context, lasting), _group_masks(context, lasting))
+        passing = [mask for _, mask in masks if mask is not None]
+        if not passing:
+            return None
+        of_form = np.logical_and.reduce(passing) if len(passing) > 1 else passing[0]
+        found = of_form if found is None else found | of_form
+    return found
+
+
+def _property_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
     if form.root_required or form.root_forbidden:
         yield ROOT_TRAITS, _traits(context, form.root_required, form.root_forbidden)
     if form.member_of or form.forbidden_aggregates:
@@ -96,10 +125,9 @@ def form_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[
         yield IN_TREE, _in_tree(context, form.in_tree)
     if form.resources and (form.required or form.forbidden or form.required_any):
         yield TRAITS, _giver_traits(context, form)
-    for resource_class, amount in form.resources.items():
-        yield NO_ROOM + resource_class, _room(context, resource_class, amount)
-    for resource_class, amount in form.most_numbered().items():
-        yield NO_ROOM + resource_class, _room(context, resource_class, amount, exact=False)
+
+
+def _group_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
     for group in form.numbered:
         if group.required or group.forbidden:
             yield GROUP_TRAITS, _some_provider(context, group)

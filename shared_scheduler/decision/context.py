@@ -28,6 +28,7 @@ class DecisionContext:
         "index",
         "masks",
         "request",
+        "selecting",
         "settings",
         "table",
     )
@@ -39,7 +40,9 @@ class DecisionContext:
         index: int,
         settings: DecisionSettings,
         masks: MaskCache,
+        selecting: Sequence[Stage] = (),
     ) -> None:
+        """``selecting``: the enabled filters with ``NativeFilter.selects``."""
         self.table = table
         self.columns: HostColumns = table.columns
         self.high = table.columns.high
@@ -47,6 +50,7 @@ class DecisionContext:
         self.index = index
         self.settings = settings
         self.masks = masks
+        self.selecting = selecting
         self._views: dict[int, HostView] = {}
         self._ask: TopologyAsk | None = None
 

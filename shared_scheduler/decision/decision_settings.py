@@ -83,3 +83,9 @@ class DecisionSettings:
     #: If at most this many hosts have room, Nova's own filters judge all of them before they are weighed.
     #: Otherwise they judge only the hosts that are tried.
     exact_hosts_max: int = 3
+
+    #: The keys in the metadata of aggregates over which servers may be spread; empty: spreading is disabled
+    #: (``spread_request.py``).
+    spread_keys: tuple[str, ...] = ()
+    #: The multiplier of soft constraints of spreading
+    spread_weight_multiplier: float = 2.0

@@ -2,8 +2,9 @@
 """The decision: filters hosts, weighs them, and orders them.
 
 The stages of a decision for one instance run in Nova's order: hosts that are considered at all; Placement's answer
-(``candidates.py``); hosts that the request names (``targets.py``); the enabled filters; then the weighers.  Each stage
-is a mask over columns.  The number of hosts that it rejects is the difference of two counts, so reasons cost nothing.
+(``candidates.py``); hosts that the request names (``targets.py``); the enabled filters; hard constraints of spreading
+(``spreading.py``), which Nova does not have; then the weighers.  Each stage is a mask over columns.  The number of
+hosts that it rejects is the difference of two counts, so reasons cost nothing.
 
 Filters and weighers of a site are passed in as ``ForeignFilter`` and ``ForeignWeigher`` and run on views of the
 survivors.  A foreign one with the name of a native one replaces it; this is how a site requests Nova's own NUMA fit on
@@ -30,9 +31,11 @@ from shared_scheduler.decision.masks import MaskCache
 from shared_scheduler.decision.outcome import Decision as Decision
 from shared_scheduler.decision.pick import Slices
 from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.spreading import spread_stages
 from shared_scheduler.decision.targets import OpenStage, skips_filters, target_stages
 from shared_scheduler.decision.weigh import Weigher, WeightCache
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
+from shared_scheduler.decision.weighers.spread import SpreadWeigher
 from shared_scheduler.protocol.messages import GroupPolicy
 from shared_scheduler.table.columns import BoolArray, IntArray
 from shared_scheduler.table.host_table import HostTable
@@ -77,8 +80,11 @@ class Decider:
         """
         filters = filters_of(settings.enabled_filters, foreign_filters or {})
         weighers = weighers_of(settings.weighers, foreign_weighers or {})
+        if settings.spread_keys:
+            weighers.append(SpreadWeigher())
         self._settings, self._filters, self._weighers = settings, filters, weighers
         self._exact = exact
+        self._selecting = [one for one in filters if isinstance(one, NativeFilter) and one.selects]
         self._masks = MaskCache()
         self._totals = WeightCache(weighers)
 
@@ -108,6 +114,8 @@ class Decider:
             filters = [f for f in self._filters if natives or not isinstance(f, NativeFilter)]
             run = FilterRun(context, mask, left, reasons, narrowing)
             left = _filter(run, filters, self._exact if natives else None, self._exact_max(request))
+        if left and request.spread:
+            left = run_stages(context, spread_stages(context), mask, left, reasons)
         slots = None if left == context.high else np.flatnonzero(mask)
         weights = self._totals.weigh(context, slots, left)
         if slots is None:
@@ -129,7 +137,12 @@ class Decider:
 
     def context(self, request: Request, index: int = 0) -> DecisionContext:
         """Create the context for stages and weighers."""
-        return DecisionContext(self._table, request, index, self._settings, self._masks)
+        return DecisionContext(self._table, request, index, self._settings, self._masks, self._selecting)
+
+    @property
+    def spread_keys(self) -> tuple[str, ...]:
+        """The keys over which servers may be spread."""
+        return self._settings.spread_keys
 
     @property
     def weighers(self) -> Sequence[Weigher]:
@@ -142,7 +155,8 @@ class Decider:
         if skips_filters(context.request):
             return early
         natives = [f for f in self._filters if isinstance(f, NativeFilter)]
-        return [*early, *(f for f in natives if f.on_rebuild or not context.request.is_rebuild)]
+        enabled = [f for f in natives if f.on_rebuild or not context.request.is_rebuild]
+        return [*early, *enabled, *spread_stages(context)]
 
     def _meeting(self, request: Request, slots: IntArray) -> IntArray | None:
         assert request.group is not None

@@ -79,6 +79,8 @@ def decision_settings(enabled_filters: Iterable[str], weighers: Iterable[str]) -
         "metrics_weight_of_unavailable": CONF.metrics.weight_of_unavailable,
         "near_tie": _near_tie(),
         "exact_hosts_max": CONF.shared_scheduler.exact_hosts_max,
+        "spread_keys": tuple(CONF.shared_scheduler.spread_keys),
+        "spread_weight_multiplier": CONF.shared_scheduler.spread_weight_multiplier,
     }
     return DecisionSettings(**values)
 

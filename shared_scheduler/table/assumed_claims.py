@@ -76,7 +76,7 @@ class Overlay:
         self._rows[claim.claim_id] = row
         row.claims[claim.claim_id] = claim
         if claim.group:
-            self._writer.groups.add(claim.group, claim.consumer)
+            self._writer.groups.add(claim.group, claim.consumer, row.slot)
         self._count_allocations(row, claim, 1)
         self._count_numbers(row, claim, 1)
         self.settle(row)
@@ -133,7 +133,7 @@ class Overlay:
         if claim.counts_numbers:
             self._count_numbers(row, claim, -1)
         if claim.group:
-            self._writer.groups.discard(claim.group, claim.consumer)
+            self._writer.groups.discard(claim.group, claim.consumer, row.slot)
         del row.claims[claim.claim_id]
         del self._rows[claim.claim_id]
         if not row.claims:

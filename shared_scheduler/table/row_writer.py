@@ -264,10 +264,10 @@ class RowWriter:
             return
         if before:
             del row.groups[uuid]
-            self.groups.discard(before, uuid)
+            self.groups.discard(before, uuid, row.slot)
         if group:
             row.groups[uuid] = group
-            self.groups.add(group, uuid)
+            self.groups.add(group, uuid, row.slot)
 
     def _drop(self, row: Row, uuid: str, stored: StoredConsumer) -> bool:
         del row.consumers[uuid]

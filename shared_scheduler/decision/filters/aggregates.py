@@ -23,6 +23,8 @@ FLAVOR_KEY = "instance_type"
 class _AggregateFilter(NativeFilter):
     """A filter whose result depends only on the host's aggregates and on ``_asked``."""
 
+    selects = True
+
     def mask(self, context: DecisionContext) -> BoolArray | None:
         asked = self._asked(context)
         if asked is None or not context.table.aggregates.all():

@@ -18,13 +18,15 @@ Aggregates = tuple[AggregateFacts, ...]
 class NativeFilter(ABC):
     """One of Nova's filters over columns.  Class attributes are those of Nova's class.
 
-    ``screens``: the filter may pass hosts that Nova's filter refuses.  Nova's own object then decides when the host
-    is tried.
+    ``selects``: the filter compares the request with lasting properties of a host, as node affinity in Kubernetes does
+    (``spreading.py``).  ``screens``: the filter may pass hosts that Nova's filter refuses.  Nova's own object then
+    decides when the host is tried.
     """
 
     code = ""
     once = False
     on_rebuild = False
+    selects = False
     screens = False
 
     @abstractmethod

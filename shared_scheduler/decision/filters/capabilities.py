@@ -66,6 +66,7 @@ class ComputeCapabilitiesFilter(NativeFilter):
 
     code = "ComputeCapabilitiesFilter"
     once = True
+    selects = True
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
         wanted = wanted_by(context.request.flavor.extra_specs)

@@ -63,6 +63,7 @@ class SimpleCIDRAffinityFilter(NativeFilter):
 
     code = "SimpleCIDRAffinityFilter"
     once = True
+    selects = True
 
     def mask(self, context: DecisionContext) -> BoolArray | None:
         network = _network(context.request)

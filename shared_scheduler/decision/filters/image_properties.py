@@ -93,6 +93,7 @@ class ImagePropertiesFilter(NativeFilter):
 
     code = "ImagePropertiesFilter"
     once = True
+    selects = True
     on_rebuild = True
 
     def mask(self, context: DecisionContext) -> BoolArray | None:

@@ -17,6 +17,7 @@ class IsolatedHostsFilter(NativeFilter):
 
     code = "IsolatedHostsFilter"
     once = True
+    selects = True
     on_rebuild = True
 
     def mask(self, context: DecisionContext) -> BoolArray | None:

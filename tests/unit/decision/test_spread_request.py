@@ -31,10 +31,8 @@ def test_the_defaults_are_those_of_kubernetes():
 
 
 def test_flavor_and_hints_apply_together_and_equal_constraints_once():
-    found = with_spreading(
-        asking("key=rack; key = room , mode = soft, max_skew=3", "key=rack", flavor="key=availability_zone", group=GROUP),
-        KEYS,
-    )
+    hints = ("key=rack; key = room , mode = soft, max_skew=3", "key=rack")
+    found = with_spreading(asking(*hints, flavor="key=availability_zone", group=GROUP), KEYS)
     assert found.spread == (
         SpreadConstraint("availability_zone"),
         SpreadConstraint("rack"),
@@ -106,7 +104,7 @@ def test_a_malformed_label_is_named(label):
 
 def test_two_labels_are_a_mistake():
     request = replace(asking(label="web"), flavor=Flavor(extra_specs={LABEL: "db"}))
-    with pytest.raises(DecisionError, match="several values .db, web."):
+    with pytest.raises(DecisionError, match=r"several values \(db, web\)"):
         with_spreading(request, KEYS)
 
 
@@ -128,14 +126,12 @@ def test_any_text_of_a_user_is_understood_or_refused(text, label):
         assert found.spread and all(one.key in KEYS and one.max_skew >= 1 for one in found.spread)
 
 
-@given(
-    st.lists(
-        st.builds(SpreadConstraint, st.sampled_from(KEYS), st.integers(1, 1_000_000), st.sampled_from(list(SpreadMode))),
-        min_size=1,
-        max_size=CONSTRAINTS_MAX,
-        unique=True,
-    )
+CONSTRAINTS = st.builds(
+    SpreadConstraint, st.sampled_from(KEYS), st.integers(1, 1_000_000), st.sampled_from(list(SpreadMode))
 )
+
+
+@given(st.lists(CONSTRAINTS, min_size=1, max_size=CONSTRAINTS_MAX, unique=True))
 def test_what_is_written_is_read(constraints):
     text = ";".join(f"key={one.key},max_skew={one.max_skew},mode={one.mode}" for one in constraints)
     assert with_spreading(asking(text, group=GROUP), KEYS).spread == tuple(constraints)

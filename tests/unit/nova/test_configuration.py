@@ -51,13 +51,14 @@ def test_options_arrive(conf: Any) -> None:
         conf.set_override(name, value, group="filter_scheduler")
     conf.set_override("spread_over_schedulers", False, group="shared_scheduler")
     conf.set_override("nodes_max", 7, group="shared_scheduler")
+    conf.set_override("spread_keys", ["rack"], group="shared_scheduler")
 
     made = configuration.decision_settings([], [])
 
     assert (made.ram_weight_multiplier, made.host_subset_size) == (-1.0, 3)
     assert made.isolated_hosts == {"a", "b"}
     assert made.image_props_weight_setting == (("os_distro", 2.0),)
-    assert made.near_tie is None
+    assert (made.near_tie, made.spread_keys) == (None, ("rack",))
     assert configuration.core_settings().nodes_max == 7
 
 

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spreads the servers of a group over domains, with the semantics of Kubernetes' ``topologySpreadConstraints``.
+
+A *domain* of a constraint is a value of its key in the metadata of host aggregates, with all hosts that have it.  A
+host without the key, or with several values of it, is in no domain.
+
+**Eligible hosts** have a domain for every constraint of the same mode, and are *selected* by the request: they have
+its traits and aggregates of Placement, are in its cell, and pass the filters that compare it with lasting properties of
+a host (``NativeFilter.selects``).  This is ``nodeAffinityPolicy: Honor``, the default of Kubernetes: a domain in which
+the server may never be placed does not count, because it would stay empty and block all others.  As in Kubernetes, a
+host that is full, disabled, down or tried already stays eligible (``nodeTaintsPolicy: Ignore``): otherwise an outage of
+a rack would let the others fill without a limit, and the spread would be wrong when it returns.
+
+**Counts.** ``count(domain)`` is the number of servers of the group on eligible hosts of the domain, without the server
+of the request itself.  It includes claims of all schedulers that the agents have accepted, and own claims.
+
+**Skew.** ``skew(domain) = count(domain) + 1 - minimum``, where ``minimum`` is the smallest count of all domains with an
+eligible host.
+
+==========  ===========================================================================================================
+mode        effect
+==========  ===========================================================================================================
+``hard``    a host without a domain is rejected, and a host whose domain has a skew above ``max_skew``
+``soft``    the weigher ``SpreadWeigher`` prefers domains with a small skew; skews up to ``max_skew`` are equally good,
+            and a host without a domain is as bad as the worst domain
+==========  ===========================================================================================================
+
+Forced hosts skip hard constraints like all filters.  Servers that are deleted, moved or fail to build leave the others
+where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared_scheduler.decision.candidates import selects_by_placement
+from shared_scheduler.decision.context import DecisionContext
+from shared_scheduler.decision.filters.base import values_of
+from shared_scheduler.decision.masks import RowNumber
+from shared_scheduler.decision.request import SpreadConstraint, SpreadMode
+from shared_scheduler.decision.targets import skips_filters, wanted_cell
+from shared_scheduler.model.aggregates import AggregateFacts
+from shared_scheduler.protocol.messages import Leaf
+from shared_scheduler.table.columns import BoolArray, IntArray
+from shared_scheduler.table.host_view import HostView
+from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
+
+#: the reason for a host that a hard constraint rejects
+SPREAD = "spread"
+#: the code of "no domain"; domains have the codes from 1
+NO_DOMAIN = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The counts of one constraint.
+
+    ``domains``: the domain of each slot; ``counts``: servers by domain; ``minimum``: the smallest count of the domains
+    with an eligible host, None if there is none.
+    """
+
+    constraint: SpreadConstraint
+    domains: IntArray
+    counts: IntArray
+    minimum: int | None
+
+    def skews(self) -> IntArray:
+        """The skew of each domain with one more server."""
+        found: IntArray = self.counts + (1 - (self.minimum or 0))
+        return found
+
+
+class SpreadStage:
+    """One hard constraint."""
+
+    code = SPREAD
+
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+
+    def mask(self, context: DecisionContext) -> BoolArray | None:
+        """Slots whose domain may take one more server."""
+        counted = self._counted
+        passes: BoolArray = counted.skews() <= counted.constraint.max_skew
+        passes[NO_DOMAIN] = False
+        return passes.take(counted.domains)
+
+    def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
+        """The domain of the host and the numbers that were compared."""
+        counted = self._counted
+        key = counted.constraint.key
+        domain, values = int(counted.domains[view.slot]), values_of(view.aggregates, key)
+        if domain == NO_DOMAIN:
+            return {"key": key, "values": list(sorted(values))}
+        return {
+            "key": key,
+            "domain": next(iter(values)),
+            "count": int(counted.counts[domain]),
+            "minimum": counted.minimum,
+            "max_skew": counted.constraint.max_skew,
+        }
+
+
+def spread_stages(context: DecisionContext) -> list[SpreadStage]:
+    """The stages of the hard constraints; none if the request has none or skips the filters."""
+    hard = constraints_of(context, SpreadMode.HARD)
+    if not hard or skips_filters(context.request):
+        return []
+    return [SpreadStage(one) for one in count(context, hard, places_of(context))]
+
+
+def constraints_of(context: DecisionContext, mode: SpreadMode) -> list[SpreadConstraint]:
+    """The constraints of the request with this mode."""
+    return [one for one in context.request.spread if one.mode == mode]
+
+
+def count(
+    context: DecisionContext, constraints: Sequence[SpreadConstraint], places: IntArray
+) -> list[Counted]:
+    """Count servers by domain.  ``constraints`` have one mode; ``places``: the slot of each server."""
+    eligible = _selected(context)
+    all_domains = [_domains(context, one.key) for one in constraints]
+    for domains in all_domains:
+        eligible &= domains != NO_DOMAIN
+    counting = places[eligible.take(places)]
+    return [_count(*each, eligible, counting) for each in zip(constraints, all_domains, strict=True)]
+
+
+def _count(constraint: SpreadConstraint, domains: IntArray, eligible: BoolArray, places: IntArray) -> Counted:
+    end = int(domains.max(initial=NO_DOMAIN)) + 1
+    counts = np.bincount(domains.take(places), minlength=end)
+    hosts = np.bincount(domains[eligible], minlength=end)
+    there = counts[hosts > 0]
+    return Counted(constraint, domains, counts, int(there.min()) if len(there) else None)
+
+
+def places_of(context: DecisionContext) -> IntArray:
+    """The slot of each server of the group except the server of the request; a server that moves has two.
+
+    Members that only the request knows are added to those that agents and own claims tell.
+    """
+    table, group, own = context.table, context.request.group, context.instance_uuid
+    if group is None:
+        return np.zeros(0, dtype=np.int64)
+    told = table.groups.slots(group.uuid, own)
+    more = [
+        slot
+        for uuid in group.members
+        for slot in table.members.slots(uuid)
+        if uuid != own and not table.groups.has(group.uuid, uuid, slot)
+    ]
+    return np.concatenate((told, np.array(more, dtype=np.int64))) if more else told
+
+
+def domain_of(aggregates: tuple[AggregateFacts, ...], key: str) -> str | None:
+    """The value of a key in a host's aggregates; None if they have none or several."""
+    values = values_of(aggregates, key)
+    return next(iter(values)) if len(values) == 1 else None
+
+
+def _domains(context: DecisionContext, key: str) -> IntArray:
+    """The domain of each slot."""
+    table = context.table
+    if not table.aggregates.has_key(key):
+        return np.zeros(context.high, dtype=np.int64)
+    kinds = context.columns.host_aggregates
+    numbers = context.masks.numbers_of_kinds(table, (SPREAD, key), kinds, lambda: _numbering(context, key))
+    return numbers[: context.high].astype(np.int64)
+
+
+def _numbering(context: DecisionContext, key: str) -> RowNumber:
+    """Numbers the domains in the order in which they are found."""
+    aggregates, codes = context.table.aggregates, dict[str, int]()
+
+    def code(domain: str | None) -> int:
+        return NO_DOMAIN if domain is None else codes.setdefault(domain, len(codes) + 1)
+
+    return lambda row: code(domain_of(aggregates.of(row.host), key))
+
+
+def _selected(context: DecisionContext) -> BoolArray:
+    """The hosts on which the request may be placed as far as lasting properties say, as a new array."""
+    columns, high = context.columns, context.high
+    selected: BoolArray = columns.closed.array[:high] != CODE_OF_CLOSED[Exclusion.NO_SLOT]
+    cell = wanted_cell(context.request)
+    if cell is not None:
+        selected &= columns.cell.array[:high] == columns.cell_code(cell)
+    placement = selects_by_placement(context)
+    if placement is not None:
+        selected &= placement
+    for each in context.selecting:
+        mask = each.mask(context)
+        if mask is not None:
+            selected &= mask[:high]
+    return selected
