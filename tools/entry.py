@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tool starts: with the Python that tools/install has prepared. A signal, or the end of the reader of its output,
-ends it as Control-C does: what it started is stopped."""
+"""Starts a tool with the Python that tools/install has prepared. A signal, or the end of the reader of its output, ends
+it as Control-C does: the processes that it started are stopped."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ VENVS = Path(os.environ.get("SHARED_SCHEDULER_VENVS", HERE.parent / ".venv"))
 
 
 def run(module: str) -> int:
-    """Call `main` of this module; returns the exit code. The caller may be any Python from 3.11 on."""
+    """Call `main` of this module; returns the exit code. Any Python from 3.11 on may call it."""
     python = VENVS.absolute() / "nova" / "bin" / "python"
     if Path(sys.prefix) != python.parent.parent:
         if not python.exists():

@@ -158,7 +158,7 @@ def test_a_broker_that_is_not_there_is_one_line_that_says_what_to_do(
     assert command.main(["cloud", "up", "--data", str(tmp_path / "cloud"), "--rabbitmq", str(tmp_path)]) == 1
 
     error = capsys.readouterr().err.strip()
-    assert "rabbitmq-server is not there; tools/install-rabbitmq-4 unpacks one" in error
+    assert "rabbitmq-server does not exist; tools/install-rabbitmq-4 unpacks one" in error
     assert not (tmp_path / "cloud").exists()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Placement holds what callers were told, and no provider holds more than it has."""
+"""Compares Placement's allocations with the answers to callers, and finds providers with over-commit."""
 
 from dataclasses import dataclass, field
 
@@ -23,16 +23,16 @@ EXAMPLES = 5
 
 @dataclass
 class Check:
-    """What was found; everything empty or 0 is as it should be."""
+    """The result; everything is empty or 0 if there is no error."""
 
     consumers: int = 0
-    """How many consumers hold anything."""
+    """The number of consumers with allocations."""
     over: list[str] = field(default_factory=list)
-    """Providers that hold more than they have: "host class used/capacity"."""
+    """Providers with over-commit: "host class used/capacity"."""
     missing: int = 0
-    """Answers whose allocation is not there, or not on the host that was told."""
+    """Answers whose allocation does not exist, or is on another host than the answer says."""
     surplus: int = 0
-    """Consumers that no caller was told of."""
+    """Consumers that no answer contains."""
     examples: list[str] = field(default_factory=list)
 
     def good(self) -> bool:
@@ -40,7 +40,7 @@ class Check:
 
 
 def check(layout: Layout, told: dict[str, str]) -> Check:
-    """Compare Placement's allocations with its inventories and with `told`, instance to host."""
+    """Compare Placement's allocations with its inventories and with `told`, instance -> host."""
     with database(layout, "placement") as connection, connection.cursor() as cursor:
         cursor.execute(OVER_SQL)
         over = [f"{host} {name} {int(used)}/{int(capacity)}" for host, name, used, capacity in cursor.fetchall()]
@@ -50,6 +50,6 @@ def check(layout: Layout, told: dict[str, str]) -> Check:
             held.setdefault(consumer, set()).add(host)
     wrong = [instance for instance, host in told.items() if held.get(instance) != {host}]
     surplus = sorted(set(held) - set(told))
-    examples = [f"{i}: told {told[i]}, Placement {sorted(held.get(i, ()))}" for i in wrong[:EXAMPLES]]
-    examples += [f"{i}: nobody was told, Placement {sorted(held[i])}" for i in surplus[:EXAMPLES]]
+    examples = [f"{i}: answered {told[i]}, Placement has {sorted(held.get(i, ()))}" for i in wrong[:EXAMPLES]]
+    examples += [f"{i}: no answer, Placement has {sorted(held[i])}" for i in surplus[:EXAMPLES]]
     return Check(len(held), over, len(wrong), len(surplus), examples)

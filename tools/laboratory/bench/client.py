@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that calls `select_destinations` as Nova's conductor does, so that measuring costs the meters nothing.
+"""A process that calls `select_destinations` as Nova's conductor does, outside the processes that are measured.
 
 `python -m tools.laboratory.bench.client NOVA_CONF SOCKET`. It answers on its control socket:
 
 ========= ========================================= ==============================================================
 question  fields                                    answer
 ========= ========================================= ==============================================================
-call      callers, seconds, least                   what `Tally` holds
+call      callers, seconds, least                   the fields of `Tally`
 write     the same, endpoint, hosts                 the same, of writes to Placement without a scheduler
 sync      hosts, rounds                             nothing, once nova-compute's reports of its instances were cast
                                                     for all hosts
@@ -44,20 +44,20 @@ ERRORS_KEPT = 5
 
 @dataclass
 class Tally:
-    """What the calls of one command came to. Times in seconds."""
+    """The results of the calls of one command. Times in seconds."""
 
     wall_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     hosts: dict[str, str] = field(default_factory=dict)
-    """Instance to the host it was given."""
+    """Instance -> the selected host."""
     alternates: int = 0
     failures: int = 0
     errors: list[str] = field(default_factory=list)
-    """The first few failures in words."""
+    """The texts of the first few failures."""
 
 
 def request_spec(instance: str) -> Any:
-    """One server of 1 VCPU, 512 MB, 1 GB: what the conductor sends for a plain boot."""
+    """One server of 1 VCPU, 512 MB, 1 GB, as the conductor requests a plain boot."""
     return objects.RequestSpec(
         id=1, instance_uuid=instance, project_id=PROJECT, user_id=USER, num_instances=1, availability_zone=None,
         image=objects.ImageMeta(
@@ -79,11 +79,11 @@ def request_spec(instance: str) -> Any:
 
 
 Act = Callable[[str], tuple[str, int]]
-"""Takes an instance, returns the host it was given and the number of alternates."""
+"""Takes an instance, returns the selected host and the number of alternates."""
 
 
 def scheduled() -> Act:
-    """Ask the scheduler."""
+    """Call the scheduler."""
     api = rpcapi.SchedulerAPI()
 
     def act(instance: str) -> tuple[str, int]:
@@ -102,7 +102,7 @@ def written(endpoint: str, hosts: int) -> Act:
 
 
 class Callers:
-    """So many threads that act one after the other until it is enough."""
+    """A number of threads, each of which calls repeatedly until the limits are reached."""
 
     def __init__(self, act: Act, count: int, seconds: float, least: int) -> None:
         self.tally = Tally()
@@ -113,7 +113,7 @@ class Callers:
         self._threads = [threading.Thread(target=self._call_on) for _ in range(count)]
 
     def run(self) -> Tally:
-        """Call for at least the time and the number asked for; each call that was begun is counted."""
+        """Call for at least the time and the number that were requested; each call that was begun is counted."""
         began = time.monotonic()
         for thread in self._threads:
             thread.start()
@@ -155,7 +155,7 @@ class Callers:
 
 
 def sync(hosts: list[str], rounds: int) -> None:
-    """Cast what nova-computes report every two minutes; nova-scheduler trusts its cache after two of these reports."""
+    """Cast the reports that nova-computes send every two minutes; nova-scheduler uses its cache after two of them."""
     api, caller = rpcapi.SchedulerAPI(), context.get_admin_context()
     for _ in range(rounds):
         for host in hosts:

@@ -83,7 +83,7 @@ def contestants(only: str | None, agents: str, floor: bool) -> tuple[Contestant,
 
 
 def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
-    """Run the contest; what was measured before an interruption or an error is still returned."""
+    """Run the contest; after an interruption or an error, returns the measurements so far."""
     plan = Plan(
         sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor),
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
@@ -102,7 +102,7 @@ def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
 def load(path: Path) -> Results:
     """The results of a file.
 
-    :raises LabError: when it holds none
+    :raises LabError: when it contains none
     """
     try:
         return from_json(json.loads(path.read_text()))
@@ -111,7 +111,7 @@ def load(path: Path) -> Results:
 
 
 def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
-    """Measure, or read what was measured."""
+    """Measure, or read saved results."""
     found = [load(path) for path in asked.show] if asked.show else [measure(asked, progress)]
     if not asked.show:
         save(asked.save, found[0].as_json())

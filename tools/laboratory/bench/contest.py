@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of measurements.
 
-For each size, the contestants follow one another and the whole is repeated, so that what else happens on the
-machine meets all of them. A contestant's round is a life of its own: empty hosts, a started scheduler, the wait
-until it knows what it can know, some idle seconds, one caller, many callers, the check of what was allocated.
+For each size, the contestants are measured one after the other, and the whole is repeated, so that other load of the
+machine affects all of them. A round of a contestant starts anew: empty hosts, a started scheduler, the wait until it
+has all data, some idle seconds, one caller, many callers, the check of the allocations.
 """
 
 import os
@@ -28,7 +28,7 @@ from tools.laboratory.report import ProgressLine
 WARM_UP_CALLS = 3
 JOIN_TIMEOUT_S = 180.0
 AGENT_COUNTS = ("claims", "accepted", "refused", "released", "reads", "broadcast", "cast", "dropped")
-"""What is kept of what all agents together did in one life."""
+"""The counters of all agents together that are stored for each round."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Contestant:
 
 
 FLOOR = Contestant("write alone", "", agents=False)
-"""No scheduler at all: what one write to Placement costs."""
+"""No scheduler: the cost of one write to Placement."""
 STOCK = Contestant("stock", "nova-scheduler", agents=False)
 SHARED = Contestant("shared", "shared-scheduler", agents=True)
 SHARED_WITHOUT_AGENTS = Contestant("shared, no agents", "shared-scheduler", agents=False)
@@ -49,26 +49,26 @@ SHARED_WITHOUT_AGENTS = Contestant("shared, no agents", "shared-scheduler", agen
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured. Times in seconds."""
+    """The extent of the measurements. Times in seconds."""
 
     sizes: tuple[int, ...]
     contestants: tuple[Contestant, ...]
     repeats: int = 3
     callers: tuple[int, ...] = (1, 8)
     seconds: float = 20.0
-    """Each measurement lasts at least so long ..."""
+    """The minimum duration of each measurement ..."""
     least: int = 16
-    """... and has at least so many requests."""
+    """... and its minimum number of requests."""
     idle_s: float = 5.0
     agent_processes: int = 1
     profile: str = ""
-    """Directory for stacks of the scheduler, sampled while it is measured; empty for honest figures."""
+    """Directory for sampled stacks of the scheduler; empty for exact figures, because sampling costs CPU time."""
     takes_over_after_s: float = 1.0
     """How long a simulated nova-compute needs until its tracker counts a new server."""
 
 
 def run(world: World, plan: Plan, results: Results, progress: ProgressLine) -> None:
-    """Make all rounds of a plan; `results` grows as they end."""
+    """Measure all rounds of a plan; `results` grows as they end."""
     progress.expect(len(plan.sizes) * plan.repeats * len(plan.contestants), "rounds")
     for size in plan.sizes:
         began = time.monotonic()
@@ -84,7 +84,7 @@ def run(world: World, plan: Plan, results: Results, progress: ProgressLine) -> N
 
 
 def in_turn(contestants: Sequence[Contestant], repeat: int) -> list[Contestant]:
-    """Every other repeat goes backwards, so that no contestant is always the first."""
+    """Every other repeat has the reverse order, so that no contestant is always first."""
     return list(contestants if repeat % 2 else reversed(contestants))
 
 
@@ -141,7 +141,7 @@ class Life:
         self._remember(self._call(1, 0, WARM_UP_CALLS))
 
     def _call(self, callers: int, seconds: float, least: int) -> dict[str, Any]:
-        """What `client.Tally` holds."""
+        """The fields of `client.Tally`."""
         much: dict[str, Any] = {"callers": callers, "seconds": seconds, "least": least}
         if not self.contestant.program:
             much |= {"endpoint": self.world.layout.url("placement"), "hosts": self.round.hosts}
@@ -188,12 +188,12 @@ class Life:
     def _say_check(self) -> None:
         found = self.round.check
         if not found.good():
-            self.say(f"  CHECK FAILED: over {found.over[:3]}, {found.missing} told but not held, "
-                     f"{found.surplus} held but not told; {found.examples[:3]}")  # fmt: skip
+            self.say(f"  CHECK FAILED: over {found.over[:3]}, {found.missing} answered but not held, "
+                     f"{found.surplus} held but not answered; {found.examples[:3]}")  # fmt: skip
 
 
 def line(contestant: Contestant, one: Round, measurement: Measurement) -> str:
-    """Progress for people: one measurement."""
+    """One measurement as a line of progress."""
     failed = f", {measurement.failures} FAILED" if measurement.failures else ""
     failed += f" ({measurement.errors[0].splitlines()[0]})" if measurement.errors else ""
     return (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the write alone costs: allocations are put into Placement for hosts that are chosen at random.
+"""The cost of the write alone: puts allocations into Placement for hosts that are selected at random.
 
-No scheduler that claims one server at a time can be cheaper than this.
+A scheduler that claims one server at a time cannot be cheaper.
 """
 
 import http.client
@@ -16,7 +16,7 @@ CREATED = 204
 
 
 class Writer:
-    """Writes one allocation a call, each for a new consumer on a host of its own choice."""
+    """Writes one allocation for each call, for a new consumer on a random host."""
 
     def __init__(self, endpoint: str, hosts: int, project: str, user: str) -> None:
         self._address = endpoint.removeprefix("http://")
@@ -24,7 +24,7 @@ class Writer:
         self._owner = {"project_id": project, "user_id": user}
 
     def write(self, consumer: str, resources: dict[str, int]) -> str:
-        """Returns the name of the host; RuntimeError says what Placement answered instead of 204."""
+        """Returns the name of the host; a RuntimeError contains Placement's answer if it is not 204."""
         host = Host(random.randint(1, self._hosts))
         body = {"allocations": {host.node: {"resources": resources}}, "consumer_generation": None, **self._owner}
         self._put(f"/allocations/{consumer}", body)

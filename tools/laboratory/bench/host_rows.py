@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts that exist in the databases only: the rows that so many idle nova-computes would have written."""
+"""Hosts that exist in the databases only: the rows that idle nova-computes would have written."""
 
 import threading
 import uuid
@@ -12,14 +12,14 @@ from tools.laboratory.cloud.probes import database
 from tools.laboratory.fleet.hosts import NAMESPACE, TRAITS, Host, compute_node, hosts, inventories
 
 SERVICE_VERSION = 74
-"""A fleet older than 73 would keep nova-scheduler from asking for the trait OWNER_NOVA."""
+"""With nova-computes older than 73, nova-scheduler would not require the trait OWNER_NOVA."""
 BATCH_ROWS = 1000
 HEARTBEAT_S = 25.0
 """Less than half of Nova's `service_down_time`."""
 
 
 def settle(layout: Layout, count: int) -> None:
-    """Have exactly `count` hosts, all empty and up. Placement must have started once: it fills its traits."""
+    """Create exactly `count` hosts, all empty and up. Placement must have been started once, to create its traits."""
     with database(layout) as connection, connection.cursor() as cursor:
         _clear(cursor)
         _settle_nova(cursor, hosts(count))
@@ -79,7 +79,7 @@ def _settle_placement(cursor: Any, fleet: Sequence[Host]) -> None:
 
 
 def insert(cursor: Any, table: str, rows: Iterator[dict[str, Any]]) -> None:
-    """Insert rows of one shape, many to a statement."""
+    """Insert rows with the same columns, many in one statement."""
     batch: list[tuple[Any, ...]] = []
     sql = ""
     for row in rows:
@@ -95,14 +95,14 @@ def insert(cursor: Any, table: str, rows: Iterator[dict[str, Any]]) -> None:
 
 
 def vacate(layout: Layout) -> None:
-    """Take all allocations back and put what a claim moved as it was: every host is empty again."""
+    """Delete all allocations and restore the values that claims have changed: every host is empty again."""
     with database(layout) as connection, connection.cursor() as cursor:
         cursor.execute("DELETE FROM placement.allocations")
         cursor.execute("DELETE FROM placement.consumers")
 
 
 class Heartbeat:
-    """Keeps all nova-compute records up, as their reports would. One statement each time, for all."""
+    """Keeps all nova-compute records up with one statement for all, as their reports would."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meters that are read before and after: CPU seconds by process, HTTP calls, statements to the databases.
+"""Meters that are read before and after a measurement: CPU seconds by process, HTTP calls, database statements.
 
-CPU comes from /proc (ticks of 10 ms) for each process with all that it forked, calls from Placement's access
-log, statements from MariaDB's user statistics.
+CPU times come from /proc (ticks of 10 ms), for each process with its forked processes; calls from Placement's access
+log; statements from MariaDB's user statistics.
 """
 
 import time
@@ -16,14 +16,14 @@ from tools.laboratory.cloud.probes import database
 from tools.laboratory.processes.usage import cpu_seconds
 
 LOG_SETTLE_S = 0.3
-"""A request is logged a moment after it was answered."""
+"""A request is logged shortly after its answer."""
 
 STATEMENTS = ("select_commands", "update_commands", "other_commands", "rows_sent", "busy_time")
 
 
 @dataclass
 class Reading:
-    """All meters at one moment."""
+    """The values of all meters at one time."""
 
     at_s: float
     log_offset: int
@@ -33,13 +33,13 @@ class Reading:
 
 @dataclass
 class Used:
-    """What was used between two readings."""
+    """The differences between two readings."""
 
     wall_s: float
     cpu_s: dict[str, float]
     """By process: scheduler, agents, placement, mariadb, rabbitmq, client."""
     statements: dict[str, dict[str, float]]
-    """By sender, scheduler or placement: selects, updates (all that write), others, rows, busy seconds."""
+    """By sender, scheduler or placement: selects, updates (all writes), others, rows, busy seconds."""
     requests: list[Request] = field(default_factory=list)
 
     def calls(self) -> dict[str, int]:
@@ -72,7 +72,7 @@ class Meters:
         return Reading(time.monotonic(), size, self.cpu(), self._users())
 
     def cpu(self) -> dict[str, float]:
-        """CPU seconds so far of every process that runs now; several of a kind are added up."""
+        """CPU seconds of every running process since its start; the sum over processes of the same kind."""
         total: defaultdict[str, float] = defaultdict(float)
         for name in self._world.processes.names():
             process = self._world.processes.alive(name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a process spends its time while it is measured: CPU by thread, and stacks sampled by py-spy.
+"""CPU profiles of a process during a measurement: CPU seconds by thread, and stacks sampled by py-spy.
 
-A profiled measurement is for finding hot spots, not for figures: the sampling takes CPU of its own.
+A profiled measurement shows hot spots; its figures are not comparable, because sampling takes CPU time.
 """
 
 import json
@@ -25,13 +25,13 @@ END_TIMEOUT_S = 60
 
 @contextmanager
 def profiled(world: World, process: str, stacks: Path) -> Iterator[None]:
-    """Sample a process and what it forked; writes collapsed stacks to `stacks`, summaries beside it.
+    """Sample a process and its forked processes; writes collapsed stacks to `stacks`, and summaries to files beside it.
 
-    The stacks are those that held the interpreter's lock (`.top`), the CPU seconds are the kernel's (`.threads`).
+    The stacks (`.top`) are samples with the interpreter's lock; the CPU seconds (`.threads`) are those of the kernel.
     """
     program = world.layout.openstack / "bin" / "py-spy"
     if not program.exists():
-        raise LabError(f"{program} is not there; install py-spy into that environment, or leave --profile away")
+        raise LabError(f"{program} does not exist; install py-spy into that environment, or omit --profile")
     target = world.processes.alive(process)
     if target is None:
         raise LabError(f"{process} does not run; see {world.layout.log_of(process)}")
@@ -52,7 +52,7 @@ def profiled(world: World, process: str, stacks: Path) -> Iterator[None]:
 
 
 def names_of_threads(program: Path, leader: int) -> dict[int, str]:
-    """What Python calls the threads of a session."""
+    """Python's names of the threads of a session."""
     found = {}
     for pid in session_of(leader):
         dump = subprocess.run([str(program), "dump", "--json", "--pid", str(pid)], capture_output=True, check=False)
@@ -63,7 +63,7 @@ def names_of_threads(program: Path, leader: int) -> dict[int, str]:
 
 
 def by_thread(before: dict[int, float], after: dict[int, float], names: dict[int, str]) -> str:
-    """CPU seconds of each thread, those of one kind of name together."""
+    """CPU seconds of each thread, summed over threads with the same name except digits."""
     used: defaultdict[str, float] = defaultdict(float)
     for thread, seconds in after.items():
         name = names.get(thread, "ended or native").rstrip("0123456789-_")
@@ -75,7 +75,7 @@ def by_thread(before: dict[int, float], after: dict[int, float], names: dict[int
 
 
 def summary(collapsed: str) -> str:
-    """The functions with most samples: share with all they call, and by themselves."""
+    """The functions with the most samples, with and without the functions that they call."""
     total, own, with_calls = 0, Counter[str](), Counter[str]()
     for line in collapsed.splitlines():
         stack, _, count = line.rpartition(" ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits until a scheduler has learned what it can know: each contestant gets the time that it needs."""
+"""Waits until a scheduler has all data; each contestant gets the time that it needs."""
 
 import time
 
@@ -14,13 +14,13 @@ WARM_TIMEOUT_S = 300.0
 WINDOW_S = 2.0
 POLL_S = 0.2
 QUIET_SHARE = 0.05
-"""Cores that an idle stock scheduler uses at most."""
+"""The maximum number of cores that an idle nova-scheduler uses."""
 SYNC_ROUNDS = 2
-"""Reports of a host until nova-scheduler trusts its cache of that host's instances."""
+"""The number of reports after which nova-scheduler uses its cache of a host's instances."""
 
 
 def warm_stock(world: World, caller: Program, count: int) -> None:
-    """Send what nova-computes report in four minutes, and wait until the scheduler has handled it."""
+    """Send the reports of nova-computes of four minutes, and wait until the scheduler has processed them."""
     caller.ask("sync", None, hosts=[host.name for host in hosts(count)], rounds=SYNC_ROUNDS)
     wait_quiet(world)
 
@@ -44,7 +44,7 @@ def scheduler_cpu_s(world: World) -> float:
 
 
 def wait_fresh(world: World, count: int, agents: bool) -> None:
-    """Wait until ours has a row for each node, heard of from its agent if there are agents."""
+    """Wait until our scheduler has a row for each node, fresh if there are agents."""
     deadline = time.monotonic() + WARM_TIMEOUT_S
     while time.monotonic() < deadline:
         scheduler_cpu_s(world)  # raises if it has ended
@@ -57,7 +57,7 @@ def wait_fresh(world: World, count: int, agents: bool) -> None:
 
 
 def freshness_of_nodes(world: World) -> dict[str, int]:
-    """How fresh the rows of our scheduler's table are; nothing while it does not answer."""
+    """The number of rows of our scheduler's table by freshness; empty if it does not answer."""
     for path in admin.sockets(world.admin_sockets):
         try:
             found: dict[str, int] = admin.ask(path, "status")["freshness"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of results."""
+"""The tables of the results."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from tools.laboratory.report import Report, Table, rst
 
 STOCK = "stock"
 SYSTEM = ("scheduler", "placement", "mariadb", "rabbitmq", "agents")
-"""What a request costs in all: everything but the caller."""
+"""The processes of a request's total cost: all except the caller."""
 
 
 def cpu(*names: str) -> Figure:
-    """CPU milliseconds a request, of these processes together."""
+    """CPU milliseconds for each request, summed over these processes."""
     return lambda one: 1000 * sum(one.cpu_s_each.get(name, 0.0) for name in names)
 
 
@@ -31,7 +31,7 @@ def per_second(one: Measurement) -> float:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of every contestant; `compared`: whether the ratio of ours to stock's is shown."""
+    """A figure of every contestant; `compared`: whether the ratio of ours to nova-scheduler's is shown."""
 
     title: str
     figure: Figure
@@ -73,7 +73,7 @@ RATIOS: tuple[Figure, ...] = (per_second, cpu("scheduler"), cpu(*SYSTEM))
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """A number with three significant digits."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -106,7 +106,7 @@ def table(results: Results, hosts: int, callers: int) -> Table:
 
 
 def times(found: Spread | None) -> str:
-    """A ratio in words: `33 times`, or `1/30`."""
+    """A ratio as text: `33 times`, or `1/30`."""
     if found is None or found.median == 0:
         return "-"
     spoken = sorted((found.low, found.high))
@@ -123,7 +123,7 @@ def people(callers: int) -> str:
 
 
 def summary(results: Results) -> Table:
-    """One line a size, contestant and number of callers: the figures that most people ask for."""
+    """One line for each size, contestant and number of callers, with the main figures."""
     head = ["", "requests a second", "median ms", "CPU ms: scheduler", "all", "rate / stock", "CPU / stock: scheduler",
             "all"]  # fmt: skip
     rows = []
@@ -137,10 +137,10 @@ def summary(results: Results) -> Table:
 
 
 def lives(results: Results, hosts: int) -> Table:
-    """What is the same for all callers: start, idle cost, memory, checks."""
+    """The figures that do not depend on the callers: start, idle cost, memory, checks."""
     head = ["contestant", "listens after, s", "knows all after, s", "idle cores: scheduler", "agents", "rabbitmq",
             "memory MB", "requests failed", "claims refused", "allocations checked", "beyond capacity",
-            "told, not held", "held, not told"]  # fmt: skip
+            "answered, not held", "held, not answered"]  # fmt: skip
     rows = []
     for one in results.rounds:
         if one.hosts == hosts:
@@ -169,14 +169,14 @@ def introduction(results: Results) -> str:
 
 
 def page_of(results: Results) -> str:
-    """What the documentation shows: the main figures of a run; `--show` of its file prints the rest."""
+    """The main figures of a run, for the documentation; `--show` prints all figures of its file."""
     sizes = " and ".join(f"{size:,}" for size in sorted({one.hosts for one in results.rounds}))
     title = f"{sizes} hosts"
     return "\n".join([f"{title}\n{'-' * len(title)}\n", rst(introduction(results)), rst(summary(results))])
 
 
 def report_of(results: Results) -> Report:
-    """All tables; wrong if a request failed or Placement's allocations are not what callers were told."""
+    """All tables; wrong if a request failed or Placement's allocations differ from the answers."""
     good = results.rounds and all(one.check.good() and not one.failures() for one in results.rounds)
     return Report(results.as_json(), [introduction(results), summary(results), *_details(results)], not good)
 

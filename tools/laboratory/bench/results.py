@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of one measurement, and what repeats of it come to."""
+"""The figures of one measurement, and their spread over repeats."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ FORMAT = 1
 
 @dataclass
 class Measurement:
-    """So many callers for some time. `*_each` is per answered request."""
+    """A number of callers for some time. `*_each` is per answered request."""
 
     callers: int
     answered: int
@@ -29,14 +29,14 @@ class Measurement:
     cpu_s_each: dict[str, float]
     """By process."""
     calls_each: dict[str, float]
-    """HTTP calls to Placement: candidates, writes, other; conflicts are 409s of any of them."""
+    """HTTP calls to Placement: candidates, writes, other; conflicts are 409 answers to any of them."""
     write_ms: float
-    """Median that Placement took for a write of allocations."""
+    """The median time that Placement took for a write of allocations."""
     statements_each: dict[str, dict[str, float]]
     """By sender, scheduler or placement."""
     distinct_hosts: int
     busiest_host: int
-    """Most servers that one host was given."""
+    """The largest number of servers on one host."""
     alternates_each: float
     load_before: float
     load_after: float
@@ -44,7 +44,7 @@ class Measurement:
 
 @dataclass
 class Round:
-    """One life of one contestant."""
+    """One start of one contestant."""
 
     contestant: str
     hosts: int
@@ -52,12 +52,12 @@ class Round:
     ready_s: float = 0.0
     """From its start until it listened."""
     warm_s: float = 0.0
-    """From then until it knew all hosts as well as it ever will."""
+    """From then until it had all data."""
     idle_cpu_share: dict[str, float] = field(default_factory=dict)
-    """Cores used by each process without requests."""
+    """Cores that each process used without requests."""
     memory_mb: dict[str, int] = field(default_factory=dict)
     agents: dict[str, int] = field(default_factory=dict)
-    """What all agents together did in this life; see `contest.AGENT_COUNTS`."""
+    """Counters of all agents together in this round; see `contest.AGENT_COUNTS`."""
     measurements: list[Measurement] = field(default_factory=list)
     check: Check = field(default_factory=Check)
 
@@ -68,7 +68,7 @@ class Round:
 
 @dataclass
 class Results:
-    """Everything that one run of the benchmark found."""
+    """All results of one run of the benchmark."""
 
     machine: dict[str, Any]
     plan: dict[str, Any]
@@ -80,7 +80,7 @@ class Results:
 
 
 def measured(tally: dict[str, Any], used: Used, callers: int, loads: tuple[float, float]) -> Measurement:
-    """One measurement from what the client counted and the meters say."""
+    """One measurement from the client's counters and the meters."""
     latencies_ms = sorted(1000 * latency for latency in tally["latencies_s"])
     each = max(1, len(latencies_ms))
     per_host = [list(tally["hosts"].values()).count(host) for host in set(tally["hosts"].values())]
@@ -109,7 +109,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """Median of repeats, and their extremes."""
+    """The median of the repeats, and their extremes."""
 
     median: float
     low: float
@@ -126,7 +126,7 @@ Figure = Callable[[Measurement], float]
 
 
 def across(results: Results, contestant: str, hosts: int, callers: int, figure: Figure) -> Spread | None:
-    """A figure over the repeats of one measurement; None where it was not made."""
+    """A figure over the repeats of one measurement; None if it was not measured."""
     return spread(
         figure(measurement)
         for one in results.rounds
@@ -137,7 +137,7 @@ def across(results: Results, contestant: str, hosts: int, callers: int, figure: 
 
 
 def ratio(results: Results, hosts: int, callers: int, figure: Figure, ours: str, theirs: str) -> Spread | None:
-    """Ours divided by theirs, repeat by repeat: the two of one repeat ran next to each other."""
+    """Ours divided by theirs for each repeat, because the two of one repeat ran directly one after the other."""
     values = []
     for repeat in sorted({one.repeat for one in results.rounds}):
         pair = [_of_repeat(results, name, hosts, repeat, callers) for name in (ours, theirs)]
@@ -156,7 +156,7 @@ def _of_repeat(results: Results, contestant: str, hosts: int, repeat: int, calle
 
 
 def from_json(raw: dict[str, Any]) -> Results:
-    """The results of a file; KeyError or TypeError if it is of another format."""
+    """The results of a file; KeyError or TypeError if it has another format."""
     if raw["format"] != FORMAT:
         raise KeyError(f"format {raw['format']}, wanted {FORMAT}")
     rounds = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private services of a benchmark, and the processes of one contestant.
 
-Only what a scheduler needs: MariaDB, RabbitMQ and Placement without Keystone (`noauth2`), each in a session of
-its own, so that its CPU time can be told. Starting and ending is that of `tools/lab cloud`.
+It has only the services that a scheduler needs: MariaDB, RabbitMQ and Placement without Keystone (`noauth2`), each in
+its own session, so that its CPU time can be measured. They are started and stopped by the code of `tools/lab cloud`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from tools.laboratory.processes.startup import Say, Service, Startup, Step
 from tools.laboratory.processes.table import ProcessTable
 
 SCHEDULER_USER, PLACEMENT_USER = "bench_scheduler", "bench_placement"
-"""Users of the database, so that their statements can be counted apart."""
+"""Users of the database, so that their statements can be counted separately."""
 
 SCHEDULER_HOST, CLIENT_HOST = "bench", "bench-client"
 BASE = ("epmd", "mariadb", "rabbitmq", "placement")
@@ -74,7 +74,7 @@ class World:
         (self.layout.run / "nova-lock").mkdir(exist_ok=True)
 
     def _nova_conf(self) -> str:
-        """Nova's defaults, but for addresses. One worker: one core's worth of either contestant."""
+        """Nova's defaults except for addresses. One worker, so that each contestant uses about one core."""
         return ini({
             "DEFAULT": {"host": SCHEDULER_HOST, "my_ip": LOOPBACK, "transport_url": self.layout.transport_url(1),
                         "state_path": str(self.layout.state)},
@@ -90,7 +90,7 @@ class World:
         return f"mysql+pymysql://{user}:{PASSWORD}@{LOOPBACK}:{self.layout.ports['mariadb']}/{name}?charset=utf8mb3"
 
     def _make_users(self) -> None:
-        """Make users to count statements by; the cell mappings name the scheduler's, because it reads them."""
+        """Create users to count statements by; the cell mappings name the scheduler's, because it reads them."""
         with probes.database(self.layout) as connection, connection.cursor() as cursor:
             for user in (SCHEDULER_USER, PLACEMENT_USER):
                 cursor.execute(f"CREATE USER IF NOT EXISTS '{user}'@'%%' IDENTIFIED BY %s", (PASSWORD,))
@@ -104,11 +104,11 @@ class World:
         databases.run([*databases.root_client(self.layout), "-e", "SET GLOBAL userstat = ON"], self.layout, "userstat")
 
     def program(self, name: str, hosts: range = range(0)) -> Program:
-        """A process of ours beside the services."""
+        """A process of this project that uses the services."""
         return Program(self.processes, self.layout.run, name, hosts)
 
     def agents(self, count: int, processes: int, builds_after_s: float) -> list[Program]:
-        """So many processes that together are the agents of hosts 1 to `count`."""
+        """A number of processes that together are the agents of hosts 1 to `count`."""
         made = [self.program(f"agents-{number}", part)
                 for number, part in enumerate(shares(1, count, min(processes, count)), 1)]  # fmt: skip
         for one in made:
@@ -125,7 +125,7 @@ class World:
             self.say(f"had to be killed: {', '.join(killed)}")
 
     def start_scheduler(self, program: str) -> None:
-        """`nova-scheduler` or `shared-scheduler`: the same arguments, the same sign of life."""
+        """`nova-scheduler` or `shared-scheduler`, with the same arguments and the same check that it is ready."""
         queue = f"scheduler.{SCHEDULER_HOST}"
         argv = (str(self.layout.nova / "bin" / program), "--config-file", str(self.nova_conf))
         log = self.layout.log_of("scheduler")
@@ -135,7 +135,7 @@ class World:
         Startup(self.processes, [], {"scheduler": service}, lambda line: None).run()
 
     def close(self) -> None:
-        """End everything that was started here, users before servers."""
+        """Stop everything that was started here, clients before servers."""
         names = self.processes.names()
         self.stop([name for name in names if name not in BASE])
         self.stop([name for name in names if name in BASE and name != "epmd"])

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random operations on servers, for minutes, while schedulers are killed and hosts are lost.
+"""Random operations on servers, for some minutes, while schedulers are killed and hosts are lost.
 
 ============== =========================================================================
 module         subject
 ============== =========================================================================
-history        what happened, and when
-environment    the cloud in which it happens
+history        the operations and faults with their times
+environment    the cloud of a run
 servers        the operations of one user, one after the other
 fault_injector the faults
-sampler        what was true at each moment
-reasons        whether each failure gave its true reason
-traces         what was done to a server, and what the services logged of it
-run            all of it
+sampler        the state of the hosts at each moment
+reasons        checks that each failure has the correct reason
+traces         the operations on a server, and its log lines
+run            the whole run
 command        the command line
 ============== =========================================================================
 """

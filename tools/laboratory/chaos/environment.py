@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {
     "service_down_time_s": 20,
     "nova_options": {
         "DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"},
-        # a scheduler that was killed comes back into a busy cloud
+        # a scheduler that was killed restarts while the cloud is busy
         "shared_scheduler": {"startup_wait_s": "180"},
     },
 }  # fmt: skip
@@ -34,7 +34,7 @@ ZONES = {"north": frozenset({"c1", "c2", "c3", "c4"}), "south": frozenset({"c5",
 
 @dataclass(frozen=True)
 class Environment:
-    """What users may ask for by name."""
+    """The objects that users may request by name."""
 
     cloud: Cloud
     flavors: dict[str, str]
@@ -45,7 +45,7 @@ class Environment:
         return frozenset(self.cloud.hosts())
 
     def neighbours(self, host: str) -> frozenset[str]:
-        """All hosts of the cell of this one, itself too: no server leaves its cell."""
+        """All hosts of the cell of this host, including itself; no server leaves its cell."""
         settings = self.cloud.settings
         cell = settings.cell_of(int(host[1:]))
         return frozenset(h for h in self.cloud.hosts() if settings.cell_of(int(h[1:])) == cell)
@@ -55,7 +55,7 @@ class Environment:
 
 
 def prepare(cloud: Cloud) -> Environment:
-    """Bring it up, empty."""
+    """Start the cloud without servers."""
     if cloud.layout.exists() and cloud.settings.cells != CELLS:
         empty(cloud)
     cloud.up(**SETTINGS)
@@ -69,7 +69,7 @@ def prepare(cloud: Cloud) -> Environment:
 
 
 def clear(cloud: Cloud) -> None:
-    """Leave a cloud of one cell without computes, zones and options: what comes next asks for its own."""
+    """Leave a cloud of one cell without computes, zones and options, as other users of the cloud expect it."""
     cloud.reset()
     for zone in ZONES:
         cloud.remove_zone(zone)
@@ -78,6 +78,6 @@ def clear(cloud: Cloud) -> None:
 
 
 def empty(cloud: Cloud) -> None:
-    """No computes: only then the number of cells may change."""
+    """Remove all computes, because only then the number of cells may change."""
     cloud.reset()
     cloud.up(schedulers=0, agents="none", computes=0)

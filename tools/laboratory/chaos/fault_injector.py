@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults during a run: schedulers are killed, hosts are disabled, computes are lost with everything that they run.
+"""Faults during a run: schedulers are killed, hosts are disabled, computes are lost with all their servers.
 
-A scheduler may die at any moment. A compute is lost between two operations of every user: what Nova makes of a build or
-a move whose own compute dies is Nova's matter, and it needs an operator.
+A scheduler may be killed at any time. A compute is lost only between two operations of every user, because what Nova
+does with a build or move whose own compute is lost is not tested here, and needs an operator.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class FaultInjector:
         self._history.record_fault("host disabled", host, began_at)
 
     def lose_compute(self) -> None:
-        """Killed, with its agent or without, and forced down, as by an operator who wants to evacuate."""
+        """Kill a compute, with its agent or without, and force it down, as an operator does before an evacuation."""
         host = self._random.choice(self._cloud.hosts())
         victims = [host, f"agent-{host}"] if self._random.random() < 0.5 else [host]
         began_at = time.monotonic()

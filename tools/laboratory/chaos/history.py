@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happened, and when. Times are of the monotonic clock."""
+"""The operations and faults of a run with their times, which are of the monotonic clock."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Requirement:
-    """What limits the hosts that a request can be scheduled to."""
+    """The conditions that limit the hosts of a request."""
 
     memory_mb: int
     hosts: frozenset[str]
@@ -27,7 +27,7 @@ class Operation:
     server: str
     began_at: float
     requirement: Requirement | None = None
-    """None: it needs no host."""
+    """None if it needs no host."""
     ended_at: float | None = None
     ok: bool = False
     why: str = ""
@@ -45,7 +45,7 @@ class Fault:
 
 @dataclass
 class History:
-    """Everything that happens; many threads write it."""
+    """All operations and faults; many threads write it."""
 
     operations: list[Operation] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -71,7 +71,7 @@ class History:
             return [one for one in self.operations if one.ended_at is not None and not one.ok]
 
     def concurrent_with(self, operation: Operation) -> Iterator[Operation]:
-        """Operations that were in progress at some moment of this one and may have used a host."""
+        """Operations that were in progress at some time of this one and may have used a host."""
         until = operation.ended_at or time.monotonic()
         with self._lock:
             operations = list(self.operations)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a failure gave its true reason, judged by the samples and never by what a scheduler reports.
+"""Checks that a failure has the correct reason, with the samples and without any report of a scheduler.
 
-"No valid host" is false if some host that the request allowed was open and had room during the whole operation, even
-beside everything else that was in progress and may have used room for a moment. A request without an answer needs a
-scheduler that was killed at that time.
+"No valid host" is wrong if some host that the request allowed was open and had room during the whole operation, also
+if everything else that was in progress had used room there. A request without an answer needs a scheduler that was
+killed at that time.
 """
 
 from collections import Counter
@@ -15,19 +15,19 @@ from tools.laboratory.chaos.sampler import Samples
 NO_HOST = "No valid host"
 NO_ANSWER = ("MessagingTimeout", "Timed out waiting for a reply")
 AFTERMATH_S = 60.0
-"""A killed scheduler's claims are held by the nodes until they have looked in Placement."""
+"""How long the nodes hold the claims of a killed scheduler, until they have read Placement."""
 
 
 def false_reasons(history: History, seen: Samples) -> list[str]:
-    """One sentence for each failure whose reason is false."""
+    """One sentence for each failure whose reason is wrong."""
     return [f"user {operation.user}, {operation.name} of {operation.server}: {why}: {operation.why[:300]}"
             for operation in history.failed() if (why := why_false(operation, history, seen))]  # fmt: skip
 
 
 def why_false(operation: Operation, history: History, seen: Samples) -> str:
-    """Why the reason is false; empty if it is true."""
+    """Why the reason is wrong; empty if it is correct."""
     if any(text in operation.why for text in NO_ANSWER):
-        return "" if scheduler_was_down(history, operation, 0.0) else "nobody answered, and no scheduler was killed"
+        return "" if scheduler_was_down(history, operation, 0.0) else "no answer, and no scheduler was killed"
     if NO_HOST not in operation.why:
         return "a reason that no request may have here"
     if operation.requirement is None:
@@ -43,7 +43,7 @@ def why_false(operation: Operation, history: History, seen: Samples) -> str:
 
 
 def scheduler_was_down(history: History, operation: Operation, before_s: float) -> bool:
-    """Whether a scheduler was down at some moment of the operation, or so long before it."""
+    """Whether a scheduler was down during the operation, or at most `before_s` before it."""
     ended_at = operation.ended_at or operation.began_at
     return any(
         fault.began_at <= ended_at and fault.ended_at + before_s >= operation.began_at

@@ -23,13 +23,13 @@ from tools.laboratory.report import ProgressLine
 
 USERS = 4
 SETTLE_S = 90
-"""How long records may differ after the last operation: agents look for the claims of killed schedulers."""
+"""How long records may differ after the last operation, because agents check the claims of killed schedulers."""
 COMMAND_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a run found."""
+    """The results of a run."""
 
     seed: int
     minutes: float
@@ -37,15 +37,15 @@ class Report:
     faults: dict[str, int]
     failures: dict[str, int]
     wrong: list[str]
-    """What is wrong, one sentence each."""
+    """The failed checks, one sentence each."""
     traces: list[str]
-    """What was done to the servers that `wrong` names, and what was logged of them."""
+    """The operations on the servers that `wrong` names, and their log lines."""
 
 
 def run(cloud: Cloud, seed: int, minutes: float, progress: ProgressLine, users: int = USERS) -> Report:
     """Start the cloud, run users and faults, then compare everything.
 
-    :raises LabError: when the run could not go on; what is wrong is in the report
+    :raises LabError: when the run cannot continue; failed checks are in the report
     """
     environment = prepare(cloud)
     history, sampler = History(), Sampler(cloud)
@@ -100,13 +100,14 @@ def run_users(environment: Environment, history: History, sampler: Sampler, seed
 
 
 def judge(cloud: Cloud) -> list[str]:
-    """Placement's allocations against Nova's records, and the operator's own `compare`."""
+    """Compare Placement's allocations with Nova's records, and run the operator's `compare`."""
     wait_followed(cloud)
     return [*settled(lambda: audit.wrong_allocations(cloud)), *compared(cloud)]
 
 
 def settled(check: Callable[[], list[str]], timeout_s: float = SETTLE_S) -> list[str]:
-    """What a check finds until it finds nothing, or at last: some things are cleaned up later."""
+    """The results of a check when it finds nothing, or at the end of the time, because some things are cleaned up
+    later."""
     deadline = time.monotonic() + timeout_s
     while (found := check()) and time.monotonic() < deadline:
         time.sleep(1)
@@ -114,7 +115,7 @@ def settled(check: Callable[[], list[str]], timeout_s: float = SETTLE_S) -> list
 
 
 def compared(cloud: Cloud) -> list[str]:
-    """The lines of `shared-scheduler-manage compare`, if it found anything."""
+    """The lines of `shared-scheduler-manage compare` if it found differences."""
     command = [
         str(cloud.layout.nova / "bin" / "shared-scheduler-manage"), "compare",
         "--config-file", str(cloud.layout.nova_conf()), "--wait", str(SETTLE_S),
@@ -124,7 +125,7 @@ def compared(cloud: Cloud) -> list[str]:
 
 
 def leave(cloud: Cloud) -> list[str]:
-    """Delete everything: then nothing may be left, in Placement or in any table."""
+    """Delete everything; then Placement and all tables must be empty."""
     try:
         cloud.reset()
         wait_idle(cloud)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was true at each moment: how much of each host Placement had given out, and which hosts could be chosen."""
+"""Samples of the hosts: how much Placement has allocated on each, and which may be selected."""
 
 import bisect
 import contextlib
@@ -37,19 +37,19 @@ class Sample:
 
 @dataclass
 class Samples:
-    """All samples of a run, and how much memory each host has."""
+    """All samples of a run, and the memory of each host."""
 
     memory_mb: dict[str, int]
     taken: list[Sample] = field(default_factory=list)
 
     def between(self, began_at: float, ended_at: float) -> list[Sample]:
-        """Samples of this time, with the last before and the first after it."""
+        """The samples of this time, with the last one before and the first one after it."""
         first = bisect.bisect_left(self.taken, began_at, key=lambda sample: sample.at)
         last = bisect.bisect_right(self.taken, ended_at, key=lambda sample: sample.at)
         return self.taken[max(0, first - 1) : last + 1]
 
     def had_room(self, hosts: Iterable[str], began_at: float, ended_at: float, wanted_mb: int) -> list[str]:
-        """Those of the hosts that were open and had so much room in every sample of this time."""
+        """The hosts that were open and had this much room in every sample of this time."""
         taken = self.between(began_at, ended_at)
         return sorted(
             host
@@ -71,7 +71,7 @@ class Sampler:
         self.samples = Samples({host: capacities.get(host, {}).get("MEMORY_MB", 0) for host in cloud.hosts()})
 
     def run(self) -> None:
-        """The thread's body. A sample that fails (the database restarts) is left out."""
+        """The thread's body. A sample that fails (the database restarts) is omitted."""
         while not self._stopped.wait(PERIOD_S):
             with contextlib.suppress(pymysql.MySQLError, LabError):
                 self.samples.taken.append(self._sample())

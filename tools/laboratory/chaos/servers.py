@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One user of the cloud: does one thing after the other, chosen by a seed, with servers of their own."""
+"""One user of the cloud: carries out one operation after the other, drawn from a seed, on the user's own servers."""
 
 import random
 from collections.abc import Callable, Collection
@@ -14,7 +14,7 @@ from tools.laboratory.errors import LabError
 SERVERS_MAX = 10
 BOOT_SHARE = 0.4
 GANG = 2
-"""Servers asked for in one request, now and then."""
+"""The number of servers in a request for several."""
 
 SHARES = {
     "active": {"resize": 3, "migrate": 2, "live": 3, "shelve": 2, "rebuild": 1, "delete": 3},
@@ -23,12 +23,12 @@ SHARES = {
     "shelved_offloaded": {"unshelve": 5, "delete": 1},
     "error": {"delete": 1},
 }
-"""What is done with a server in each state, and how often."""
+"""The operations on a server in each state, with their relative frequencies."""
 
 
 @dataclass
 class Owned:
-    """A server of the user, as its last operation left it."""
+    """A server of the user in its state after its last operation."""
 
     uuid: str
     flavor: str
@@ -36,26 +36,26 @@ class Owned:
     grouped: bool
     state: str = "active"
     host: str = ""
-    """Where it is; of a shelved one, where it was."""
+    """Its host; of a shelved server, its last host."""
     before: str = ""
-    """Where it comes from, until its resize is confirmed or reverted."""
+    """Its previous host, until its resize is confirmed or reverted."""
     old_flavor: str = ""
     fled: str = ""
-    """Where it was evacuated from. Until that host has returned and has deleted its allocation, a move would keep it:
-    a defect of Nova's, which is not tested here."""
+    """The host that it was evacuated from. Until that host has returned and has deleted its allocation, a move would
+    keep the allocation, which is a defect of Nova and not tested here."""
     stopped: bool = False
-    """Whether it does not run, and will not after its resize either."""
+    """Whether it does not run, and will not run after its resize."""
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Hosts that an operation on it needs."""
+        """The hosts that an operation on it needs."""
         if self.state == "shelved_offloaded":
             return frozenset({self.fled} - {""})
         return frozenset({self.host, self.before, self.fled} - {""})
 
 
 class User:
-    """Everything that one user does, in order."""
+    """All operations of one user, in order."""
 
     def __init__(self, number: int, environment: Environment, history: History, injector: FaultInjector,
                  seed: int) -> None:  # fmt: skip
@@ -70,7 +70,7 @@ class User:
         self._booted = 0
 
     def step(self) -> None:
-        """One operation; nothing if there is none to be done now."""
+        """Carry out one operation; none if there is none to carry out now."""
         with self._injector.undisturbed():
             lost = self._injector.lost
             stranded = [s for s in self.servers if s.state == "active" and s.host in lost]
@@ -100,14 +100,14 @@ class User:
         self._boot("boot", flavor, zone, self._environment.in_zone(zone))
 
     def boot_in_group(self) -> None:
-        """A member of a group that keeps its members apart; the group changes now and then."""
+        """A member of an anti-affinity group; the group is replaced from time to time."""
         if not self._group or self._random.random() < 0.2:
             self._new_group()
         taken = {server.host for server in self.servers if server.grouped and server.state != "shelved_offloaded"}
         self._boot("boot in group", "m400", None, self._environment.hosts - taken, hints={"group": self._group})
 
     def boot_gang(self) -> None:
-        """Several in one request: all or none."""
+        """Several servers in one request: all or none."""
         self._boot("boot several", "m400", None, self._environment.hosts, count=GANG)
 
     def _boot(self, name: str, flavor: str, zone: str | None, hosts: Collection[str], count: int = 1,
@@ -130,7 +130,7 @@ class User:
         self._history.end(operation, all(end.ok for end in ends), next((end.why for end in ends if not end.ok), ""))
 
     def _with_siblings(self, name: str, count: int) -> list[str]:
-        """All servers of a request for several; Nova numbers their names."""
+        """All servers of a request for several; Nova adds numbers to their names."""
         names = {f"{name}-{number}" for number in range(1, count + 1)}
         found = [row["id"] for row in self._cloud.servers() if row["name"] in names]
         if len(found) != count:
@@ -138,7 +138,7 @@ class User:
         return found
 
     def _new_group(self) -> None:
-        """The old one goes, its members stay."""
+        """Delete the old group and create a new one; the members of the old one stay."""
         if self._group:
             self._cloud.compute("DELETE", f"/os-server-groups/{self._group}").expect(204)
             for server in self.servers:
@@ -186,7 +186,7 @@ class User:
         self._do("shelve", server, moves.SHELVE)
 
     def rebuild(self, server: Owned) -> None:
-        """With another image, so that its own host has to be asked for."""
+        """With another image, because then the scheduler must check its host."""
         image = self._environment.images[self._random.choice(IMAGES)]
         self._do("rebuild", server, moves.rebuild(image), Requirement(0, frozenset({server.host})))
 

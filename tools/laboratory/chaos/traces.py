@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of a server with which something is wrong: what was done to it, and what the services logged of it."""
+"""The trace of a server with a failed check: the operations on it, and the log lines about it."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def _operations(history: History, server: str) -> Iterator[str]:
 
 
 def _logged(cloud: Cloud, uuid: str) -> list[str]:
-    """Lines of all services that name it, in the order of their times: the first and the last of many."""
+    """The lines of all services that name it, ordered by time; of many, the first and the last ones."""
     found = sorted(
         (match[1], f"{match[1]} {name}: {line[match.end() : match.end() + LINE_WIDTH]}")
         for name in cloud.names()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that an API answered, from the log that uwsgi writes (`services.ACCESS_FORMAT`)."""
+"""The requests that an API has answered, from the log of uwsgi (`services.ACCESS_FORMAT`)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ FIELDS = 9
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request. `request_id` is what the caller sent ("" if nothing), `agent` names the caller's library."""
+    """One HTTP request. `request_id`: the id that the caller sent ("" if none), `agent`: the caller's library."""
 
     at_ms: int
     pid: int
@@ -35,16 +35,16 @@ class Request:
         return self.began_at_s + self.duration_us / 1_000_000
 
     def writes_one_allocation(self) -> bool:
-        """PUT /allocations/{consumer}: how nova-scheduler claims."""
+        """Whether it is a PUT /allocations/{consumer}, with which nova-scheduler claims."""
         return self.method == "PUT" and self.path.startswith("/allocations/")
 
     def writes_allocations(self) -> bool:
-        """Either form: PUT for one consumer, POST for several."""
+        """Whether it is a PUT for one consumer or a POST for several."""
         return self.writes_one_allocation() or (self.method == "POST" and self.path == "/allocations")
 
 
 def parse(line: str) -> Request | None:
-    """A line of the log, or None if it is something else."""
+    """A line of the log; None if it is not a request."""
     parts = line.rstrip("\n").split(" ", FIELDS - 1)
     if len(parts) < FIELDS or not (parts[0].isdigit() and parts[4].isdigit()):
         return None

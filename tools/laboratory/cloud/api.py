@@ -14,11 +14,11 @@ VERSION_HEADER = "OpenStack-API-Version"
 COMPUTE_VERSION = "compute 2.96"
 PLACEMENT_VERSION = "placement 1.39"
 TOKEN_LIFE_S = 6 * 3600
-"""Keystone's are valid for a day; ours are renewed long before."""
+"""Keystone's tokens are valid for a day; they are renewed long before that."""
 
 
 class Api:
-    """Calls with a token that is taken once, kept in the data directory and renewed when refused."""
+    """Calls with a token that is requested once, stored in the data directory, and renewed when it is refused."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement has to hold, by Nova's own records, to the unit; whatever differs is said in a sentence.
+"""Compares Placement's allocations with Nova's own records; each difference is one sentence.
 
-Every server on a host holds its flavor there. One that waits for its resize to be confirmed holds the new flavor where
-it is, and its migration holds the old one where it was. Nobody else holds anything.
+Every server holds its flavor on its host. A server that waits for the confirmation of its resize holds the new flavor
+on its host, and its migration holds the old one on the previous host. There are no other consumers.
 """
 
 import json
@@ -13,21 +13,21 @@ from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.moves import cells
 
 Holding = dict[str, dict[str, int]]
-"""Host to resource class to amount."""
+"""Host -> resource class -> amount."""
 
 
 def wrong_allocations(cloud: Cloud) -> list[str]:
-    """One sentence for each consumer that does not hold what it has to."""
+    """One sentence for each consumer whose allocations differ from the expected ones."""
     expected, held = expectations(cloud), holdings(cloud)
     return [
-        f"{consumer} holds {held.get(consumer) or 'nothing'}, has to hold {expected.get(consumer) or 'nothing'}"
+        f"{consumer} holds {held.get(consumer) or 'nothing'}, expected {expected.get(consumer) or 'nothing'}"
         for consumer in sorted(expected.keys() | held.keys())
         if expected.get(consumer, {}) != held.get(consumer, {})
     ]
 
 
 def holdings(cloud: Cloud) -> dict[str, Holding]:
-    """All allocations of Placement by consumer; a provider goes by its name, which is its host's here."""
+    """All allocations of Placement by consumer; a provider is named by its name, which is its host's name here."""
     found: dict[str, Holding] = {}
     query = (
         "SELECT a.consumer_id, p.name, c.name, CAST(a.used AS SIGNED) FROM allocations a"
@@ -40,7 +40,7 @@ def holdings(cloud: Cloud) -> dict[str, Holding]:
 
 
 def expectations(cloud: Cloud) -> dict[str, Holding]:
-    """What each consumer has to hold by Nova's databases."""
+    """The expected allocations of each consumer by Nova's databases."""
     return {
         consumer: holding for cell in cells(cloud) if cell for consumer, holding in _of_cell(cloud, f"nova_cell{cell}")
     }
@@ -65,7 +65,7 @@ def _of_cell(cloud: Cloud, database: str) -> Iterator[tuple[str, Holding]]:
 
 
 def amounts(flavor: Mapping[str, Any]) -> dict[str, int]:
-    """What Placement counts for a flavor (as Nova's databases have it)."""
+    """The amounts that Placement counts for a flavor (in the form of Nova's databases)."""
     data = flavor["nova_object.data"]
     dedicated = (data.get("extra_specs") or {}).get("hw:cpu_policy") == "dedicated"
     wanted = {"PCPU" if dedicated else "VCPU": data["vcpus"], "MEMORY_MB": data["memory_mb"],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which RabbitMQ: the machine's own, or one unpacked elsewhere, such as by ``tools/install-rabbitmq-4``; and how it is
-started, for a cloud or alone.
+"""Selects a RabbitMQ, the machine's own or one unpacked elsewhere (``tools/install-rabbitmq-4``), and starts it, for a
+cloud or alone.
 """
 
 import os
@@ -16,20 +16,20 @@ from tools.laboratory.errors import LabError
 from tools.laboratory.processes.startup import Service
 
 SYSTEM = ""
-"""The machine's own, where its package puts it."""
+"""The machine's own RabbitMQ, in the directories of its package."""
 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The PATH of RabbitMQ's scripts, and not the caller's: another shell would then mean another broker."""
+"""The PATH of RabbitMQ's scripts, instead of the caller's, so that every shell uses the same broker."""
 
 
 def directory(text: str) -> str:
-    """A broker's directory as it was given, so that it holds from everywhere; `SYSTEM` stays."""
+    """A broker's directory as an absolute path; `SYSTEM` is not changed."""
     return str(Path(text).absolute()) if text else SYSTEM
 
 
 def chosen() -> str:
-    """The directory that $SHARED_SCHEDULER_RABBITMQ names, or `SYSTEM`."""
+    """The directory in $SHARED_SCHEDULER_RABBITMQ, or `SYSTEM`."""
     return directory(os.environ.get("SHARED_SCHEDULER_RABBITMQ", ""))
 
 
@@ -40,7 +40,7 @@ def rabbitmq_4() -> str:
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs of one RabbitMQ and its Erlang; ``directory`` is what it was unpacked into, or `SYSTEM`."""
+    """The programs of one RabbitMQ and its Erlang; ``directory``: where it is unpacked, or `SYSTEM`."""
 
     directory: str = SYSTEM
 
@@ -54,12 +54,12 @@ class Programs:
 
     @property
     def store(self) -> str:
-        """Name for the directory of what it keeps: no release reads all that another has written."""
+        """The name of its data directory, because a release cannot read all data of another release."""
         return f"mnesia-{Path(self.directory).name}" if self.directory else "mnesia"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What has to be set for its own Erlang to be found first."""
+        """The environment variables for its own Erlang."""
         return {"PATH": f"{self._root / 'usr/lib/erlang/bin'}:{PATH}"} if self.directory else {}
 
     @property
@@ -68,16 +68,16 @@ class Programs:
 
     @property
     def _scripts(self) -> Path:
-        return self._root / "usr/lib/rabbitmq/bin"  # those in /usr/sbin insist on the system's user rabbitmq
+        return self._root / "usr/lib/rabbitmq/bin"  # those in /usr/sbin require the system's user rabbitmq
 
     def check(self) -> None:
-        """A `LabError` that says what to do if they are not there."""
+        """Raise a `LabError` with the remedy if they do not exist."""
         for program in (self.server, self.epmd()):
             if shutil.which(program) is None:
                 remedy = "run tools/install"
                 if self.directory:
                     remedy = f"tools/install-rabbitmq-4 unpacks one into {rabbitmq_4()}"
-                raise LabError(f"{program} is not there; {remedy}")
+                raise LabError(f"{program} does not exist; {remedy}")
 
     def epmd(self) -> str:
         """Erlang's port mapper."""
@@ -86,7 +86,7 @@ class Programs:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one broker runs: Erlang's name for it, its directories (`etc` has its configuration) and its ports."""
+    """The node of one broker: its Erlang name, its directories (`etc` has its configuration) and its ports."""
 
     node: str
     home: Path
@@ -98,7 +98,7 @@ class Place:
 
 
 def services(programs: Programs, place: Place, ready: Callable[[], bool], stop_grace_s: float) -> list[Service]:
-    """Erlang's port mapper and the broker; `ready` says whether the broker can be used."""
+    """Erlang's port mapper and the broker; `ready` returns whether the broker can be used."""
     erlang = {
         "ERL_EPMD_PORT": str(place.epmd_port), "ERL_EPMD_ADDRESS": LOOPBACK, "HOME": str(place.home),
         "ERL_CRASH_DUMP": "/dev/null", **programs.environment,
@@ -111,11 +111,11 @@ def services(programs: Programs, place: Place, ready: Callable[[], bool], stop_g
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(place.etc / "enabled_plugins"),
         "RABBITMQ_DIST_PORT": str(place.dist_port), "RABBITMQ_NODE_PORT": str(place.port),
         "RABBITMQ_NODE_IP_ADDRESS": LOOPBACK, "RABBITMQ_PID_FILE": str(place.home / "pid"),
-        # an Erlang virtual machine that waits busily would slow down everything else on two cores
+        # an Erlang virtual machine that busy-waits would slow down everything else on two cores
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",
     }  # fmt: skip
     return [
-        # a broker that finds no port mapper starts one for everybody, which stays for ever; ours is private and ends
+        # a broker that finds no port mapper starts one that never ends; this one is private and ends
         Service("epmd", "epmd", (programs.epmd(), "-port", str(place.epmd_port), "-address", LOOPBACK),
                 place.log / "epmd.log", env=erlang, ready=lambda: answers(place.epmd_port)),
         Service("rabbitmq", "rabbitmq", (programs.server,), place.log / "rabbitmq.log", env=broker, needs=("epmd",),
@@ -124,6 +124,6 @@ def services(programs: Programs, place: Place, ready: Callable[[], bool], stop_g
 
 
 def answers(port: int) -> bool:
-    """Whether something listens there."""
+    """Whether a process listens on the port."""
     with socket.socket() as probe:
         return probe.connect_ex((LOOPBACK, port)) == 0

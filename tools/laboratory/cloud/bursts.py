@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boot many servers at about the same time and count what it cost: conflicts, reschedules, over-commit.
+"""Boots many servers at about the same time and counts conflicts, reschedules and over-commit.
 
-The same measurement for any scheduler, so that ours and the stock one can be set side by side.
+The measurement is the same for any scheduler, so that ours and nova-scheduler can be compared.
 """
 
 import statistics
@@ -16,25 +16,25 @@ from tools.laboratory.errors import LabError
 BUILD_TIMEOUT_S = 240.0
 POLL_S = 0.05
 SETTLE_S = 0.5
-"""Access logs and events are written a moment after a server shows as ACTIVE."""
+"""The delay of access logs and events after a server is ACTIVE."""
 
 
 @dataclass(frozen=True)
 class BurstReport:
-    """What one burst came to. Times in seconds from the POST (or from the thaw of the conductor)."""
+    """The results of one burst. Times in seconds from the POST (or from the thaw of the conductor)."""
 
     count: int
     states: dict[str, int]
-    """ACTIVE, ERROR, or `HTTP nnn` of a refused POST, to how many."""
+    """ACTIVE, ERROR, or `HTTP nnn` of a refused POST -> number of servers."""
     per_host: dict[str, int]
     capacity: dict[str, int]
-    """Servers of this flavor that each host has room for."""
+    """The capacity of each host in servers of this flavor."""
     over: int
     """Servers beyond capacity in Nova, summed over the hosts."""
     placement_over: dict[str, dict[str, int]]
     """Amounts beyond capacity in Placement."""
     reschedules: int
-    """Builds that nova-compute gave back: attempts beyond the first, from Nova's events."""
+    """Builds that nova-compute gave back: attempts after the first one, from Nova's events."""
     no_valid_host: int
     candidates: int
     """GET /allocation_candidates."""
@@ -58,9 +58,9 @@ class _Server:
 
 def burst(cloud: Cloud, count: int, group: int, interval_s: float = 0.5, *, flavor: str = "m400",
           freeze_conductor: bool = False, keep: bool = False) -> BurstReport:  # fmt: skip
-    """POST `count` servers, `group` at once every `interval_s`, wait for them, count, delete them again.
+    """POST `count` servers, `group` at once every `interval_s`; wait for them, count, and delete them.
 
-    With `freeze_conductor` the conductors stand still while the requests come in, then all builds start together.
+    With `freeze_conductor` the conductors are stopped while the requests arrive, then all builds start together.
     """
     placement_at = cloud.requests_size("placement")
     servers: dict[str, _Server] = {}
@@ -111,7 +111,7 @@ def _cell_databases(cloud: Cloud) -> list[str]:
 
 
 def _wait_built(cloud: Cloud, servers: dict[str, _Server]) -> None:
-    """Watch Nova's databases, which costs the API nothing, until every server is ACTIVE or in ERROR."""
+    """Read Nova's databases, without load on the API, until every server is ACTIVE or in ERROR."""
     deadline = time.monotonic() + BUILD_TIMEOUT_S
     while any(not server.state for server in servers.values()):
         if time.monotonic() > deadline:
@@ -148,7 +148,7 @@ def _report(cloud: Cloud, flavor: str, servers: dict[str, _Server], refused: lis
 
 
 def capacity_for(cloud: Cloud, flavor: str) -> dict[str, int]:
-    """How many servers of a flavor the inventories of each empty host have room for."""
+    """The number of servers of a flavor that fit into the inventories of each empty host."""
     spec = cloud.compute("GET", f"/flavors/{cloud.flavor_id(flavor)}").expect(200)["flavor"]
     cpus = "PCPU" if spec["extra_specs"].get("hw:cpu_policy") == "dedicated" else "VCPU"
     one = {cpus: spec["vcpus"], "MEMORY_MB": spec["ram"], "DISK_GB": spec["disk"]}
@@ -164,7 +164,7 @@ def _median(values: list[float]) -> float:
 
 
 def reschedules(cloud: Cloud, servers: set[str]) -> int:
-    """Every attempt of a build leaves an event in its cell; more than one means that it was given back."""
+    """Every attempt of a build has an event in its cell; more than one means that the build was given back."""
     query = (
         "SELECT a.instance_uuid, count(*) FROM instance_actions a JOIN instance_actions_events e ON e.action_id = a.id"
         " WHERE e.event = 'compute__do_build_and_run_instance' GROUP BY 1"

@@ -11,7 +11,7 @@ from tools.laboratory.cloud.layout import REGION
 SERVICES = {
     "identity": "keystone", "image": "glance", "network": "neutron", "placement": "placement", "compute": "nova-api",
 }  # fmt: skip
-"""Type in the catalog: name here."""
+"""Type in the catalog -> name here."""
 
 IMAGE = "tiny"
 IMAGE_BYTES = 1024
@@ -39,7 +39,7 @@ FLAVORS = (
 
 
 def ensure_catalog(api: Api) -> None:
-    """Endpoints with the addresses of today, and the role that lets Nova send service tokens."""
+    """Endpoints with the present addresses, and the role with which Nova sends service tokens."""
     role = api.keystone("GET", "/roles?name=service").expect(200)["roles"][0]["id"]
     api.keystone("PUT", f"/projects/{api.project_id()}/users/{api.user_id()}/roles/{role}").expect(204)
     services = {s["type"]: s["id"] for s in api.keystone("GET", "/services").expect(200)["services"]}
@@ -63,7 +63,7 @@ def _ensure_endpoint(api: Api, service: str, interface: str, url: str, known: di
 
 
 def ensure_image(api: Api, name: str = IMAGE) -> str:
-    """An image of this name, ready for use; returns its id."""
+    """An active image with this name; returns its id."""
     images = api.glance("GET", f"/v2/images?name={name}").expect(200)["images"]
     if not images:
         body = {"name": name, "container_format": "bare", "disk_format": "raw", "visibility": "public"}
@@ -75,7 +75,7 @@ def ensure_image(api: Api, name: str = IMAGE) -> str:
 
 
 def ensure_zone(api: Api, zone: str, hosts: Iterable[str]) -> None:
-    """An availability zone of exactly these hosts."""
+    """An availability zone with exactly these hosts."""
     aggregates = {a["name"]: a for a in api.compute("GET", "/os-aggregates").expect(200)["aggregates"]}
     if zone not in aggregates:
         body = {"aggregate": {"name": zone, "availability_zone": zone}}
@@ -89,7 +89,7 @@ def ensure_zone(api: Api, zone: str, hosts: Iterable[str]) -> None:
 
 
 def remove_zone(api: Api, zone: str) -> None:
-    """Take the hosts out of an availability zone, and remove it."""
+    """Remove the hosts from an availability zone, and delete it."""
     aggregates = {a["name"]: a["id"] for a in api.compute("GET", "/os-aggregates").expect(200)["aggregates"]}
     if zone in aggregates:
         ensure_zone(api, zone, ())

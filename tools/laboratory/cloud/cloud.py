@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cloud as an object: everything that `tools/lab cloud` can do and what tests ask of it."""
+"""The cloud as an object: the operations of `tools/lab cloud`, and those that tests need."""
 
 import argparse
 import concurrent.futures
@@ -29,8 +29,8 @@ PARALLEL_MAX = 64
 class Cloud:
     """A cloud in one data directory.
 
-    Methods that change something return when it has happened; those that wait raise `LabError` in the end.
-    `server` always means the uuid of one.
+    Methods that change something return when the change is complete; those that wait raise `LabError` at their time
+    limit. `server` is always the uuid of a server.
     """
 
     def __init__(self, data: Path | None = None, say: Callable[[str], None] = lambda line: None) -> None:
@@ -50,7 +50,7 @@ class Cloud:
 
     @property
     def processes(self) -> ProcessTable:
-        """All that this cloud has started."""
+        """All processes that this cloud has started."""
         return self._lifecycle.processes
 
     def up(self, **changes: Any) -> list[str]:
@@ -58,7 +58,7 @@ class Cloud:
         return self._lifecycle.up(changes)
 
     def down(self) -> list[str]:
-        """Stop everything; data stays. Returns the names of what had to be killed."""
+        """Stop everything; the data stay. Returns the names of the processes that had to be killed."""
         return self._lifecycle.down()
 
     def status(self) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ class Cloud:
         return self._lifecycle.stop(list(names))
 
     def kill(self, name: str) -> None:
-        """kill -9, with everything it has forked."""
+        """kill -9, with all its forked processes."""
         self._lifecycle.kill(name)
 
     def restart(self, *names: str) -> list[str]:
@@ -79,7 +79,7 @@ class Cloud:
         return self.start(*names)
 
     def freeze(self, name: str) -> None:
-        """SIGSTOP: it stays, and answers nothing."""
+        """SIGSTOP: the process stays, but does not answer."""
         self._lifecycle.signal(name, signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
@@ -117,7 +117,7 @@ class Cloud:
         return path.stat().st_size if path.exists() else 0
 
     def logs(self, name: str, offset: int = 0) -> str:
-        """What a service has written, from `offset` bytes on."""
+        """The log of a service, from `offset` bytes on."""
         path = self.log_path(name)
         if not path.exists():
             return ""
@@ -136,8 +136,8 @@ class Cloud:
     # Servers
 
     def boot(self, count: int = 1, flavor: str = "m400", parallel: int = 1, name: str = "s", **extra: Any) -> list[str]:
-        """POST `count` servers, `parallel` at a time; returns their uuids. `extra` goes into the request's
-        `server` (availability_zone=...), `hints` beside it."""
+        """POST `count` servers, `parallel` at a time; returns their uuids. `extra` becomes a part of the request's
+        `server` (availability_zone=...), `hints` is beside it."""
         hints = extra.pop("hints", None)
 
         def post(index: int) -> str:
@@ -158,7 +158,7 @@ class Cloud:
         return _server(self.compute("GET", f"/servers/{server}").expect(200)["server"])
 
     def wait_active(self, servers: Iterable[str], timeout_s: float = ACTIVE_TIMEOUT_S) -> dict[str, str]:
-        """Wait until all are ACTIVE; returns server to host. A server in ERROR ends the waiting."""
+        """Wait until all are ACTIVE; returns server -> host. A server in ERROR ends the wait."""
         ended = self.wait_built(servers, timeout_s)
         failed = {server: row for server, row in ended.items() if row["status"] != "ACTIVE"}
         if failed:
@@ -166,7 +166,7 @@ class Cloud:
         return {server: row["host"] for server, row in ended.items()}
 
     def wait_built(self, servers: Iterable[str], timeout_s: float = ACTIVE_TIMEOUT_S) -> dict[str, dict[str, Any]]:
-        """Wait until all are ACTIVE or ERROR; returns server to its row (see `servers`)."""
+        """Wait until all are ACTIVE or ERROR; returns server -> its row (see `servers`)."""
         wanted = list(servers)
         rows: dict[str, dict[str, Any]] = {}
 
@@ -178,7 +178,7 @@ class Cloud:
         return {server: rows[server] for server in wanted}
 
     def delete(self, servers: Iterable[str], wait: bool = True) -> None:
-        """Delete, and wait until Nova has them no more."""
+        """Delete servers, and wait until Nova has deleted them."""
         wanted = set(servers)
         for server in wanted:
             self.compute("DELETE", f"/servers/{server}").expect(204, 404)
@@ -190,7 +190,8 @@ class Cloud:
         return self.compute("POST", f"/servers/{server}/action", {name: body}).expect(200, 202, 204)
 
     def reset(self, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
-        """Everything runs, every host is enabled, no server, no allocation: where each test begins."""
+        """Start everything, enable every host, delete all servers and allocations: the state in which each test
+        begins."""
         down = [name for name in self.names() if not self.alive(name)]
         for name in self.names("conductor"):
             if self.alive(name):
@@ -207,7 +208,7 @@ class Cloud:
     # Hosts
 
     def hosts(self) -> list[str]:
-        """Names of the computes that the settings ask for."""
+        """Names of the computes in the settings."""
         return [f"c{number}" for number in range(1, self.settings.computes + 1)]
 
     def services(self, binary: str = "") -> list[dict[str, Any]]:
@@ -217,14 +218,14 @@ class Cloud:
         return rows
 
     def wait_services_up(self, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
-        """Wait until every compute is up in Nova's eyes."""
+        """Wait until Nova's services table shows every compute as up."""
         wanted = set(self.hosts())
         self.wait(lambda: wanted <= {row["host"] for row in self.services("nova-compute") if row["state"] == "up"},
                   "all computes to be up", timeout_s)  # fmt: skip
 
     def wait_listening(self, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
-        """Wait until all services that take part in a boot consume their queues: a message to a queue that a restarted
-        broker has lost is lost as well, and its server stays in BUILD."""
+        """Wait until all services that take part in a boot consume their queues. A message to a queue that a restarted
+        broker has lost would be lost, and its server would stay in BUILD."""
         queues = [("conductor", 1), ("scheduler", 1)]
         queues += [("conductor", cell) for cell in range(2, self.settings.cells + 1)]
         queues += [(f"compute.{host}", self.settings.cell_of(n)) for n, host in enumerate(self.hosts(), 1)]
@@ -243,7 +244,7 @@ class Cloud:
     def _service_id(self, host: str) -> str:
         rows = self.compute("GET", f"/os-services?binary=nova-compute&host={host}").expect(200)["services"]
         if not rows:
-            raise LabError(f"Nova knows no nova-compute on {host}")
+            raise LabError(f"there is no nova-compute on {host}")
         return str(rows[0]["id"])
 
     def _set_service(self, service: str, body: dict[str, Any]) -> None:
@@ -252,25 +253,25 @@ class Cloud:
     # Placement
 
     def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
-        """What a consumer holds: provider's name to resource class to amount."""
+        """The allocations of a consumer: provider's name -> resource class -> amount."""
         rows = self.placement("GET", f"/allocations/{consumer}").expect(200)["allocations"]
         names = {uuid: name for name, uuid in self.providers().items()}
         return {names.get(uuid, uuid): row["resources"] for uuid, row in rows.items()}
 
     def providers(self) -> dict[str, str]:
-        """Resource providers: name to uuid."""
+        """Resource providers: name -> uuid."""
         rows = self.placement("GET", "/resource_providers").expect(200)["resource_providers"]
         return {row["name"]: row["uuid"] for row in rows}
 
     def usages(self) -> dict[str, dict[str, int]]:
-        """What is allocated: provider's name to resource class to amount, zeros left out."""
+        """The allocated amounts: provider's name -> resource class -> amount, without zeros."""
         return self._sums(
             "SELECT p.name, c.name, CAST(sum(a.used) AS SIGNED) FROM allocations a JOIN resource_providers p"
             " ON p.id = a.resource_provider_id JOIN resource_classes c ON c.id = a.resource_class_id GROUP BY 1, 2"
         )
 
     def capacities(self) -> dict[str, dict[str, int]]:
-        """What may be allocated, (total - reserved) * ratio: provider's name to resource class to amount."""
+        """The capacities, (total - reserved) * ratio: provider's name -> resource class -> amount."""
         return self._sums(
             "SELECT p.name, c.name, CAST(floor((i.total - i.reserved) * i.allocation_ratio) AS SIGNED)"
             " FROM inventories i JOIN resource_providers p ON p.id = i.resource_provider_id"
@@ -284,7 +285,7 @@ class Cloud:
         return found
 
     def overcommit(self) -> dict[str, dict[str, int]]:
-        """Amounts that Placement has given out beyond capacity; empty if all is well."""
+        """Allocated amounts above the capacity; empty if there is no over-commit."""
         capacities = self.capacities()
         found: dict[str, dict[str, int]] = {}
         for provider, classes in self.usages().items():
@@ -294,7 +295,7 @@ class Cloud:
                     found.setdefault(provider, {})[resource_class] = excess
         return found
 
-    # Underneath
+    # Lower level
 
     def compute(self, method: str, path: str, body: Any = None) -> Any:
         """A call of Nova's API; the answer has `.expect(status, ...)`."""
@@ -310,7 +311,7 @@ class Cloud:
             return list(cursor.fetchall())
 
     def add_flavor(self, flavor: Flavor) -> None:
-        """Create a flavor that `boot` then knows by name; one that exists already stays."""
+        """Create a flavor that `boot` then accepts by name; an existing one is not changed."""
         if flavor.name not in self._all_flavors():
             self._flavors[flavor.name] = add_flavor(self._lifecycle.api, flavor)
 
@@ -345,17 +346,17 @@ class Cloud:
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = ACTIVE_TIMEOUT_S) -> None:
         """Wait until `condition` holds.
 
-        :raises LabError: when it does not within the time, with `what` was waited for
+        :raises LabError: when it does not hold within the time; the text contains `what`
         """
         deadline = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline:
-                raise LabError(f"waited {timeout_s:.0f} s in vain for {what}")
+                raise LabError(f"waited {timeout_s:.0f} s without success for {what}")
             time.sleep(POLL_S)
 
 
 def add_cloud(parser: argparse.ArgumentParser) -> None:
-    """The options of a subcommand that starts a cloud for itself."""
+    """Add the options of a subcommand that starts its own cloud."""
     parser.add_argument("--data", type=Path, default=None, metavar="DIR",
                         help="data directory of the cloud, as for tools/lab cloud")  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="leave the cloud running")
@@ -363,7 +364,7 @@ def add_cloud(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def passing_cloud(asked: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Cloud]:
-    """A cloud that is stopped in the end, unless it is to be kept."""
+    """A cloud that is stopped at the end, unless it is to be kept."""
     cloud = Cloud(asked.data, say)
     try:
         yield cloud

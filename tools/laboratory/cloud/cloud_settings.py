@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the cloud. Kept in `cloud.json`; a later `up` keeps the values that it does not change."""
+"""The settings of the cloud. They are stored in `cloud.json`; a later `up` keeps the values that it does not change."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ class Hardware:
     pcpus_per_cell: int = 4
     """Dedicated CPUs; they make the PCPU inventory."""
     pages: dict[str, int] = field(default_factory=dict)
-    """Huge pages per cell: size in KiB (a string, as JSON has it) to count."""
+    """Huge pages per cell: size in KiB (a string, as in JSON) -> count."""
     gpus: int = 0
     vfs: int = 0
     """Virtual functions, all of one physical function."""
@@ -56,16 +56,16 @@ class CloudSettings:
     cells: int = 1
     conductors: int = 1
     compute_slots: tuple[int, ...] = (3,)
-    """Servers of 400 MB that fit: one number per compute in order, the last one for all others."""
+    """The number of servers of 400 MB that fit: one number per compute in order, the last one for all others."""
     compute_ram_mb: tuple[int, ...] = ()
     """The same in MB; replaces slots."""
     hardware: Hardware = field(default_factory=Hardware)
     hardware_of: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Differences of single computes: `{"c2": {"numa_cells": 2}}`."""
+    """Different settings of single computes: `{"c2": {"numa_cells": 2}}`."""
     backend: str = "threading"
     """Concurrency backend of the schedulers."""
     forked: bool = False
-    """Fork our schedulers and agents from a process that has imported Nova, as computes are. Off: start programs."""
+    """Fork our schedulers and agents from a process that has imported Nova, like computes. Off: start programs."""
     report_interval_s: int = 2
     service_down_time_s: int = 30
     update_resources_interval_s: int = 0
@@ -84,7 +84,7 @@ class CloudSettings:
     """Additional options for nova.conf by group, for schedulers and computes."""
 
     def agent_count(self) -> int:
-        """How many computes have an agent (the first ones), beside them or embedded."""
+        """The number of computes with an agent (the first ones), beside them or embedded."""
         if self.agents == "auto":
             return 0 if self.scheduler == "nova" else self.computes
         if self.agents in AGENTS:
@@ -100,7 +100,7 @@ class CloudSettings:
         return self.forked and self.backend == "threading" and self.scheduler_workers == 1
 
     def scheduler_kind(self, index: int) -> str:
-        """`shared` or `nova` for scheduler number `index`, from 1; with `both`, ours come first."""
+        """`shared` or `nova` for scheduler number `index`, from 1; with `both`, ours are first."""
         if self.scheduler != "both":
             return self.scheduler
         return "shared" if index <= self.schedulers else "nova"
@@ -127,7 +127,7 @@ def _pick(values: tuple[int, ...], number: int) -> int:
 
 
 def check(settings: CloudSettings) -> CloudSettings:
-    """`settings` if they are valid, else a `LabError` that names the option."""
+    """`settings` if they are valid, otherwise a `LabError` that names the option."""
     _check_choice("scheduler", settings.scheduler, SCHEDULER_KINDS)
     _check_choice("backend", settings.backend, BACKENDS)
     for name, low, high in (
@@ -160,7 +160,7 @@ def _check_hardware(settings: CloudSettings) -> None:
 
 
 def changed(settings: CloudSettings, changes: dict[str, Any]) -> CloudSettings:
-    """`settings` with `changes`; a change named as a field of `Hardware` goes there."""
+    """`settings` with `changes`; a change with the name of a field of `Hardware` changes that field."""
     own = {f.name for f in dataclasses.fields(CloudSettings)}
     hardware = {f.name for f in dataclasses.fields(Hardware)} - {"memory_mb"}
     unknown = sorted(set(changes) - own - hardware)

@@ -43,7 +43,7 @@ TAIL_LINES = 200
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """`3` or `11,10,10`: one number per compute, the last one for all the rest."""
+    """`3` or `11,10,10`: one number per compute, the last one for all others."""
     return tuple(int(part) for part in text.split(","))
 
 

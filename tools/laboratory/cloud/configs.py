@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration files of every service, as text made from the settings."""
+"""The configuration files of all services, as text that is generated from the settings."""
 
 import json
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ DEFAULT_FILTERS = (
     "ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter", "ServerGroupAntiAffinityFilter",
     "ServerGroupAffinityFilter",
 )  # fmt: skip
-"""Nova's; those for NUMA and PCI are not among them, and an operator who has either adds them."""
+"""Nova's defaults; they do not include the filters for NUMA and PCI, which an operator adds if needed."""
 
 AGENT_GROUP = "compute_agent"
-"""Options that agents read, beside nova-compute or in it, and nobody else."""
+"""Options that only agents read, beside nova-compute or in it."""
 
 GPU = {"vendor_id": "10de", "product_id": "2236"}
 PF = {"vendor_id": "8086", "product_id": "154d"}
@@ -27,7 +27,7 @@ VF = {"vendor_id": "8086", "product_id": "154c"}
 
 
 def ini(sections: Mapping[str, Mapping[str, str]]) -> str:
-    """Text of an oslo.config file. A value with line breaks stands for an option given several times."""
+    """The text of an oslo.config file. A value with line breaks is written as several lines of the option."""
     lines = []
     for section, options in sections.items():
         lines.append(f"[{section}]")
@@ -44,7 +44,7 @@ def write(path: Path, text: str) -> None:
 
 
 def credentials(layout: Layout) -> dict[str, str]:
-    """How a service logs in at Keystone."""
+    """The options with which a service authenticates at Keystone."""
     return {
         "auth_type": "password", "auth_url": layout.endpoint("keystone"), "username": "admin",
         "password": PASSWORD, "project_name": "admin", "user_domain_id": "default", "project_domain_id": "default",
@@ -52,7 +52,7 @@ def credentials(layout: Layout) -> dict[str, str]:
 
 
 def token_check(layout: Layout) -> dict[str, str]:
-    """How a service checks the tokens it is shown."""
+    """The options with which a service validates tokens."""
     return {
         **credentials(layout), "www_authenticate_uri": layout.endpoint("keystone"),
         "service_token_roles_required": "true",
@@ -60,7 +60,7 @@ def token_check(layout: Layout) -> dict[str, str]:
 
 
 def rabbitmq(layout: Layout, settings: CloudSettings) -> dict[str, str]:
-    """rabbitmq.conf and the definitions it loads: one virtual host for each possible cell."""
+    """rabbitmq.conf and its definitions: one virtual host for each possible cell."""
     names = [vhost(cell) for cell in range(1, MAX_CELLS + 1)]
     definitions = {
         "vhosts": [{"name": name} for name in names],
@@ -80,7 +80,7 @@ def rabbitmq(layout: Layout, settings: CloudSettings) -> dict[str, str]:
 def keystone(layout: Layout) -> str:
     return ini({
         "database": {"connection": layout.database_url("keystone")},
-        # the lab has one user whom everybody logs in as: no reason to spend 0.3 s on each password
+        # the lab has one user, so the 0.3 s that a secure hash takes for each password are not needed
         "identity": {"password_hash_rounds": "4"},
         "token": {"provider": "fernet", "expiration": "86400"},
         "fernet_tokens": {"key_repository": str(layout.etc / "keystone" / "fernet")},
@@ -103,7 +103,7 @@ def glance(layout: Layout) -> str:
 
 
 def neutron(layout: Layout) -> str:
-    """Neutron's API alone: Nova asks it for ports and security groups, and there are none."""
+    """Neutron's API only: Nova requests ports and security groups from it, and there are none."""
     return ini({
         "DEFAULT": {
             "core_plugin": "ml2", "service_plugins": "", "auth_strategy": "keystone",
@@ -133,7 +133,7 @@ def placement(layout: Layout, settings: CloudSettings) -> str:
 
 
 def nova_common(layout: Layout, settings: CloudSettings, cell: int) -> Sections:
-    """What every Nova service shares."""
+    """The options that all Nova services share."""
     login = {**credentials(layout), "region_name": REGION}
     sections: Sections = {
         "DEFAULT": {
@@ -170,15 +170,15 @@ def nova(layout: Layout, settings: CloudSettings, cell: int) -> str:
     sections["shared_scheduler"] = {
         "admin_socket_dir": str(layout.admin_sockets), "workers": str(settings.scheduler_workers),
     } | sections.get("shared_scheduler", {})  # fmt: skip
-    # services read the list of cells only when they start: another number of cells has to change this file
+    # services read the list of cells only when they start, so this file must change with the number of cells
     return f"# cells: {settings.cells}\n" + ini(sections)
 
 
 def scheduler(settings: CloudSettings, host: str) -> str:
-    """What one scheduler has beside nova.conf: its name, and the filters that the computes call for."""
+    """The options of one scheduler besides nova.conf: its name, and the filters that the computes need."""
     sections: Sections = {"DEFAULT": {
         "host": host, "concurrency_backend": settings.backend,
-        # requests in flight may end: Nova keeps 10 s of the one and 20 s of the other for itself
+        # requests in flight may end: Nova reserves 10 s of the one and 20 s of the other for itself
         "graceful_shutdown_timeout": "40", "manager_shutdown_timeout": "30",
     }}  # fmt: skip
     computes = [settings.hardware_for(number) for number in range(1, settings.computes + 1)]
@@ -192,7 +192,8 @@ def scheduler(settings: CloudSettings, host: str) -> str:
 def compute(layout: Layout, settings: CloudSettings, number: int) -> str:
     """nova.conf of one compute, which its agent reads too.
 
-    What only they read stands here alone: another value restarts neither the API, nor conductors, nor schedulers.
+    Options that only they read are only in this file, so a change restarts neither the API, nor conductors, nor
+    schedulers.
     """
     host = f"c{number}"
     sections = nova_common(layout, settings, settings.cell_of(number))
@@ -222,12 +223,12 @@ def _agent(layout: Layout, settings: CloudSettings, host: str) -> dict[str, str]
 
 
 def hardware(spec: Hardware) -> str:
-    """What `fake_compute.py` reads."""
+    """The file that `fake_compute.py` reads."""
     return json.dumps(asdict(spec), indent=1, sort_keys=True) + "\n"
 
 
 def write_all(layout: Layout, settings: CloudSettings) -> None:
-    """Write (or rewrite, if different) every file that these settings ask for."""
+    """Write every file of these settings that does not exist or differs."""
     etc = layout.etc
     for name, text in rabbitmq(layout, settings).items():
         write(etc / "rabbitmq" / name, text)

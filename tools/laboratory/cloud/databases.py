@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MariaDB: a private server, and what its databases hold of one cloud alone.
+"""MariaDB: a private server, and the data that are specific to one cloud.
 
-A new cloud begins with a copy of the template (see `template`). What depends on the cloud (addresses in cell
-mappings) is written at each start.
+A new cloud begins with a copy of the template (see `template`). The data that depend on the cloud (addresses in cell
+mappings) are written at each start.
 """
 
 import os
@@ -21,12 +21,12 @@ from tools.laboratory.processes.table import clean_environment
 
 COMMAND_TIMEOUT_S = 600
 OUTPUT_LINES_MAX = 200
-"""Of a command that failed; the reason may stand above a page of advice, or of a traceback."""
+"""Lines of the output of a failed command that are shown; the reason may precede a page of advice or a traceback."""
 CELL0_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 def server_argv(layout: Layout) -> list[str]:
-    """Command line of the private server. Durable enough for a kill -9, not for a power cut."""
+    """The command line of the private server. Its data survive a kill -9, but not a power failure."""
     return [
         "mariadbd", "--no-defaults", f"--datadir={layout.mysql}", f"--port={layout.ports['mariadb']}",
         f"--bind-address={LOOPBACK}", f"--socket={layout.run / 'mysql.sock'}",
@@ -37,7 +37,7 @@ def server_argv(layout: Layout) -> list[str]:
 
 
 def as_user() -> list[str]:
-    """mariadbd refuses to run as root unless it is told so."""
+    """The user option, because mariadbd refuses to run as root without it."""
     return ["--user=root"] if os.geteuid() == 0 else []
 
 
@@ -50,9 +50,9 @@ def database_answers_as_root(layout: Layout) -> bool:
 
 
 def run(argv: Sequence[str], layout: Layout, name: str) -> None:
-    """Run a command to its end, its output in a log.
+    """Run a command to its end, with its output in a log.
 
-    :raises LabError: when it fails or takes too long; says which command, and what it has printed
+    :raises LabError: when it fails or takes too long; the text contains the command and its output
     """
     log = layout.log_of(name)
     told = f"{' '.join(map(str, argv[:4]))} ..."
@@ -70,7 +70,7 @@ def run(argv: Sequence[str], layout: Layout, name: str) -> None:
 
 
 def _said(log: Path, begin: int) -> str:
-    """What stands in a log from this byte on."""
+    """The content of a log from this byte on."""
     with log.open(errors="replace") as output:
         output.seek(begin)
         lines = output.read().strip().splitlines()
@@ -78,7 +78,7 @@ def _said(log: Path, begin: int) -> str:
 
 
 def ensure_cells(layout: Layout, settings: CloudSettings) -> None:
-    """Map all cells to the addresses of today (what `nova-manage cell_v2 create_cell` writes)."""
+    """Map all cells to their present addresses (as `nova-manage cell_v2 create_cell` does)."""
     with database(layout, "nova_api") as connection, connection.cursor() as cursor:
         _map_cell(cursor, 0, CELL0_UUID, "none:///", layout.database_url(cell_database(0)))
         for cell in range(1, settings.cells + 1):
@@ -100,7 +100,7 @@ def _map_cell(cursor: Any, cell: int, own: str, transport_url: str, database_url
 
 
 def map_hosts(layout: Layout, settings: CloudSettings) -> None:
-    """Tell Nova in which cell each compute host is, before it starts (what `discover_hosts` finds out after)."""
+    """Map each compute host to its cell before it starts (`discover_hosts` does that afterwards)."""
     with database(layout, "nova_api") as connection, connection.cursor() as cursor:
         for number in range(1, settings.computes + 1):
             cursor.execute(

@@ -4,10 +4,10 @@
 
     fake_compute.py HARDWARE.json NOVA_COMPUTE_ARGUMENT...   becomes one nova-compute
 
-Nova itself is not changed: sizes are class attributes of its fake driver, and NUMA cells and PCI devices,
-which no fake driver of Nova's has, come from a subclass put in its place; so does the memory of its guests, which
-outlive nova-compute as those of a real hypervisor do. `launcher.py` forks the computes of a cloud.
-Run it with the Python of the environment that has Nova.
+Nova itself is not changed: sizes are class attributes of its fake driver. NUMA cells and PCI devices, which Nova's fake
+drivers do not have, come from a subclass that replaces the driver; so does the memory of the guests, which survive
+nova-compute like those of a real hypervisor. `launcher.py` forks the computes of a cloud. Run it with the Python of
+the environment that contains Nova.
 """
 
 import json
@@ -41,7 +41,7 @@ def numa_topology(hardware: dict[str, Any]) -> str:
 
 
 def _pages(hardware: dict[str, Any]) -> list[Any]:
-    """Huge pages as asked; what memory is left in small ones."""
+    """The requested huge pages; the rest of the memory in small pages."""
     from nova.objects import numa
 
     huge = {int(size_kb): int(count) for size_kb, count in hardware["pages"].items()}
@@ -93,7 +93,7 @@ def install(hardware: dict[str, Any]) -> None:
 
 
 class Guests(dict[str, Any]):
-    """The guests of a hypervisor by uuid, kept in a file."""
+    """The guests of a hypervisor by uuid, stored in a file."""
 
     def __init__(self, path: Path, make: Callable[[str, int, str], Any]) -> None:
         kept = json.loads(path.read_text()) if path.exists() else {}
@@ -122,14 +122,14 @@ def _remembering(plain: Any) -> Any:
     from nova.virt import fake
 
     class FakeDriverThatRemembers(plain):  # type: ignore[misc]
-        """A fake driver whose guests are still there after a restart of nova-compute."""
+        """A fake driver whose guests still exist after a restart of nova-compute."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.instances = Guests(Path(nova.conf.CONF.state_path) / "guests.json", fake.FakeInstance)
 
         def post_live_migration(self, context: Any, instance: Any, *args: Any, **kwargs: Any) -> None:
-            """At the source: the guest runs elsewhere now, and may come back."""
+            """At the source: the guest runs elsewhere now, and may return."""
             self.destroy(context, instance, network_info=None)
 
     return FakeDriverThatRemembers
@@ -139,7 +139,7 @@ def _refusing(plain: Any) -> Any:
     from nova import exception
 
     class FakeDriverWithoutRoom(plain):  # type: ignore[misc]
-        """A fake driver that gives every build back, as a hypervisor does that is out of something."""
+        """A fake driver that gives every build back, like a hypervisor without free resources."""
 
         def spawn(self, *args: Any, **kwargs: Any) -> None:
             raise exception.ComputeResourcesUnavailable(reason="no room, says the fake hypervisor")

@@ -4,9 +4,9 @@
 
     launcher.py SOCKET
 
-Nova is imported once, which saves two to three CPU seconds and 50 MB for each service; each is still a process and a
-session of its own, with its own arguments and configuration. Run it with the Python of the environment that has Nova,
-with native threads: what runs under eventlet, or starts processes of its own, is started directly.
+Nova is imported once, which saves two to three CPU seconds and 50 MB for each service; each service still has its own
+process, session, arguments and configuration. Run it with the Python of the environment that contains Nova, and with
+native threads: a service that runs under eventlet, or starts processes, is started directly.
 """
 
 import gc
@@ -26,18 +26,18 @@ from tools.laboratory.cloud import fake_compute
 REQUEST_MAX_BYTES = 65536
 COMPUTE = "nova-compute"
 PROGRAMS = {"shared-scheduler": "shared_scheduler.cmd.scheduler", "compute-agent": "compute_agent.cmd.agent"}
-"""Console scripts of ours to the modules of their `main`."""
+"""Console scripts of this project -> the modules of their `main`."""
 
 SHARED = (
     "nova.cmd.compute", "compute_agent.service.process", "compute_agent.sources.nova_conf",
     "shared_scheduler.nova.process",
 )  # fmt: skip
-"""What the services import. Not Nova's managers: they read the spacing of periodic tasks from the configuration when
-they are imported."""
+"""The modules that the services import. Nova's managers are not among them, because they read the spacing of periodic
+tasks from the configuration when they are imported."""
 
 
 def main_of(request: dict[str, Any]) -> Callable[[], Any]:
-    """The program that is asked for."""
+    """The program of the request."""
     if request["program"] == COMPUTE:
         return lambda: fake_compute.run(request["hardware"], request["arguments"])
     found: Callable[[], Any] = importlib.import_module(PROGRAMS[request["program"]]).main
@@ -45,7 +45,7 @@ def main_of(request: dict[str, Any]) -> Callable[[], Any]:
 
 
 def become(request: dict[str, Any]) -> None:
-    """In the forked child: a session, an output and a name of its own, then the program."""
+    """In the forked child: create a session, redirect the output, set a name, and run the program."""
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     output = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

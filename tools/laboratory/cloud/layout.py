@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where everything is: paths in the data directory, ports on loopback, names of databases."""
+"""The paths in the data directory, the ports on loopback, and the names of databases."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def venvs() -> Path:
 
 
 def cache() -> Path:
-    """Directory of ready-migrated databases."""
+    """Directory of migrated databases."""
     return Path(os.environ.get("SHARED_SCHEDULER_CLOUD_CACHE", ROOT / ".cloud-cache")).absolute()
 
 
@@ -35,7 +35,7 @@ def default_data() -> Path:
 
 
 class Layout:
-    """Paths and addresses of one cloud. Making one creates nothing; `prepare()` does."""
+    """Paths and addresses of one cloud. The constructor creates no files; `prepare()` does."""
 
     def __init__(self, data: Path) -> None:
         self.data = data.absolute()
@@ -62,7 +62,7 @@ class Layout:
         return bool(self.mark)
 
     def prepare(self) -> None:
-        """Make the directories; choose ports and the mark of our processes, once."""
+        """Create the directories; choose ports and the mark of our processes, once."""
         longest = self.admin_sockets / "sched32-4194304.sock"
         if len(os.fsencode(longest)) > SOCKET_PATH_MAX:
             raise LabError(f"--data {self.data}: the path is too long for Unix sockets; choose a shorter directory")
@@ -73,7 +73,7 @@ class Layout:
             self.choose_ports()
 
     def choose_ports(self) -> None:
-        """Take ports that nobody else has, at a place that depends on the data directory."""
+        """Choose free ports, beginning at a place that depends on the data directory."""
         self.ports = dict(zip(PORTS, ports.lease(self.data, len(PORTS)), strict=True))
         self._save_identity()
 
@@ -85,7 +85,7 @@ class Layout:
         return f"http://{LOOPBACK}:{self.ports[service]}{path}"
 
     def endpoint(self, service: str) -> str:
-        """Address of a service as the catalog has it."""
+        """The address of a service in the catalog."""
         return self.url(service, {"keystone": "/v3", "nova-api": "/v2.1"}.get(service, ""))
 
     def database_url(self, name: str) -> str:

@@ -25,11 +25,11 @@ STOP_ORDER = (
     ("rabbitmq", "mariadb"),
     ("epmd",),
 )
-"""Kinds that are stopped together; a later group serves the earlier ones."""
+"""Kinds that are stopped together; a later group provides services to the earlier ones."""
 
 
 class Lifecycle:
-    """Processes of one data directory."""
+    """The processes of one data directory."""
 
     def __init__(self, data: Path, say: Say) -> None:
         self.layout = Layout(data)
@@ -48,7 +48,8 @@ class Lifecycle:
         return services.plan(self.layout, self.settings)
 
     def up(self, changes: dict[str, Any]) -> list[str]:
-        """Make the cloud what its settings with `changes` say; returns the services that were started."""
+        """Start, change and stop services as the settings with `changes` require; returns the services that were
+        started."""
         wanted = cloud_settings.changed(self.settings, changes)
         services.check_installed(self.layout, wanted.rabbitmq, "nova-compute")
         self.layout.prepare()
@@ -65,7 +66,7 @@ class Lifecycle:
             return startup.started
 
     def _check_ports(self) -> None:
-        """If another process has taken one of our ports while ours were down, move to other ports."""
+        """If another process uses one of our ports while our services are down, choose other ports."""
         if any(self.processes.alive(name) for name in self.processes.names()):
             return
         if not all(is_free(port) for port in self.layout.ports.values()):
@@ -73,12 +74,12 @@ class Lifecycle:
             self.say(f"ports taken by others, moved to {min(self.layout.ports.values())} and up")
 
     def _surplus_computes(self, wanted: CloudSettings) -> list[str]:
-        """Computes that the settings have no more; their configuration shows that they were."""
+        """Computes that are not in the settings any more; their configuration files still exist."""
         found = [path.name for path in (self.layout.etc / "nova").glob("c[0-9]*") if path.is_dir()]
         return sorted(host for host in found if int(host[1:]) > wanted.computes)
 
     def _check_removals(self, wanted: CloudSettings) -> None:
-        """Refuse, before anything has changed, what would leave servers or records behind."""
+        """Refuse a change that would leave servers or records behind, before anything has changed."""
         before = self.settings
         if wanted.cells != before.cells and list((self.layout.etc / "nova").glob("c[0-9]*")):
             raise LabError("--cells: can only change while there are no computes (`up --computes 0` first)")
@@ -118,7 +119,7 @@ class Lifecycle:
         ]
 
     def _retire_computes(self, wanted: CloudSettings) -> None:
-        """Remove from Nova, and from disk, the computes that these settings have no more."""
+        """Remove computes that are not in these settings any more from Nova and from disk."""
         for host in self._surplus_computes(wanted):
             for service in self.api.compute("GET", f"/os-services?host={host}").expect(200)["services"]:
                 self.api.compute("DELETE", f"/os-services/{service['id']}").expect(204, 404)
@@ -128,7 +129,8 @@ class Lifecycle:
             self.say(f"{host} removed")
 
     def down(self) -> list[str]:
-        """Stop everything that this data directory started; returns the names of what had to be killed."""
+        """Stop everything that this data directory started; returns the names of the processes that had to be
+        killed."""
         if not self.layout.exists():
             return []
         with self._locked():
@@ -138,7 +140,7 @@ class Lifecycle:
             return killed
 
     def _stop(self, names: list[str]) -> list[str]:
-        """Stop by kinds, users before servers; those of one group together."""
+        """Stop by kinds, clients before servers; those of one group together."""
         known = {name: record.kind for name in names if (record := self.processes.find(name)) is not None}
         killed = []
         for group in STOP_ORDER:
@@ -150,7 +152,7 @@ class Lifecycle:
         return killed
 
     def start(self, names: list[str]) -> list[str]:
-        """Start services by name, with what they need and is not running; returns those that were started."""
+        """Start services by name, with the services that they need; returns those that were started."""
         plan = self._expect_up()
         chosen = self._with_needs(plan, names)
         startup = Startup(self.processes, [], chosen, self.say)

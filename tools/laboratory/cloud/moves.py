@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do something with a server and see how it ended, from Nova's databases, which costs its API nothing.
+"""Carries out an action on a server and waits for its end in Nova's databases, without load on the API.
 
-An action has ended when the instance has no task any more and is in one of the states in which the action leaves it,
-be it done or not. What Nova says of a failure is in the events of the action, or, after a build, in the fault.
+An action has ended when the instance has no task and is in one of the states in which the action leaves it, whether it
+succeeded or not. Nova's message about a failure is in the events of the action or, after a build, in the fault.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ AT_REST = (
 
 GONE = "gone"
 REFUSED = "refused"
-"""The API did not take the request: nothing was begun."""
+"""The API refused the request, so nothing was begun."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """`body` of the POST under `name`; `ends` are the states in which it may leave an instance, `done` the wanted."""
+    """`body` of the POST under `name`; `ends`: the states in which it may leave an instance, `done`: the wanted one."""
 
     name: str
     done: str
@@ -40,7 +40,7 @@ class Action:
 
 
 def action(name: str, done: str, *others: str, body: Any = None) -> Action:
-    """`others`: where it may end when it fails; `error` always is among them."""
+    """`others`: the states after a failure; `error` is always among them."""
     return Action(name, done, frozenset({done, "error", *others}), body)
 
 
@@ -58,7 +58,7 @@ def live_migrate(host: str | None = None) -> Action:
 
 
 def evacuate() -> Action:
-    """Nova leaves it stopped (since microversion 2.95)."""
+    """Nova leaves the server stopped (since microversion 2.95)."""
     return action("evacuate", "stopped", body={})
 
 
@@ -83,7 +83,7 @@ UNSHELVE = action("unshelve", "active", "shelved_offloaded")
 
 @dataclass(frozen=True)
 class Instance:
-    """A row of Nova's: where an instance is, and what it does."""
+    """A row of Nova: the host of an instance, and its state."""
 
     uuid: str
     state: str
@@ -94,7 +94,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a request ended. `why`: what Nova says, empty if all went well."""
+    """The result of a request. `why`: Nova's message, empty if it succeeded."""
 
     server: str
     ok: bool
@@ -104,7 +104,7 @@ class Ended:
 
 
 def act(cloud: Cloud, server: str, what: Action, timeout_s: float = TIMEOUT_S) -> Ended:
-    """Do it, and wait until it has ended."""
+    """Carry out an action, and wait until it has ended."""
     before = find(cloud, server)
     answer = cloud.compute("POST", f"/servers/{server}/action", {what.name: what.body})
     if answer.status not in (200, 202, 204):
@@ -119,13 +119,13 @@ def act(cloud: Cloud, server: str, what: Action, timeout_s: float = TIMEOUT_S) -
 
 
 def built(cloud: Cloud, server: str, timeout_s: float = TIMEOUT_S) -> Ended:
-    """Wait until a server that was just asked for is built, or is not going to be."""
+    """Wait until a server that was just requested is built or has failed."""
     found = settle(cloud, server, {"active", "error"}, timeout_s)
     return Ended(server, found.state == "active", found.state, found.host, fault(cloud, found))
 
 
 def delete(cloud: Cloud, server: str, timeout_s: float = TIMEOUT_S) -> Ended:
-    """Delete it and wait until it is gone."""
+    """Delete a server, and wait until Nova has deleted it."""
     cloud.compute("DELETE", f"/servers/{server}").expect(204, 404)
     cloud.wait(lambda: find(cloud, server) is None, f"{server} to be deleted", timeout_s)
     return Ended(server, True, GONE, None)
@@ -134,7 +134,7 @@ def delete(cloud: Cloud, server: str, timeout_s: float = TIMEOUT_S) -> Ended:
 def settle(cloud: Cloud, server: str, states: Collection[str], timeout_s: float = TIMEOUT_S) -> Instance:
     """Wait until the instance has no task and is in one of these states.
 
-    :raises LabError: when it is not, in the end
+    :raises LabError: when it is not, within the time
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -147,7 +147,7 @@ def settle(cloud: Cloud, server: str, states: Collection[str], timeout_s: float 
 
 
 def find(cloud: Cloud, server: str) -> Instance | None:
-    """The instance as Nova's databases have it now; None if it is in none (not yet, or no more)."""
+    """The present row of the instance in Nova's databases; None if it is in none of them."""
     query = "SELECT vm_state, task_state, host FROM instances WHERE uuid = %s AND deleted = 0"
     for cell in cells(cloud):
         for state, task, host in cloud.sql(f"nova_cell{cell}", query, [server]):
@@ -156,7 +156,7 @@ def find(cloud: Cloud, server: str) -> Instance | None:
 
 
 def open_events(cloud: Cloud, instance: Instance, request_id: str) -> list[str]:
-    """Parts of this request that are still in progress: the instance is ready a moment before they end."""
+    """Events of this request that are still in progress; the instance is ready shortly before they end."""
     query = (
         "SELECT e.event FROM instance_actions_events e JOIN instance_actions a ON a.id = e.action_id"
         " WHERE a.instance_uuid = %s AND a.request_id = %s AND e.finish_time IS NULL"
@@ -165,13 +165,13 @@ def open_events(cloud: Cloud, instance: Instance, request_id: str) -> list[str]:
 
 
 def open_migrations(cloud: Cloud, instance: Instance) -> list[str]:
-    """Migrations of the instance that a compute still works on, such as the source of a live migration that is over."""
+    """Migrations of the instance that a compute still works on, such as the source of a completed live migration."""
     query = "SELECT uuid FROM migrations WHERE deleted = 0 AND instance_uuid = %s AND status NOT IN %s"
     return [uuid for (uuid,) in cloud.sql(f"nova_cell{instance.cell}", query, [instance.uuid, AT_REST])]
 
 
 def failure(cloud: Cloud, instance: Instance, request_id: str) -> str:
-    """What the events of this request say of an error; the first one is the cause."""
+    """The error in the events of this request; the first one is the cause."""
     query = (
         "SELECT e.event, e.details FROM instance_actions_events e JOIN instance_actions a ON a.id = e.action_id"
         " WHERE a.instance_uuid = %s AND a.request_id = %s AND e.result = 'Error' ORDER BY e.id"
@@ -197,5 +197,5 @@ def fault(cloud: Cloud, instance: Instance) -> str:
 
 
 def cells(cloud: Cloud) -> range:
-    """Numbers of all cell databases; 0 has what was never placed."""
+    """The numbers of all cell databases; 0 has the servers that were never placed."""
     return range(cloud.settings.cells + 1)

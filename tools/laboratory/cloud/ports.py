@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports on loopback, each given to one owner at a time.
 
-Between choosing a port and listening on it may lie minutes: a new cloud migrates its databases first, and a test keeps
-its broker down for a while. So it is not enough that nobody listens on a port now. What was given away stands in one
-record for this user of this machine; an owner is a directory, and its lease ends when the directory is gone.
+Minutes may pass between the choice of a port and the listen on it: a new cloud migrates its databases first, and a test
+stops its broker for a while. So it is not sufficient that no process listens on a port at present. Leased ports are in
+one record for each user of the machine; an owner is a directory, and its lease ends when the directory is removed.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from tools.laboratory.errors import LabError
 
 LOOPBACK = "127.0.0.1"
 FIRST, BLOCKS, BLOCK = 20000, 600, 20
-"""Below the range that the kernel takes for outgoing connections: a client that tries again and again to reach a
-server that is down would sooner or later be given that very port as its own, and keep the server off it."""
+"""Below the range that the kernel uses for outgoing connections: a client that repeatedly connects to a server that is
+down could get that very port as its own, and then the server could not listen on it."""
 RECORD = Path(tempfile.gettempdir()) / f"shared-scheduler-ports-{os.getuid()}.json"
 Leases = dict[str, tuple[int, int]]
-"""Owner to the first of its ports and their number."""
+"""Owner -> the first of its ports, and their number."""
 
 
 class NoPorts(LabError):
-    """All are taken."""
+    """No ports are free."""
 
 
 def lease(owner: Path, count: int) -> list[int]:
-    """`count` ports in a row (at most `BLOCK`) on which nobody listens and which nobody else was given.
+    """`count` ports in a row (at most `BLOCK`) on which no process listens and that are not leased.
 
-    They are `owner`'s, an existing directory, until it is removed or takes others. Where they begin depends on its
-    name, so that a cloud made again in one place has the ports that it had.
+    They belong to `owner`, an existing directory, until it is removed or leases others. The first port depends on its
+    name, so that a cloud that is created again in the same place gets the same ports.
 
-    :raises NoPorts: when there are none
+    :raises NoPorts: when no ports are free
     """
     with _record() as leases:
         given = {first for name, (first, _) in leases.items() if name != str(owner)}
@@ -50,7 +50,7 @@ def lease(owner: Path, count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on this port now."""
+    """Whether no process listens on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -61,19 +61,19 @@ def is_free(port: int) -> bool:
 
 
 def firsts() -> list[int]:
-    """Where a lease may begin."""
+    """The first ports of possible leases."""
     return [FIRST + block * BLOCK for block in range(BLOCKS)]
 
 
 def _from(owner: Path) -> list[int]:
-    """The same, from the owner's own place on."""
+    """The same, beginning at the place of the owner."""
     start = int.from_bytes(hashlib.sha256(os.fsencode(owner)).digest()[:4], "big") % BLOCKS
     return firsts()[start:] + firsts()[:start]
 
 
 @contextlib.contextmanager
 def _record() -> Iterator[Leases]:
-    """The leases of owners that are there; written back at the end. One process at a time."""
+    """The leases of owners that exist; written back at the end. One process at a time."""
     with RECORD.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         leases = _read(RECORD)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes that say whether a service is ready."""
+"""Probes that return whether a service is ready."""
 
 import contextlib
 from typing import Any
@@ -20,7 +20,7 @@ def database(layout: Layout, name: str | None = None) -> Any:
     return pymysql.connect(
         host=LOOPBACK, port=layout.ports["mariadb"], user=DATABASE_USER, password=PASSWORD,
         database=name, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, charset="utf8mb4",
-        ssl_disabled=True,  # on loopback; only to load the certificates costs 30 ms
+        ssl_disabled=True,  # on loopback; loading the certificates alone takes 30 ms
     )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def broker_answers(layout: Layout) -> bool:
 
 
 def consumers(layout: Layout, queue: str, cell: int = 1) -> int:
-    """How many consumers an existing queue has; 0 if there is no such queue."""
+    """The number of consumers of an existing queue; 0 if there is no such queue."""
     try:
         with broker(layout, cell) as connection:
             return int(connection.channel().queue_declare(queue, passive=True).consumer_count)
@@ -60,7 +60,8 @@ def consumers(layout: Layout, queue: str, cell: int = 1) -> int:
 
 
 def held(layout: Layout, queue: str, cell: int = 1) -> bool:
-    """Whether a process has this exclusive queue: the broker says that it is locked, not that there is none."""
+    """Whether a process owns this exclusive queue: then the broker reports that it is locked, not that it is
+    missing."""
     try:
         with broker(layout, cell) as connection:
             connection.channel().queue_declare(queue, passive=True)
@@ -72,14 +73,14 @@ def held(layout: Layout, queue: str, cell: int = 1) -> bool:
 
 
 def http_answers(url: str) -> bool:
-    """Whether an application answers at all; uwsgi says 500 as long as its application is not loaded."""
+    """Whether an application answers; uwsgi answers 500 as long as its application is not loaded."""
     with contextlib.suppress(LabError):
         return call("GET", url, timeout_s=30).status < 500
     return False
 
 
 def inventoried(layout: Layout, host: str) -> bool:
-    """Whether Placement has the inventory of a compute: from then on it can be chosen."""
+    """Whether Placement has the inventory of a compute, so that it can be selected."""
     sql = (
         "SELECT count(*) FROM resource_providers p JOIN inventories i ON i.resource_provider_id = p.id"
         " WHERE p.name = %s"
@@ -88,7 +89,7 @@ def inventoried(layout: Layout, host: str) -> bool:
 
 
 def seen_up(layout: Layout, host: str, cell: int, within_s: int) -> bool:
-    """Whether a compute has reported to Nova lately: schedulers believe nothing else."""
+    """Whether a compute has reported to Nova recently; schedulers use only that."""
     sql = (
         "SELECT count(*) FROM services WHERE host = %s AND topic = 'compute' AND deleted = 0"
         " AND coalesce(last_seen_up, created_at) > utc_timestamp() - INTERVAL %s SECOND"

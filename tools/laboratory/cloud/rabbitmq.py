@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A RabbitMQ alone, on free loopback ports, for tests and experiments with the transport.
 
-The cloud of ``tools/lab cloud`` has its own; this one starts in seconds, can be stopped, killed and started again, and
-told to close connections.
+The cloud of ``tools/lab cloud`` has its own broker; this one starts in seconds, can be stopped, killed and restarted,
+and can close connections.
 """
 
 from __future__ import annotations
@@ -60,27 +60,27 @@ class PrivateRabbit:
     def start(self) -> None:
         """Start the port mapper and the broker; returns when it takes connections.
 
-        :raises LabError: when it does not start, with the last words of its log
+        :raises LabError: when it does not start; the text contains the end of its log
         """
         self._programs.check()
         self._write_configuration()
         self._start("epmd", "rabbitmq")
 
     def start_broker(self) -> None:
-        """The broker alone, the port mapper runs; what was durable is there again."""
+        """Start only the broker, while the port mapper runs; durable objects exist again."""
         self._start("rabbitmq")
 
     def end_broker(self) -> None:
-        """As systemd would stop it."""
+        """Stop the broker as systemd would do."""
         self._table.stop(["rabbitmq"], STOP_TIMEOUT_S)
 
     def kill_broker(self) -> None:
-        """As if its machine had lost power; returns when its port is free."""
+        """Kill the broker, as in a power failure; returns when its port is free."""
         self._table.kill("rabbitmq")
         wait_for("the broker's port to be free", lambda: not answers(self.port), PORT_FREE_TIMEOUT_S)
 
     def stop(self) -> None:
-        """End what was started, and remove the directory."""
+        """Stop the processes, and remove the directory."""
         self._table.stop(["rabbitmq"], STOP_TIMEOUT_S)
         self._table.stop(["epmd"])
         self._guard.release()
@@ -106,7 +106,7 @@ class PrivateRabbit:
         return dict(line.split("\t", 1) for line in lines if "\t" in line)
 
     def close_connections(self, reason: str = "closed by the administrator") -> None:
-        """As an operator would do."""
+        """Close all connections, as an operator may do."""
         self.ctl("close_all_connections", reason)
 
     def _start(self, *names: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every service of the cloud as data: its command, what it needs, how one sees that it is ready."""
+"""Every service of the cloud as data: its command, the services that it needs, and the probe that it is ready."""
 
 import os
 import shutil
@@ -18,10 +18,10 @@ from tools.laboratory.processes.startup import Service
 ACCESS_FORMAT = (
     "%(tmsecs) %(pid) %(method) %(uri) %(status) %(micros) %(rsize) %(var.HTTP_X_OPENSTACK_REQUEST_ID) %(uagent)"
 )
-"""What `access_log.parse` reads."""
+"""The format that `access_log.parse` reads."""
 
 OUR_CODE = {"PYTHONPATH": str(ROOT)}
-"""Virtual environments may be shared by clones of this project: each runs its own code."""
+"""Virtual environments may be shared by clones of this project, so each clone sets the path to its own code."""
 
 SCHEDULER_STOP_S = 20.0
 COMPUTE_STOP_S = 20.0
@@ -29,20 +29,20 @@ SLOW_STOP_S = 60.0
 
 
 def check_installed(layout: Layout, rabbitmq: str, program: str) -> None:
-    """Check what a cloud needs: `program` of Nova, the broker of this directory, uwsgi and MariaDB.
+    """Check the requirements of a cloud: `program` of Nova, the broker of this directory, uwsgi and MariaDB.
 
-    :raises LabError: when something is missing, with what to do about it
+    :raises LabError: when something is missing; the text contains the remedy
     """
     for path in (layout.nova / "bin" / program, layout.openstack / "bin" / "uwsgi"):
         if not path.exists():
-            raise LabError(f"{path} is not there; run tools/install")
+            raise LabError(f"{path} does not exist; run tools/install")
     if shutil.which("mariadbd") is None:
         raise LabError("mariadbd is not on the PATH; run tools/install")
     brokers.Programs(rabbitmq).check()
 
 
 def plan(layout: Layout, settings: CloudSettings) -> dict[str, Service]:
-    """All services that these settings ask for, by name, in the order to show them."""
+    """All services of these settings, by name, in the order in which they are shown."""
     services = [
         *_infrastructure(layout, brokers.Programs(settings.rabbitmq)),
         *_apis(layout, settings), *_conductors(layout, settings), *_launchers(layout, settings),
@@ -71,7 +71,7 @@ def _uwsgi(layout: Layout, name: str, venv: Path, module: str, processes: int, t
         "--http11-socket", f"{LOOPBACK}:{layout.ports[name]}", "--module", module, "--callable", "application",
         "--pythonpath", str(Path(__file__).parent / "wsgi"), "--processes", str(processes),
         "--threads", str(threads), "--enable-threads", "--lazy-apps", "--master", "--die-on-term", "--need-app",
-        # an idle connection that is kept alive would hold one of the few threads
+        # an idle connection that is kept open would block one of the few threads
         "--add-header", "Connection: close", "--buffer-size", "65535", "--thunder-lock", "--listen", "100",
         "--req-logger", f"file:{layout.access_log(name)}", "--log-format", ACCESS_FORMAT,
     )  # fmt: skip
@@ -98,7 +98,7 @@ def _apis(layout: Layout, settings: CloudSettings) -> list[Service]:
 
 
 def _conductors(layout: Layout, settings: CloudSettings) -> list[Service]:
-    """Conductors of the first cell serve the API too; every other cell has one of its own."""
+    """Conductors of the first cell also serve the API; every other cell has its own."""
     services = []
     for index in range(1, settings.conductors + 1):
         services.append(_conductor(layout, f"conductor{index}", 1, index))
@@ -108,7 +108,7 @@ def _conductors(layout: Layout, settings: CloudSettings) -> list[Service]:
 
 
 def _conductor(layout: Layout, name: str, cell: int, index: int) -> Service:
-    """It asks for Placement's endpoint when it starts and never again: the catalog has to be there."""
+    """It reads Placement's endpoint only when it starts, so the catalog must exist before."""
     files = (layout.nova_conf(cell), layout.etc / "nova" / f"conductor{index}.conf")
     argv = (str(layout.nova / "bin" / "nova-conductor"), *_config_files(files))
     return Service(name, "conductor", argv, layout.log_of(name), ("cells", "rabbitmq", "catalog"), files=files,
@@ -124,7 +124,7 @@ def _fork_server(layout: Layout) -> Path:
 
 
 def _launchers(layout: Layout, settings: CloudSettings) -> list[Service]:
-    """The one that forks computes, and our services if they are told to be forked."""
+    """The process that forks computes, and our services if the settings require that."""
     if not settings.computes and not settings.forks_services():
         return []
     fork_server = _fork_server(layout)
@@ -136,14 +136,14 @@ def _launchers(layout: Layout, settings: CloudSettings) -> list[Service]:
 
 
 def _forked(layout: Layout, settings: CloudSettings, kind: str) -> tuple[Path | None, tuple[str, ...]]:
-    """The launcher of a service of this kind, and what it needs for that; nothing where it is started directly."""
+    """The launcher of a service of this kind, and its needs; None if the service is started directly."""
     if kind == "scheduler-nova" or not settings.forks_services():
         return None, ()
     return _fork_server(layout), ("launcher",)
 
 
 def _scheduler(layout: Layout, settings: CloudSettings, index: int) -> Service:
-    """Ours or the stock one: the same arguments, the same queues, the same sign of life."""
+    """shared-scheduler or nova-scheduler, with the same arguments, queues and probe."""
     name, kind = f"sched{index}", settings.scheduler_kind(index)
     files = (layout.nova_conf(), layout.etc / "nova" / f"sched{index}.conf")
     program = {"shared": "shared-scheduler", "nova": "nova-scheduler"}[kind]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What our running schedulers' tables say, and waiting until they say what a run needs."""
+"""Reads the tables of our running schedulers, and waits until they have a state."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ IDLE_TIMEOUT_S = 120.0
 
 
 def rows(cloud: Cloud, question: str = "nodes") -> list[list[dict[str, Any]]]:
-    """For each scheduler that answers, a row of each node: short, or with `tables` all of it
+    """For each scheduler that answers, a row of each node: short, or complete with `tables`
     (`service/inspection.py`)."""
     try:
         return [answer["nodes"] for answer in admin.ask_all(cloud.layout.admin_sockets, question)]
     except admin.AdminError:
-        return []  # none has come so far
+        return []  # no scheduler answers yet
 
 
 def wait_followed(cloud: Cloud, timeout_s: float = IDLE_TIMEOUT_S) -> None:
-    """Until every scheduler follows every agent, and may choose every host."""
+    """Wait until every scheduler follows every agent, and may select every host."""
     cloud.wait(lambda: _holds(cloud, followed), "every scheduler to follow every agent", timeout_s)
 
 
 def wait_idle(cloud: Cloud, timeout_s: float = IDLE_TIMEOUT_S) -> None:
-    """The same, and every host is empty in every table."""
+    """Wait until, in addition, every host is empty in every table."""
     cloud.wait(lambda: _holds(cloud, idle), "every host to be empty in every scheduler's table", timeout_s)
 
 

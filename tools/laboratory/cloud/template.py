@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Migrated databases, made once, of which every new cloud gets a copy.
+"""Migrated databases, created once; every new cloud gets a copy.
 
-Migrating five OpenStack projects from empty takes most of a minute, and the outcome depends on nothing but
-their versions. So it is done once, in a template directory whose name is a hash of those versions. Whoever needs it
-while another process makes it waits for that one.
+The migration of five OpenStack projects from empty databases takes most of a minute, and the result depends only on
+their versions. So it is done once, in a template directory whose name is a hash of these versions. A process that needs
+it while another one creates it waits.
 """
 
 import concurrent.futures
@@ -40,15 +40,15 @@ CHARACTER_SET = "utf8mb3"
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 TRIES = 2
-"""A busy machine may fail once; what fails again has a reason."""
+"""Attempts: a busy machine may fail once; a second failure has another reason."""
 SERVER_LOG_BYTES = 4000
 Say = Callable[[str], None]
 
 
 def prepare(layout: Layout, say: Say) -> None:
-    """Give a new cloud its databases: a copy of the template, which is made first if there is none.
+    """Create the databases of a new cloud as a copy of the template, which is created first if it does not exist.
 
-    :raises LabError: when it cannot be made
+    :raises LabError: when they cannot be created
     """
     if (layout.data / "migrated").exists():
         return
@@ -62,9 +62,9 @@ def prepare(layout: Layout, say: Say) -> None:
 
 
 def ensure(layout: Layout, say: Say) -> Path:
-    """Directory of the template for the versions that this layout has; made if there is none.
+    """The directory of the template for the versions of this layout; created if it does not exist.
 
-    :raises LabError: when it cannot be made, with all that the failed command has printed
+    :raises LabError: when it cannot be created; the text contains the output of the failed command
     """
     template = cache() / f"databases-{key(layout)}"
     if template.exists():
@@ -77,7 +77,7 @@ def ensure(layout: Layout, say: Say) -> Path:
 
 @contextlib.contextmanager
 def _only_one(directory: Path, say: Say) -> Iterator[None]:
-    """One process at a time; the kernel takes the lock back when its holder dies."""
+    """One process at a time; the kernel releases the lock when its holder dies."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         try:
@@ -89,7 +89,7 @@ def _only_one(directory: Path, say: Say) -> Iterator[None]:
 
 
 def key(layout: Layout) -> str:
-    """Hash of everything that the migrated databases depend on."""
+    """A hash of everything that the migrated databases depend on."""
     versions = [TEMPLATE_FORMAT]
     for venv in (layout.nova, layout.openstack):
         for site in venv.glob("lib/python3*/site-packages"):
@@ -101,7 +101,7 @@ def key(layout: Layout) -> str:
 
 
 def _build(template: Path, say: Say) -> None:
-    for left in template.parent.glob("building-*"):  # by one that was killed
+    for left in template.parent.glob("building-*"):  # of a process that was killed
         shutil.rmtree(left)
     for more in reversed(range(TRIES)):
         try:
@@ -110,11 +110,11 @@ def _build(template: Path, say: Say) -> None:
         except LabError as error:
             if not more:
                 raise
-            say(f"{error}\nmigrating failed, see above; trying once more")
+            say(f"{error}\nthe migration failed, see above; it is repeated once")
 
 
 def _build_once(template: Path, say: Say) -> None:
-    """Migrate from empty in a scratch cloud of its own, then move what is needed into the cache."""
+    """Migrate in a temporary cloud, then move the files into the cache."""
     say("migrating empty databases (once for these versions, about a minute)")
     with tempfile.TemporaryDirectory(prefix="ssc-", dir="/tmp") as scratch:
         own = Layout(Path(scratch))
@@ -131,7 +131,7 @@ def _build_once(template: Path, say: Say) -> None:
 
 @contextlib.contextmanager
 def _server(own: Layout) -> Iterator[None]:
-    """MariaDB of the scratch cloud; what fails meanwhile is told with what the server has logged."""
+    """MariaDB of the temporary cloud; an error contains the server's log."""
     processes, log = ProcessTable(own.run, own.mark), own.log_of("mariadb")
     guard = Guard(processes, own.data)
     try:
@@ -151,7 +151,7 @@ def _end_of(log: Path) -> str:
 
 
 def _keep(scratch: Layout, template: Path) -> None:
-    """Put what a new cloud needs into the cache, whole or not at all."""
+    """Move the files that a new cloud needs into the cache, atomically."""
     unfinished = Path(tempfile.mkdtemp(prefix="building-", dir=template.parent))
     for part in (scratch.mysql, scratch.etc / "keystone" / "fernet", scratch.etc / "keystone" / "credential"):
         _copy(part, unfinished / part.name)
@@ -172,7 +172,7 @@ def _create_user(layout: Layout) -> None:
 
 
 def _migrate(layout: Layout, say: Say) -> None:
-    """Run all migrations, side by side where they do not touch one another."""
+    """Run all migrations, in parallel if they are independent."""
     chains = _migrations(layout)
 
     def migrate(name: str) -> None:
@@ -213,7 +213,7 @@ def _migrations(layout: Layout) -> dict[str, list[list[str]]]:
 
 
 def _clone_cell_databases(layout: Layout) -> None:
-    """Every cell's database has the schema of cell 0's."""
+    """Create the databases of the other cells with the schema of cell 0."""
     dump = layout.run / "cell0.sql"
     run(["mariadb-dump", "--no-defaults", "-uroot", f"--socket={layout.run / 'mysql.sock'}",
          f"--result-file={dump}", cell_database(0)], layout, "mariadb-dump")  # fmt: skip
@@ -222,7 +222,7 @@ def _clone_cell_databases(layout: Layout) -> None:
 
 
 def main() -> int:
-    """Have the template ready; returns the exit code."""
+    """Create the template if necessary; returns the exit code."""
     began = time.monotonic()
 
     def say(line: str) -> None:

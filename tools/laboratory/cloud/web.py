@@ -16,16 +16,16 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class Answer:
-    """Status, headers and the decoded body (JSON, else text, None if empty)."""
+    """Status, headers and the decoded body (JSON, otherwise text; None if empty)."""
 
     status: int
     headers: Mapping[str, str]
     body: Any
 
     def expect(self, *statuses: int) -> Any:
-        """The body if the status is one of these, else a `LabError` with what was said."""
+        """The body if the status is one of these, otherwise a `LabError` with the answer."""
         if self.status not in statuses:
-            raise LabError(f"HTTP {self.status}, wanted {'/'.join(map(str, statuses))}: {str(self.body)[:400]}")
+            raise LabError(f"HTTP {self.status}, expected {'/'.join(map(str, statuses))}: {str(self.body)[:400]}")
         return self.body
 
 

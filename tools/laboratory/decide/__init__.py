@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast the decision is, beside Nova's own filter and weigher classes in the same run."""
+"""The speed of the decision, compared with Nova's own filter and weigher classes in the same run."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions while a burst of increments is taken in: how long they wait, and what the burst costs.
+"""Decisions during a burst of increments: how long they wait, and what the burst costs.
 
-The increments go the way they go in a scheduler: bytes, decoded by the thread that receives them,
-handed to the core slice after slice (``service/cell_channel.py``), through each node's window into the
-table.  Decisions wait for their turn like any other event.
+The increments take the same way as in a scheduler: bytes, decoded by the thread that receives them, passed to the core
+slice after slice (``service/cell_channel.py``), through each node's window into the table.  Decisions wait like any
+other event.
 """
 
 import threading
@@ -33,7 +33,7 @@ MS = 1000.0
 
 
 class Idle:
-    """A sink that is given nothing here."""
+    """A sink that receives nothing here."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -41,7 +41,7 @@ class Idle:
 
 
 class Feed:
-    """Stands in for an endpoint: what is put in arrives."""
+    """Stands in for an endpoint: passes on the bodies that are put in."""
 
     address = "bench"
 
@@ -52,7 +52,7 @@ class Feed:
 
 
 def boot(number: int, which: int, rng: Random) -> tuple[dict[str, Any], dict[str, Consumer]]:
-    """What a boot changes on a node: seven numbers and one consumer."""
+    """The changes of a boot on a node: seven numbers and one consumer."""
     used = rng.randrange(40)
     leaves = {
         "cn.vcpus_used": used,
@@ -68,7 +68,7 @@ def boot(number: int, which: int, rng: Random) -> tuple[dict[str, Any], dict[str
 
 
 def burst(hosts: int, increments: int) -> dict[str, Any]:
-    """Times in ms: ``wait_`` by the clock (other programs show there), ``slice_`` CPU of one event."""
+    """Times in ms: ``wait_`` is wall time (includes other programs), ``slice_`` CPU time of one event."""
     rng = Random(1)
     engine, decider = make_engine()
     engine.start(Sinks(Idle(), Idle()))
@@ -127,7 +127,7 @@ def make_engine() -> tuple[Engine, Decider]:
 
 
 def learn(engine: Engine, hosts: int, rng: Random) -> None:
-    """Every node's snapshot."""
+    """Apply every node's snapshot."""
     for number in range(hosts):
         row = workloads.compute_node_row(number, {}, rng)
         node = row["uuid"]
@@ -140,13 +140,13 @@ def learn(engine: Engine, hosts: int, rng: Random) -> None:
 
 
 def body(number: int, sequence: int, which: int, rng: Random) -> bytes:
-    """One increment as it comes from the broker."""
+    """One increment as it arrives from the broker."""
     leaves, consumers = boot(number, which, rng)
     return codec.encode(Increment(workloads.uuid_of(number), 1, sequence, leaves, consumers, {}))
 
 
 def feed_all(feed: Feed, bodies: list[bytes]) -> float:
-    """Deliver in batches as the receiver makes them; CPU seconds."""
+    """Deliver in batches of the receiver's size; returns CPU seconds."""
     before = time.thread_time()
     for start in range(0, len(bodies), BATCH_MAX_MESSAGES):
         feed.receive(bodies[start : start + BATCH_MAX_MESSAGES])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the CPU time of one ``select_destinations`` goes inside the server, Placement left out.
+"""The CPU time of one ``select_destinations`` inside the server, by step, without Placement.
 
-From the text that oslo.messaging hands over to the text that it takes back.  Not in it: what
-oslo.messaging itself does for a call, and the verdict and the write, which other threads wait for.
+It covers the steps from the text that oslo.messaging passes on to the text that it gets back.  It does not cover
+oslo.messaging itself, nor the verdict and the write, for which other threads wait.
 """
 
 import json
@@ -30,7 +30,7 @@ CALLS = 200
 
 
 class NewComputes:
-    """Every nova-compute is of this release."""
+    """Reports that every nova-compute is of this release."""
 
     def reached(self, context: Any, version: int) -> bool:
         """Whether all are at least of this version."""
@@ -52,7 +52,7 @@ class Steps:
 
 
 class Server:
-    """What a scheduler has at hand when a call comes."""
+    """The objects that a scheduler has when a call arrives."""
 
     def __init__(self, hosts: int) -> None:
         rng = Random(hosts)
@@ -70,7 +70,7 @@ class Server:
         return json.dumps(self.serializer.serialize_entity(self.context, spec))
 
     def read(self, text: str, steps: Steps) -> Any:
-        """From the text to the request."""
+        """Convert the text to the request."""
         context, spec_of = self.context, self.serializer.deserialize_entity
         raw = steps.time("read the text", lambda: json.loads(text))
         spec = steps.time("make the RequestSpec", lambda: spec_of(context, raw))
@@ -82,7 +82,7 @@ class Server:
         )
 
     def choose(self, request: Any, claim: str, steps: Steps) -> list[list[Choice]]:
-        """Decide, and take it in the table."""
+        """Decide, and claim in the table."""
         nodes = steps.time("decide", lambda: _nodes(self.decider, request))
         taken = {nodes[0]: request.forms[0].resources}
         steps.time(
@@ -91,7 +91,7 @@ class Server:
         return [[_choice(self.table, node, request) for node in nodes]]
 
     def answer(self, choices: list[list[Choice]], steps: Steps) -> None:
-        """From the choices to the text."""
+        """Convert the choices to the text."""
         found = steps.time(
             "make the Selections", lambda: selection.selections(choices, self.aggregates)
         )
@@ -102,7 +102,7 @@ class Server:
 
 
 def call(hosts: int) -> dict[str, Any]:
-    """Medians by step; ``call_us`` is the median of whole calls, ``call_p90_us`` what nine of ten need."""
+    """Medians by step; ``call_us`` is the median of whole calls, ``call_p90_us`` their 90th percentile."""
     server, steps = Server(hosts), Steps()
     text = server.text(nova_side.request_spec(PLAIN, hosts))
     for number in range(CALLS):
