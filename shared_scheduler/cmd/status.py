@@ -3,14 +3,15 @@
 
 With --nodes, it shows one row per node: its freshness, whether it may be selected, and if not, why.  With --reads,
 it shows one row per source that is read from Nova's databases and Placement, with its age and the cost of its reads.
-The exit code is 0 when all running schedulers answered; otherwise it is 2, with one line for each
-scheduler that did not answer.
+The exit code is 0 when all running schedulers answered and are connected to every cell.  It is 1 with one line for each
+cell that a scheduler has no connection to, and 2 with one line for each scheduler that did not answer.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
 from shared_scheduler.cmd import schedulers, tables, terms
@@ -18,7 +19,8 @@ from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.COUNTERS)
-NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "outstanding", "pending", "used")
+NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "heard_ago_s", "outstanding", "pending",
+                "used")  # fmt: skip
 READ_COLUMNS = ("source", "of", "key", "every_s", "decision_waits", "refusal_waits", "keys", "oldest_s", "due",
                 "failing", "reads", "failures", "ms_each", "queries_each", "rows_each")  # fmt: skip
 
@@ -44,7 +46,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         shown = {"nodes": _nodes, "reads": _reads, "status": _summary}[question]
         print("\n\n".join(map(shown, answers)))
-    return schedulers.print_errors("status", silent) if silent else 0
+    if silent:
+        return schedulers.print_errors("status", silent)
+    return _print_problems([problem for answer in answers for problem in problems(answer)])
+
+
+def problems(answer: dict[str, Any]) -> list[str]:
+    """One line for each cell that this scheduler has no connection to."""
+    return [
+        f"{answer['scheduler']}: cell {cell} has not been connected for {found['in_state_s']:.0f} s; check its broker "
+        "and the scheduler's log"
+        for cell, found in answer.get("cells", {}).items()
+        if not found["connected"]
+    ]
+
+
+def _print_problems(found: list[str]) -> int:
+    for problem in found:
+        print(f"status: {problem}", file=sys.stderr)
+    return 1 if found else 0
 
 
 def _summary(answer: dict[str, Any]) -> str:
@@ -64,8 +84,15 @@ def _summary(answer: dict[str, Any]) -> str:
 
 
 def _cells(cells: dict[str, Any]) -> str:
-    states = {True: "connected", False: "NOT CONNECTED"}
-    return ", ".join(f"{cell} {states[c['connected']]}" for cell, c in cells.items()) or "none"
+    return ", ".join(f"{cell} {_cell_state(found)}" for cell, found in cells.items()) or "none"
+
+
+def _cell_state(found: dict[str, Any]) -> str:
+    """``connected for 50 s, heard 2 s ago``."""
+    heard_ago_s = found["heard_ago_s"]
+    heard = "nothing heard yet" if heard_ago_s is None else f"heard {heard_ago_s:.0f} s ago"
+    state = "connected" if found["connected"] else "NOT CONNECTED"
+    return f"{state} for {found['in_state_s']:.0f} s, {heard}"
 
 
 def _releases(releases: dict[str, dict[str, int]]) -> str:
@@ -101,4 +128,6 @@ def _read(read: dict[str, Any]) -> list[str]:
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}:{amount}" for name, amount in value.items())
+    if value is None:
+        return ""
     return {True: "yes", False: "no"}.get(value, "") if isinstance(value, bool) else str(value)

@@ -85,7 +85,8 @@ NOT_CHOOSABLE = Group("Why a node is not choosable", "status --nodes: the column
 COLUMNS = Group("Fields of status", "status and status --nodes.", {
     "nodes": "Number of nodes in the host table, by freshness.",
     "under way": "Requests of nova-conductor that are not answered yet, and claims that have not ended yet.",
-    "cells": "State channel of each cell: connected to the cell's message queue or not.",
+    "cells": "State channel of each cell: connected to the cell's message queue or not, for how long, and how long ago "
+             "the last message arrived.",
     "quarantine": "Nodes in quarantine.",
     "release": "Release of this scheduler, and how many live schedulers and reporting agents have which release; "
                "unknown for one whose release does not tell it.",
@@ -94,6 +95,7 @@ COLUMNS = Group("Fields of status", "status and status --nodes.", {
     "choosable": "Whether a request may select the node at present.",
     "why_not": "Why it may not; see above.",
     "sequence": "Sequence of the newest message of the agent that was applied; 0 without an agent.",
+    "heard_ago_s": "Age of the last message of the agent of the node; empty if it has never been heard.",
     "outstanding": "Claims of this scheduler that are in the overlay.",
     "pending": "Claims of any scheduler that the agent accepted and nova-compute does not count yet.",
     "used": "Sum of the allocations of the root provider by resource class, the overlay included.",

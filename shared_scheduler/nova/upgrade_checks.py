@@ -25,6 +25,8 @@ from shared_scheduler.conf import opts
 from shared_scheduler.nova.databases import NovaApiDatabase
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.placement.connection import MICROVERSION, data_of
+from shared_scheduler.release import release
+from shared_scheduler.service import admin
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
@@ -99,6 +101,15 @@ class UpgradeChecks(UpgradeCommands):
     def _check_options(self) -> Result:
         return options_result(CONF)
 
+    @_safely
+    def _check_releases(self) -> Result:
+        directory = CONF.shared_scheduler.admin_socket_dir
+        try:
+            answers = admin.ask_all(Path(directory), "status") if directory else []
+        except admin.AdminError:
+            answers = []
+        return releases_result(release(), [answer["releases"] for answer in answers])
+
     _upgrade_checks = (
         ("Nova release", _check_nova),
         ("Compute services", _check_computes),
@@ -106,6 +117,7 @@ class UpgradeChecks(UpgradeCommands):
         ("Placement's retries after a conflict", _check_retries),
         ("State channels", _check_channels),
         ("Options without effect", _check_options),
+        ("Releases of the peers", _check_releases),
     )
 
 
@@ -230,6 +242,25 @@ def _set(
         for option, advice in options
         if (found := conf.get_location(option[1], option[0])) is not None and found.location.is_user_controlled
     ]
+
+
+def releases_result(ours: str, found: Sequence[Mapping[str, Mapping[str, int]]]) -> Result:
+    """Which peers run another release than the installed one.
+
+    ``found``: role -> release -> number of peers, as each scheduler of this machine knows them.
+    """
+    if not found:
+        return Result(Code.SUCCESS, f"{ours} is installed; no scheduler of this machine could be asked for its peers")
+    others = {
+        f"{count} {role} {told}"
+        for releases in found
+        for role, counts in releases.items()
+        for told, count in counts.items()
+        if told != ours
+    }
+    if others:
+        return Result(Code.WARNING, f"{ours} is installed, and there are {', '.join(sorted(others))}; upgrade them")
+    return Result(Code.SUCCESS, f"all schedulers and agents run {ours}")
 
 
 def _failure(text: str) -> Result:

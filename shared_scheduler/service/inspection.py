@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 from shared_scheduler.core.scheduler import SchedulerCore
@@ -16,6 +17,7 @@ from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
+from shared_scheduler.transport.channel import Channel
 
 #: The fields of one node.
 Describe = Callable[[SchedulerCore, str], dict[str, Any]]
@@ -59,10 +61,19 @@ def status(engine: Engine) -> dict[str, Any]:
         "releases": releases(engine),
         "in_flight": engine.in_flight,
         "cells": {
-            cell: {"connected": own.channel.connected, "address": own.channel.address}
+            cell: _channel_status(own.channel)
             for cell, own in list(engine.channels.items())  # a reload may add channels
         },
         "counters": counters(engine),
+    }
+
+
+def _channel_status(channel: Channel) -> dict[str, Any]:
+    return {
+        "connected": channel.connected,
+        "address": channel.address,
+        "in_state_s": channel.in_state_s,
+        "heard_ago_s": channel.heard_ago_s,
     }
 
 
@@ -109,10 +120,10 @@ def _core_status(core: SchedulerCore) -> dict[str, Any]:
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
     """One short row for each node, by host."""
-    return sorted(_rows(engine, _short), key=lambda row: (row["host"], row["node"]))
+    return sorted(_rows(engine, partial(_short, engine.clock())), key=lambda row: (row["host"], row["node"]))
 
 
-def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
+def _short(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
     described = core.table.describe(node)
     closed = why_not(core.table, node)
     why = closed or ("quarantined" if node in core.quarantine.nodes else "")
@@ -123,12 +134,21 @@ def _short(core: SchedulerCore, node: str) -> dict[str, Any]:
         "freshness": described["freshness"],
         "epoch": described["epoch"],
         "sequence": described["sequence"],
+        "heard_ago_s": _heard_ago_s(core, node, now),
         "choosable": not closed,
         "why_not": why,
         "outstanding": len(described["outstanding"]),
         "pending": len(described["claims"]),
         "used": _root_used(node, described["used"]),
     }
+
+
+def _heard_ago_s(core: SchedulerCore, node: str, now: float) -> float | None:
+    """Age of the last message of the node's agent; None if there was none."""
+    known = core.nodes.get(node)
+    if known is None or not isfinite(known.window.heard_at_s):
+        return None
+    return round(now - known.window.heard_at_s, 1)
 
 
 def _root_used(node: str, used: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -62,6 +62,9 @@ class Channel:
         self.name = name
         self.counters: Counter[str] = Counter()
         self.connected = False
+        self._clock = clock
+        self._changed_at_s = clock()
+        self._heard_at_s: float | None = None
         self._endpoint = endpoint
         self._signer = signer or Signer()
         self._log = RateLimitedLog(LOG, clock)
@@ -72,6 +75,16 @@ class Channel:
     def address(self) -> str:
         """The destination of messages for this end of the channel."""
         return self._endpoint.address
+
+    @property
+    def in_state_s(self) -> float:
+        """How long the channel has been connected, or not connected."""
+        return self._clock() - self._changed_at_s
+
+    @property
+    def heard_ago_s(self) -> float | None:
+        """Age of the last message that was accepted; None before the first one."""
+        return None if self._heard_at_s is None else self._clock() - self._heard_at_s
 
     def start(self, received: ReceiveMessages, changed: ConnectionChanged) -> None:
         """Connect in the background, and begin to deliver.  Returns at once."""
@@ -104,6 +117,7 @@ class Channel:
         for message in messages:
             self.counters[RECEIVED[type(message)]] += 1
         if messages:
+            self._heard_at_s = self._clock()
             self._received(messages)
 
     def _decoded(self, body: bytes) -> Message | None:
@@ -121,6 +135,8 @@ class Channel:
         return message
 
     def _connection_changed(self, connected: bool) -> None:
+        if connected != self.connected:
+            self._changed_at_s = self._clock()
         self.connected = connected
         LOG.info("%s is %s", self.name, "up" if connected else "down")
         self._changed(connected)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shared_scheduler.cmd import simulate
+from shared_scheduler.cmd.endings import INTERRUPTED
 from shared_scheduler.cmd.live_view import LiveView
-from shared_scheduler.cmd.manage import COMMANDS, INTERRUPTED, main
+from shared_scheduler.cmd.manage import COMMANDS, main
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import Outcome
 from shared_scheduler.release import release

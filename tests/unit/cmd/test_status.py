@@ -22,7 +22,8 @@ ANSWER = {
     "scheduler": "sched1", "pid": 17, "release": "1.1.0",
     "releases": {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 9}},
     "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
-    "claims_open": 2, "cells": {"c1": {"connected": False}}, "quarantined": ["h9"],
+    "claims_open": 2, "cells": {"c1": {"connected": True, "in_state_s": 50.2, "heard_ago_s": 2.1}},
+    "quarantined": ["h9"],
     "counters": {"requests_answered": 5, "requests_failed": 0},
 }  # fmt: skip
 
@@ -47,9 +48,25 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
     out = capsys.readouterr().out
     assert "sched1 (process 17)" in out
-    assert "c1 NOT CONNECTED" in out
+    assert "c1 connected for 50 s, heard 2 s ago" in out
     assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_cell_that_is_cut_off_is_a_failure(
+    sockets: Path, form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off = {"connected": False, "in_state_s": 12.3, "heard_ago_s": None}
+    monkeypatch.setitem(ANSWER["cells"], "c2", cut_off)  # type: ignore[arg-type]
+
+    status = manage.main(["status", "--socket-dir", str(sockets), "--format", form])
+
+    shown = capsys.readouterr()
+    assert status == 1
+    assert "sched1: cell c2 has not been connected for 12 s" in shown.err
+    assert shown.err.count("\n") == 1
+    assert form == "json" or "c2 NOT CONNECTED for 12 s, nothing heard yet" in shown.out
 
 
 def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from shared_scheduler.nova.upgrade_checks import (
     nova_result,
     options_result,
     placement_result,
+    releases_result,
     retries_result,
 )
 from tests.unit.nova.conftest import CONF
@@ -79,6 +80,16 @@ def test_a_cell_without_rabbitmq_is_a_warning() -> None:
     result = channels_result({"cell1": {}, "cell2": None})
 
     assert (result.code, "cell2" in str(result.details)) == (Code.WARNING, True)
+
+
+def test_peers_of_another_release_are_a_warning() -> None:
+    same = {"schedulers": {"1.1.0": 2}, "agents": {"1.1.0": 9}}
+    assert releases_result("1.1.0", [same]).code is Code.SUCCESS
+    assert releases_result("1.1.0", []).code is Code.SUCCESS
+
+    result = releases_result("1.1.0", [same, {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 6}}])
+
+    assert (result.code, "3 agents 1.0.2" in str(result.details)) == (Code.WARNING, True)
 
 
 def test_an_option_without_effect_is_named_if_somebody_has_set_it(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ class Looking:
         self.described[-1] += 1
         return row
 
+    def clock(self) -> float:
+        return 100.0
+
     def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
         self.described.append(0)
         return question(self.core)
