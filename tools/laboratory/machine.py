@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark ran on: a figure without it means nothing."""
+"""Describes the machine of a benchmark, without which its figures have no meaning."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ RABBITMQ_VERSIONS = Path("/usr/lib/rabbitmq/lib")
 
 
 def describe() -> dict[str, Any]:
-    """Commit, versions and hardware; load averages tell whether the machine was quiet."""
+    """Commit, versions and hardware; load averages show whether the machine was idle."""
     return {
         "commit": commit(),
         "processor": _processor(),
@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
 
 
 def commit(*measured: str) -> str:
-    """The commit that runs, with a plus if product code, or what `measured` names, differs from it."""
+    """The commit that runs, with a plus if product code, or `measured`, differs from it."""
     head = _output("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD").strip()
     paths = ("shared_scheduler", "compute_agent", *measured)
     changed = _output("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", *paths)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for Placement in a process of its own: `python -m tools.laboratory.placement SOCKET HARDWARE HOSTS`.
+"""A stand-in for Placement in its own process: `python -m tools.laboratory.placement SOCKET HARDWARE HOSTS`.
 
-It is the simulator's Placement behind as much of the HTTP interface as schedulers and agents use here: allocations are
-written all or none, a new consumer is new, capacity is checked (without the race that the real one has), error codes
-are Placement's. It is also what a scheduler reads of a node in place of Nova's databases.
+It is the simulator's Placement behind the part of the HTTP interface that schedulers and agents use here: a write is
+atomic, a new consumer has no generation, capacity is checked (without the race of the real Placement), and the error
+codes are Placement's. A scheduler also reads nodes from it instead of from Nova's databases.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class StandIn:
                     shown = {"uuid": node, "generation": self._generation}
                     return (200, shown) if node in self._sim.providers else _error(404, "")
                 case "GET", ["resource_providers"]:
-                    return 200, {"resource_providers": []}  # asked for those that share: there are none
+                    return 200, {"resource_providers": []}  # a request for sharing providers: there are none
                 case "GET", ["allocation_candidates"]:
                     return 200, self._candidates(parse_qs(url.query))
-        return _error(404, f"{method} {path} is not imitated")
+        return _error(404, f"{method} {path} is not simulated")
 
     # -- writes
 
     def _write(self, bodies: Mapping[str, Any]) -> Answer:
-        """All or none."""
+        """Write all or none."""
         wanted = {name: _allocations(body) for name, body in bodies.items()}
         for name, body in bodies.items():
             generation = FIRST_GENERATION if name in self._sim.consumers else None
@@ -82,7 +82,7 @@ class StandIn:
         return 204, None
 
     def _replace(self, allocations: Mapping[str, Allocations]) -> str:
-        """Have these consumers hold this and nothing else; returns why that is not possible, or nothing."""
+        """Replace the allocations of these consumers; returns the reason if that is not possible."""
         for consumer in allocations:
             self._sim.delete(consumer)
         for consumer, wanted in allocations.items():
@@ -112,10 +112,10 @@ class StandIn:
                 rows = self._sim.providers[node].inventories.items()
                 return 200, {"inventories": {name: dict(zip(INVENTORY_FIELDS, row.to_leaf(), strict=True))
                                              for name, row in rows}}  # fmt: skip
-        return _error(404, f"{what} is not imitated")
+        return _error(404, f"{what} is not simulated")
 
     def _candidates(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
-        """Of requests with one unnumbered group of resources."""
+        """The candidates of a request with one unnumbered group of resources."""
         wanted = wanted_of(f"resources={query['resources'][0]}")
         fitting = self._sim.fitting(wanted) & frozenset(query.get("in_tree", self._sim.providers))
         nodes = sorted(fitting)[: int(query.get("limit", ["1000"])[0])]
@@ -132,12 +132,12 @@ class StandIn:
     # -- for the experiment
 
     def consumers(self) -> dict[str, str]:
-        """Consumer -> the node that it has its allocation on."""
+        """Consumer -> the node of its allocation."""
         with self._lock:
             return {name: next(iter(held)) for name, held in self._sim.consumers.items()}
 
     def free(self, consumer: str) -> None:
-        """Delete an allocation: nova-compute has ended a server, or nova-api one that never was."""
+        """Delete an allocation, because nova-compute has deleted the server, or nova-api one that was never built."""
         with self._lock:
             self._sim.delete(consumer)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints: its result on standard output as text, JSON or reStructuredText, its progress on standard
+"""Prints the result of a command on standard output as text, JSON or reStructuredText, and its progress on standard
 error.
 """
 
@@ -113,7 +113,7 @@ def save(path: Path | None, data: Any) -> None:
 def write_page(page: Path, mark: str, text: str) -> None:
     """Replace everything below the line `mark` of a page that is otherwise written by hand.
 
-    :raises LabError: when there is no such page, or no such line in it
+    :raises LabError: when the page does not exist, or has no such line
     """
     try:
         head, found, _ = page.read_text().partition(mark)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole run of `tools/lab decide`: measures, judges the targets, writes figures and plots.
 
-Results are ratios of the same run, because machines differ.  Other programs on the machine disturb wall times, CPU
-times less.
+Results are ratios of the same run, because machines differ.  Other programs on the machine affect wall times more than
+CPU times.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tools.laboratory.errors import LabError
 from tools.laboratory.report import ProgressLine, Report, Table, save
 
 FORMAT = 1
-#: what measures, beside the product
+#: the code that measures, besides the product
 MEASURED = "tools/laboratory/decide"
 
 #: (workload, what, at least): targets at 10,000 hosts, as ratios in the same run
@@ -34,7 +34,7 @@ TARGETS = (
     ("numa_pinned", "times_nova", 200),
 )
 TARGET_HOSTS = 10_000
-#: (measurement, value, worst that is good enough, whether more is better)
+#: (measurement, value, the bound, whether more is better)
 TABLE_TARGETS = (
     ("increments", "per_second", 100_000, True),
     ("burst", "slice_max_ms", 5, False),
@@ -47,7 +47,7 @@ PLAIN_US_MAX, P99_TIMES_MAX = 150, 5
 
 @dataclass(frozen=True)
 class Target:
-    """A figure that was measured, and the bound that it has to keep."""
+    """A figure that was measured, and its bound."""
 
     name: str
     what: str
@@ -68,7 +68,7 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
     """Measure, write figures and plots, and judge the targets."""
     workloads = load(asked.workloads, asked.only)
     nova_side.prepare()
-    made_of = machine.commit(MEASURED)  # at the start: others may commit while this runs
+    made_of = machine.commit(MEASURED)  # at the start, because others may commit during the run
     results = measured(asked, workloads, progress)
     table = {} if asked.decisions_only else of_the_table(progress)
     grows = {} if asked.decisions_only else growth.growth(TARGET_HOSTS)
@@ -105,7 +105,7 @@ def measured(
 
 
 def of_the_table(progress: ProgressLine) -> dict[str, dict[str, Any]]:
-    """What is measured besides decisions, at ``TARGET_HOSTS``."""
+    """The measurements besides decisions, at ``TARGET_HOSTS``."""
     found = {
         "increments": streams.increments(TARGET_HOSTS, 10 * TARGET_HOSTS),
         "burst": burst.burst(TARGET_HOSTS, TARGET_HOSTS),
@@ -121,7 +121,7 @@ def of_the_table(progress: ProgressLine) -> dict[str, dict[str, Any]]:
 def load(path: Path, only: list[str] | None) -> list[Workload]:
     """The workloads of a file.
 
-    :raises LabError: when it has none of such a name
+    :raises LabError: when it has no workload with one of the names
     """
     raw = yaml.safe_load(path.read_text())["workloads"]
     unknown = set(only or ()) - raw.keys()
@@ -131,7 +131,7 @@ def load(path: Path, only: list[str] | None) -> list[Workload]:
 
 
 def line(result: Result) -> str:
-    """One result for people."""
+    """One result as a line of text."""
     return ", ".join(f"{name} {cell}" for name, cell in zip(HEAD, row(result), strict=True) if cell)
 
 
@@ -139,7 +139,7 @@ HEAD = ("", "hosts", "pass", "cpu us p50", "p99", "first us", "Nova ms", "times 
 
 
 def row(result: Result) -> list[str]:
-    """One line of the table."""
+    """One row of the table."""
     cells = [result.workload, f"{result.hosts:,}", f"{result.survivors:,}", f"{result.cpu_us.p50:,.0f}",
              f"{result.cpu_us.p99:,.0f}", f"{result.first_us:,.0f}"]  # fmt: skip
     if not result.nova_us:
@@ -148,7 +148,7 @@ def row(result: Result) -> list[str]:
 
 
 def tables(results: list[tuple[int, Result]], table: dict[str, dict[str, Any]], targets: list[Target]) -> list[Table]:
-    """Decisions, everything else, and the targets."""
+    """Decisions, the other measurements, and the targets."""
     others = [[name, key, f"{value:,.2f}"] for name, values in table.items() for key, value in values.items()]
     return [
         Table(HEAD, [row(result) for _, result in results]),
@@ -174,7 +174,7 @@ def data(made_of: str, results: list[tuple[int, Result]], table: dict[str, Any],
 
 def write(where: Path, found: dict[str, Any], results: list[tuple[int, Result]],
           grows: dict[str, growth.Points]) -> None:  # fmt: skip
-    """JSON and plots beside one another."""
+    """Write JSON, and plots in the same directory."""
     save(where / "results.json", found)
     plot_hosts(where / "hosts.svg", results)
     for name, points in grows.items():
@@ -183,7 +183,7 @@ def write(where: Path, found: dict[str, Any], results: list[tuple[int, Result]],
 
 
 def plot_hosts(path: Path, results: list[tuple[int, Result]]) -> None:
-    """How each workload grows with hosts."""
+    """Plot how each workload grows with the number of hosts."""
     ours: dict[str, list[tuple[float, float]]] = {}
     for _, result in results:
         ours.setdefault(result.workload, []).append((result.hosts, result.cpu_us.p50))
@@ -193,7 +193,7 @@ def plot_hosts(path: Path, results: list[tuple[int, Result]]) -> None:
 
 
 def judged(results: list[Result], table: dict[str, Any]) -> list[Target]:
-    """Every target that something was measured for."""
+    """Every target that was measured."""
     there = [result for result in results if result.hosts == TARGET_HOSTS]
     found = [
         Target(name, what, getattr(result, what), least, True)

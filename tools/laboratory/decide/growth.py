@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the CPU time of a decision grows with survivors, host aggregates and flavors.
 
-Each at one number of hosts, with everything else as in the plain workload.  Growth with hosts is what the
-workloads show.
+Each is measured at one number of hosts, with everything else as in the plain workload.  The workloads show the growth
+with hosts.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ RACK = 40
 RACKS = (1, 5, 25, 125, 250)
 AGGREGATES_COUNTS = (1, 10, 100, 1000)
 FLAVORS = (1, 10, 100, 1000)
-#: at least so many decisions a point, and each flavor once before they are counted
+#: the minimum number of decisions for each point; each flavor is decided once before they are counted
 DECISIONS = 200
 
 #: (survivors, aggregates or flavors; median microseconds)
@@ -39,7 +39,7 @@ Points = list[tuple[float, float]]
 
 
 def growth(hosts: int) -> dict[str, Points]:
-    """A line for each of the three."""
+    """One line for each of the three."""
     return {
         "survivors": [survivors(hosts, racks) for racks in RACKS if racks * RACK <= hosts],
         "aggregates": [aggregates(hosts, count) for count in AGGREGATES_COUNTS],
@@ -48,7 +48,7 @@ def growth(hosts: int) -> dict[str, Points]:
 
 
 def survivors(hosts: int, racks: int) -> tuple[float, float]:
-    """Hosts of so many racks pass."""
+    """The hosts of this number of racks pass."""
     request = workloads.make_request(PLAIN, hosts, "")
     members = frozenset(f"rack{number}" for number in range(racks))
     form = replace(request.forms[0], member_of=(members,))
@@ -57,7 +57,7 @@ def survivors(hosts: int, racks: int) -> tuple[float, float]:
 
 
 def aggregates(hosts: int, count: int) -> tuple[float, float]:
-    """All hosts are spread over so many aggregates, and half of these have what is asked."""
+    """All hosts are spread over this number of aggregates, half of which have the requested value."""
     table = table_of(AGGREGATES, hosts)
     table.set_aggregates(_spread(hosts, count))
     asked = [workloads.make_request(AGGREGATES, hosts, "")]
@@ -74,7 +74,7 @@ def _spread(hosts: int, count: int) -> list[AggregateFacts]:
 
 
 def flavors(hosts: int, count: int) -> tuple[float, float]:
-    """Requests of so many different flavors take turns."""
+    """Requests of this number of flavors alternate."""
     request = workloads.make_request(PLAIN, hosts, "")
     asked = [_of_flavor(request, number) for number in range(count)]
     return count, decisions(PLAIN, table_of(PLAIN, hosts), asked)
@@ -96,7 +96,7 @@ def table_of(workload: Workload, hosts: int) -> HostTable:
 
 
 def decisions(workload: Workload, table: HostTable, requests: Sequence[Request]) -> float:
-    """Median CPU microseconds of a decision with its claim; the requests take turns."""
+    """Median CPU microseconds of a decision with its claim; the requests alternate."""
     rng, decider = Random(1), measure.make_decider(table, workload)
     for request in requests:
         decider.decide(request)

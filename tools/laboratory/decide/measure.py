@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured of one workload at one number of hosts."""
+"""The measurements of one workload at one number of hosts."""
 
 import gc
 import time
@@ -21,17 +21,17 @@ from tools.laboratory.decide import nova_side, plain_python, workloads
 from tools.laboratory.decide.workloads import Workload
 
 US = 1e6
-#: hosts that change between two decisions, so that nothing is kept that a busy fleet would not keep
+#: hosts that change between two decisions, so that caches are invalidated as in a busy fleet
 CHANGES_A_DECISION = 5
-#: ours are measured in so many parts, with one decision of the bare loop before each
+#: our decisions are measured in this number of parts, with one decision of the plain loop before each
 PARTS = 9
-#: decisions before the measured ones, whose caches something else has emptied; the first of all is reported
+#: decisions before the measured ones, with emptied caches; the first of all is reported
 WARM_UP = 10
 
 
 @dataclass
 class Spread:
-    """Of single decisions, in microseconds."""
+    """Percentiles of single decisions, in microseconds."""
 
     p50: float
     p99: float
@@ -50,10 +50,10 @@ class Spread:
 class Result:
     """One workload at one number of hosts.
 
-    ``cpu_us`` is CPU time of one decision with its claim assumed, ``wall_us`` the same by the clock
-    (other programs on the machine show there), ``first_us`` the first decision of this kind, when
-    nothing is known of it yet.  ``nova_us`` and ``python_us`` are CPU time of one decision by Nova's
-    classes and by a bare loop in Python; ``parts_us`` are our medians right after each of the latter.
+    ``cpu_us`` is CPU time of one decision with its claim assumed, ``wall_us`` its wall time (which other programs on
+    the machine affect), ``first_us`` the first decision of this kind, with empty caches.  ``nova_us`` and ``python_us``
+    are CPU time of one decision by Nova's classes and by a plain loop in Python; ``parts_us`` are our medians directly
+    after each of the latter.
     """
 
     workload: str
@@ -70,13 +70,13 @@ class Result:
 
     @property
     def times_nova(self) -> float:
-        """How many of our decisions Nova's one takes, medians both; Nova's fit of the chosen host is
-        in ours."""
+        """Nova's time for one decision divided by ours, medians of both; ours includes Nova's check of the selected
+        host."""
         return median(self.nova_us) / (self.cpu_us.p50 + self.fit_us) if self.nova_us else 0.0
 
     @property
     def times_python(self) -> float:
-        """The same of the bare loop: the median of the ratios of neighbours in time."""
+        """The same for the plain loop: the median of the ratios of measurements that follow one another."""
         pairs = zip(self.python_us, self.parts_us, strict=False)
         return median(loop / ours for loop, ours in pairs) if self.python_us else 0.0
 
@@ -86,7 +86,7 @@ class Result:
 
 
 def measure(workload: Workload, hosts: int, decisions: int, nova_hosts_max: int) -> Result:
-    """Ours, and beside it Nova's classes where the workload asks for them."""
+    """Measure our decisions, and Nova's classes if the workload requires that."""
     rng = Random(hosts)
     rows = [workloads.compute_node_row(n, workload.fleet, rng) for n in range(hosts)]
     table = workloads.make_table(workload, rows)
@@ -117,7 +117,7 @@ def in_turns(
     loop: Callable[[], Any] | None,
     decisions: int,
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    """CPU and wall seconds of our decisions; microseconds of the bare loop's, and our medians right after."""
+    """CPU and wall seconds of our decisions; microseconds of the plain loop's, and our medians directly after."""
     cpu, wall, loops, parts = [], [], [], []
     for size in sizes_of_parts(decisions):
         if loop is not None:
@@ -131,13 +131,13 @@ def in_turns(
 
 
 def sizes_of_parts(decisions: int) -> list[int]:
-    """Decisions of each part: as many parts as ``PARTS`` where there are enough decisions."""
+    """The number of decisions of each part: ``PARTS`` parts if there are enough decisions."""
     least, more = divmod(decisions, PARTS)
     return [size for part in range(PARTS) if (size := least + (part < more))]
 
 
 def with_spec(request: Request, workload: Workload, hosts: int) -> Request:
-    """Plug-ins look at Nova's own object."""
+    """Add Nova's own object, which plug-ins read."""
     return replace(request, spec=nova_side.request_spec(workload, hosts))
 
 
@@ -152,7 +152,7 @@ def make_decider(table: HostTable, workload: Workload) -> Decider:
 def run(
     table: HostTable, decider: Decider, request: Request, decisions: int, rng: Random
 ) -> tuple[list[float], list[float]]:
-    """CPU and wall seconds of each decision, its claim assumed; what it claimed is given back.
+    """CPU and wall seconds of each decision with its claim assumed; the claims are forgotten afterwards.
 
     A request of many instances counts as one decision.
     """
@@ -180,7 +180,7 @@ def run(
 
 
 def shake(table: HostTable, rng: Random) -> None:
-    """Some hosts say something new."""
+    """Change the values of some hosts."""
     for _ in range(CHANGES_A_DECISION):
         number = rng.randrange(len(table))
         node = workloads.uuid_of(number)
@@ -197,7 +197,7 @@ def timed(call: Callable[[], Any]) -> float:
 
 
 def compare(result: Result, workload: Workload, rows: list[dict[str, Any]]) -> None:
-    """Nova's classes over the same hosts."""
+    """Measure Nova's classes with the same hosts."""
     scheduler = nova_side.Scheduler([*nova_side.DEFAULT_FILTERS, *workload.filters])
     states = nova_side.host_states(workload, rows)
     for _ in range(workload.nova):
@@ -208,7 +208,7 @@ def compare(result: Result, workload: Workload, rows: list[dict[str, Any]]) -> N
 
 
 def bare_loop(workload: Workload, rows: list[dict[str, Any]]) -> Callable[[], Any]:
-    """One decision of it over the same hosts."""
+    """One decision of the plain loop with the same hosts."""
     resources = workload.request["resources"]
     asked = plain_python.Asked(
         amounts=(resources.get("VCPU", 0), resources["MEMORY_MB"], resources["DISK_GB"]),
@@ -222,7 +222,7 @@ def bare_loop(workload: Workload, rows: list[dict[str, Any]]) -> Callable[[], An
 
 
 def fit_of_one(workload: Workload, states: list[Any]) -> float:
-    """Microseconds that Nova's own filters take to verify the chosen host."""
+    """Microseconds that Nova's own filters take to check the selected host."""
     scheduler = nova_side.Scheduler([*nova_side.DEFAULT_FILTERS, *workload.filters])
     spec = nova_side.request_spec(workload, len(states))
     few = states[:20]

@@ -28,18 +28,18 @@ DEFAULT_FILTERS = (
 
 
 class EvenHostsFilter(filters.BaseHostFilter):
-    """What a site's plug-in may look like."""
+    """An example of a site's plug-in."""
 
     def host_passes(self, host_state: Any, spec: Any) -> bool:
         return int(host_state.host[-1]) % 2 == 0 and host_state.free_ram_mb > 0
 
 
 def prepare() -> None:
-    """Objects and options, and no logging, as with the default log level."""
+    """Register objects and options, and disable logging, as with the default log level."""
     logging.getLogger("nova").setLevel(logging.ERROR)
     objects.register_all()
     opts.register(CONF)
-    # building ten thousand host states may take longer than a service counts as up
+    # creating ten thousand host states may take longer than a service counts as up
     CONF.set_override("service_down_time", 1_000_000)
 
 
@@ -62,7 +62,7 @@ class Scheduler(host_manager.HostManager):
         self.weighers = [weigher() for weigher in weighers]
 
     def decide(self, states: list[Any], spec: Any) -> list[Any]:
-        """Filters and weighers; nothing else of nova-scheduler."""
+        """Run filters and weighers, and nothing else of nova-scheduler."""
         for state in states:
             state.limits = {}
             state.allocation_candidates = [{"allocations": {}, "mappings": {}}]
@@ -71,7 +71,7 @@ class Scheduler(host_manager.HostManager):
 
 
 def host_states(workload: Workload, rows: list[dict[str, Any]]) -> list[Any]:
-    """One a row, in order."""
+    """One host state for each row, in order."""
     group = workload.request.get("group") or {}
     placed = members(len(rows), int(group.get("members", 0)))
     of_host: dict[str, list[Any]] = {}
@@ -150,7 +150,7 @@ def request_spec(workload: Workload, hosts: int) -> Any:
 
 
 def topology(workload: Workload, hosts: int) -> str:
-    """The text that a Request carries for it."""
+    """The text of a Request for it."""
     return topology_text(request_spec(workload, hosts))
 
 
@@ -181,7 +181,7 @@ def _numa(asked: dict[str, Any]) -> Any:
 
 
 def pci_requests(count: int, product: str) -> Any:
-    """One request for so many devices of a card."""
+    """One request for a number of devices of a card."""
     one = objects.InstancePCIRequest(
         count=count,
         spec=[{"vendor_id": "8086", "product_id": product}],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stripped per-object loop: Nova's design of filter and weigher objects, and nothing else of Nova.
+"""A plain loop over objects: Nova's design of filter and weigher objects, without the rest of Nova.
 
-One small object a host, one method call a host and plug-in, its list and sort; no versioned objects,
-no debug output, no multipliers from aggregates.  What a rewrite without columns could hope for.
+One small object for each host, one method call for each host and plug-in, lists and sort; no versioned objects, no
+debug output, no multipliers from aggregates.  It shows what a rewrite without columns could reach.
 """
 
 from abc import ABC, abstractmethod
@@ -47,12 +47,12 @@ class Filter(ABC):
     """As Nova's BaseFilter."""
 
     def filter_all(self, hosts: list[Host], asked: Asked) -> list[Host]:
-        """Those that pass."""
+        """The hosts that pass."""
         return [host for host in hosts if self.passes(host, asked)]
 
     @abstractmethod
     def passes(self, host: Host, asked: Asked) -> bool:
-        """One of them."""
+        """Whether one host passes."""
 
 
 class Up(Filter):
@@ -88,7 +88,7 @@ class Apart(Filter):
         return not any(uuid in host.instances for uuid in asked.group)
 
 
-#: (attribute, multiplier, normalised from 0): the weighers of Nova that look at one number
+#: (attribute, multiplier, normalised from 0): the weighers of Nova that read one number
 WEIGHERS = (
     ("num_instances", 0.0, False),
     ("free_vcpus", 1.0, True),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Increments a second, and memory: the table by itself."""
+"""Increments per second, and memory, of the table alone."""
 
 import resource
 import subprocess
@@ -19,14 +19,14 @@ from shared_scheduler.table.host_table import HostTable
 from tools.laboratory.decide import workloads
 from tools.laboratory.decide.burst import PLAIN, body
 
-#: increments that come in one batch, as the channel hands them on
+#: increments in one batch, as the channel passes them on
 BATCH = MESSAGES_PER_EVENT_MAX
 
 
 def increments(hosts: int, count: int) -> dict[str, Any]:
-    """Increments as a boot makes them, seven numbers and one consumer, on nodes at random.
+    """Increments of boots, seven numbers and one consumer, on random nodes.
 
-    Each batch is decoded right before it is applied, as it happens in a scheduler; only the table is timed.
+    Each batch is decoded directly before it is applied, as in a scheduler; only the table is timed.
     """
     rng = Random(1)
     rows = [workloads.compute_node_row(n, {}, rng) for n in range(hosts)]
@@ -44,7 +44,7 @@ def increments(hosts: int, count: int) -> dict[str, Any]:
 
 
 def apply_batch(table: HostTable, bodies: list[bytes]) -> float:
-    """CPU seconds that the table needs for these."""
+    """CPU seconds of the table for these."""
     batch = [message for body in bodies if isinstance(message := codec.decode(body), Increment)]
     before = time.thread_time()
     for one in batch:
@@ -55,7 +55,7 @@ def apply_batch(table: HostTable, bodies: list[bytes]) -> float:
 
 
 def memory(hosts: int, instances: int) -> dict[str, Any]:
-    """MiB beyond imports, of a process of its own."""
+    """MiB of a separate process, without its imports."""
     code = (
         "from tools.laboratory.decide.streams import print_memory; "
         f"print_memory({hosts}, {instances})"
@@ -65,7 +65,7 @@ def memory(hosts: int, instances: int) -> dict[str, Any]:
 
 
 def print_memory(hosts: int, instances: int) -> None:
-    """Build a table row by row, as messages come, and print what it costs."""
+    """Create a table row by row, as messages arrive, and print its memory."""
     before = _resident_mib()
     table = HostTable()
     rng = Random(1)

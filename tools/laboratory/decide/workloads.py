@@ -51,7 +51,7 @@ def instance(number: int) -> str:
 
 
 def compute_node_row(number: int, fleet: dict[str, Any], rng: Random) -> dict[str, Any]:
-    """Columns of ``compute_nodes``; every host is used a little differently."""
+    """Columns of ``compute_nodes``; the usage of each host differs slightly."""
     used, ram_used, disk_used = rng.randrange(40), rng.randrange(200) * 512, rng.randrange(2000)
     numa = numa_text(fleet, rng) if fleet.get("numa") else None
     return {
@@ -88,7 +88,7 @@ def compute_node_row(number: int, fleet: dict[str, Any], rng: Random) -> dict[st
 
 
 def numa_text(fleet: dict[str, Any], rng: Random) -> str:
-    """Two cells; the pinnable CPUs of ``busy`` of the hosts are all taken."""
+    """Two cells; on the part ``busy`` of the hosts all pinnable CPUs are used."""
     taken = rng.random() < fleet.get("busy", 0.0)
     cells = []
     for number in range(2):

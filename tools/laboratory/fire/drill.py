@@ -18,11 +18,11 @@ from tools.laboratory.fire.stream import Call, Stream
 from tools.laboratory.processes.control import ControlError
 
 CALM_S = 2.0
-"""The stream flows for so long before a fault and after it."""
+"""The duration of the stream before a fault and after it."""
 HEAL_TIMEOUT_S = 300.0
 TRUTH_TIMEOUT_S = 180.0
 EFFECT_TIMEOUT_S = 60.0
-"""How much longer than planned a fault lasts, at most, until its effect is observed."""
+"""The maximum time by which a fault is prolonged until its effect is observed."""
 POLL_S = 0.1
 WRONG_SHOWN_MAX = 3
 
@@ -47,8 +47,8 @@ class Tally:
 
 @dataclass
 class Finding:
-    """What one fault did. Times in seconds; `wrong`: what is not as it should be; `unseen`: effects that the fault
-    should have had and had not."""
+    """The results of one fault. Times in seconds; `wrong`: failed checks; `unseen`: effects that were required and did
+    not occur."""
 
     fault: str
     story: str
@@ -76,7 +76,7 @@ class Drill:
         self._environment, self._say = environment, say
         self._observer = Observer(environment, interval_s)
         self._stream = Stream(environment, say)
-        self._last: dict[str, Counter[str]] = {}  # address of a scheduler -> what it counted
+        self._last: dict[str, Counter[str]] = {}  # address of a scheduler -> its counters
 
     def end(self) -> None:
         self._stream.end()
@@ -98,7 +98,7 @@ class Drill:
     # -- a fault
 
     def inflict(self, fault: Fault) -> Finding:
-        """One fault, from one quiet moment to the next."""
+        """One fault, between two states of rest."""
         self._say(f"{fault.name}: {fault.story}")
         finding = Finding(fault.name, fault.story)
         before, calls_before, seen_before = self._tally(), len(self._stream.calls), observed(self._environment)
@@ -111,7 +111,7 @@ class Drill:
             time.sleep(fault.lasts_s)
             finding.unseen += self._wait_for(fault.effect, seen_before)
         except LabError as error:
-            finding.wrong.append(f"the fault could not be made: {error}")
+            finding.wrong.append(f"the fault could not be injected: {error}")
         fault.end(self._environment)
         over_s = time.monotonic()
         finding.lasted_s = over_s - struck_s
@@ -128,7 +128,7 @@ class Drill:
         return finding
 
     def _wait_for(self, effect: Effect, before: Observed) -> list[str]:
-        """Wait for an effect; what is still missing of it after `EFFECT_TIMEOUT_S`."""
+        """Wait for an effect; returns what is missing after `EFFECT_TIMEOUT_S`."""
         end_s = time.monotonic() + EFFECT_TIMEOUT_S
         while missing := self._missing(effect, before):
             if time.monotonic() > end_s:
@@ -163,15 +163,15 @@ class Drill:
         if self._stream.in_flight:
             finding.wrong.append(f"{self._stream.in_flight} requests hang")
         if broken := finding.requests.get("error", 0):
-            finding.wrong.append(f"{broken} requests met an error of ours")
+            finding.wrong.append(f"{broken} requests ended with an internal error")
         hung = [call for call in calls if call.outcome == "answered" and call.took_s > rpc_s]
         if hung:
-            finding.wrong.append(f"{len(hung)} answers after the {rpc_s:.0f} s of the RPC")
+            finding.wrong.append(f"{len(hung)} answers after the RPC timeout of {rpc_s:.0f} s")
 
     # -- comparison of all records
 
     def _settled(self, finding: Finding) -> Tally:
-        """Wait until every table, every agent, Placement and the users agree."""
+        """Wait until every table, every agent, Placement and the answers agree."""
         end_s = time.monotonic() + TRUTH_TIMEOUT_S
         while wrong := self._differences():
             if time.monotonic() > end_s:
@@ -182,12 +182,12 @@ class Drill:
             finding.wrong.append(f"over-committed: {dict(self._stream.overcommitted)}")
         tally = self._tally()
         if tally.overcommitted:
-            finding.wrong.append(f"{tally.overcommitted} agents count more than they have")
+            finding.wrong.append(f"{tally.overcommitted} agents count more than their capacity")
         return tally
 
     def _differences(self) -> list[str]:
         if not self._stream.delivered():
-            return ["nova-computes are not told everything yet"]
+            return ["not all orders have reached the nova-computes"]
         states = {node: said for part in self._environment.all_agents("node_states") for node, said in part.items()}
         return [*self._of_tables(states), *self._of_servers(states)]
 
@@ -197,7 +197,7 @@ class Drill:
         for scheduler, rows in zip(self._environment.schedulers, positions, strict=True):
             differ = [node for node in states if (rows or {}).get(node) != states[node]["position"]]
             if differ:
-                found.append(f"{scheduler.name} is wrong about {len(differ)} nodes ({differ[0]})")
+                found.append(f"{scheduler.name} has wrong rows of {len(differ)} nodes ({differ[0]})")
         return found
 
     def _of_servers(self, states: dict[str, Any]) -> list[str]:
@@ -206,11 +206,11 @@ class Drill:
         pending = [consumer for said in states.values() for consumer in said["pending"]]
         written = self._environment.placement.ask("consumers")
         if counted != live:
-            found.append(f"agents count other servers than users have: {_sample(counted, live)}")
+            found.append(f"agents count other servers than the answers have: {_sample(counted, live)}")
         if written != live:
-            found.append(f"Placement holds other servers than users have: {_sample(written, live)}")
+            found.append(f"Placement has other servers than the answers have: {_sample(written, live)}")
         if pending:
-            found.append(f"{len(pending)} claims are pending at agents for nobody")
+            found.append(f"{len(pending)} claims without an owner are pending at agents")
         return found
 
     def _tally(self) -> Tally:
@@ -219,7 +219,7 @@ class Drill:
             agents.update(said)
         said_by = [said for said in self._environment.all_schedulers("status") if said is not None]
         self._last |= {said["address"]: Counter(said["counters"]) for said in said_by}
-        schedulers = sum(self._last.values(), Counter())  # those of earlier lives count on
+        schedulers = sum(self._last.values(), Counter())  # the counters of killed schedulers are kept
         heard = ("heartbeat", "leave", "increment", "resync", "snapshot", "verdict")
         return Tally(
             lives=tuple(said["address"] for said in said_by),
@@ -238,7 +238,7 @@ class Drill:
 
 
 def _add(finding: Finding, before: Tally, after: Tally) -> None:
-    """What happened between two tallies. After the death of a scheduler its counters are lost, and losses unknown."""
+    """The differences between two tallies. A killed scheduler's last counters, and so its losses, are unknown."""
     finding.published = after.published - before.published
     finding.snapshots = after.snapshots - before.snapshots
     finding.resyncs = after.resyncs - before.resyncs

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effect that each fault must have, and on which processes: a fault without an effect tests nothing.
+"""The effect that each fault must have, and on which processes, because a fault without an effect tests nothing.
 
-An effect is counted where it happens, or read from the broker or the kernel, and waited for, so that none is missed
-between two reads. An effect that a slow or a fast machine may not show is not required; the fault says so.
+An effect is counted where it occurs, or read from the broker or the kernel, and waited for, so that none is missed
+between two reads. Effects that do not occur on a slow or a fast machine are not required; the fault documents that.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tools.laboratory.fire.environment import Environment
 from tools.laboratory.fleet.hosts import Host
 
 BLOCKED = "blocked"
-"""What the broker calls a connection of which it reads nothing: it published while there was an alarm."""
+"""The broker's state of a connection that it does not read, because it published during an alarm."""
 NAMED_MAX = 3
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What has happened since the start; counts only grow. Keys are names of schedulers and of hosts.
+    """The counts since the start, which only grow. Keys are names of schedulers and of hosts.
 
-    `lost`: connections or queues that were taken from an endpoint. `gaps`, `silences`: what a scheduler missed of
-    nodes, and nodes that it did not hear for too long. Who does not answer is not in it.
+    `lost`: connections or queues that an endpoint lost. `gaps`, `silences`: messages of nodes that a scheduler missed,
+    and nodes that were silent for too long. Processes that do not answer are not included.
     """
 
     lost: Counter[str]
@@ -35,7 +35,7 @@ class Observed:
 
 
 def observed(on: Environment) -> Observed:
-    """Up to now."""
+    """The present counts."""
     said = zip(on.schedulers, on.all_schedulers("status"), strict=True)
     counters = {process.name: Counter(answer["counters"]) for process, answer in said if answer is not None}
     lost = Counter({name: each["connections_lost"] for name, each in counters.items()})
@@ -53,7 +53,7 @@ def observed(on: Environment) -> Observed:
 
 
 Effect = Callable[[Environment, Observed], str]
-"""What is missing of the effect of a fault, compared with the counts before it; empty when nothing is."""
+"""Returns what is missing of the effect of a fault, compared with the counts before it; empty if nothing is."""
 Names = Callable[[Environment], Iterable[str]]
 
 
@@ -81,7 +81,7 @@ def last_scheduler(on: Environment) -> list[str]:
 
 
 def first_host(_: Environment) -> list[str]:
-    """The one whose agent loses its queue."""
+    """The host whose agent loses its queue."""
     return [Host(1).name]
 
 
@@ -104,7 +104,7 @@ def disconnects(whom: Names) -> Effect:
 
 
 def drops_messages(on: Environment, before: Observed) -> str:
-    """The last scheduler missed some that its queue had no room for, or lost the queue with all of them."""
+    """The last scheduler missed messages that did not fit into its queue, or lost the queue with all of them."""
     now, name = observed(on), on.schedulers[-1].name
     dropped = now.gaps[name] > before.gaps[name] or now.lost[name] > before.lost[name]
     return "" if dropped else f"{name} missed nothing and kept its queue"
@@ -114,17 +114,17 @@ def blocks_publishers(on: Environment, before: Observed) -> str:
     """The broker stops reading from a publisher, and schedulers miss the heartbeats of some nodes."""
     states = on.rabbit.ctl("list_connections", "state", "--no-table-headers").split()
     if BLOCKED not in states:
-        return "the broker blocks nobody"
+        return "the broker blocks no connection"
     return "" if observed(on).silences.total() > before.silences.total() else "every node was heard in time"
 
 
 def stops_scheduler(on: Environment, _: Observed) -> str:
-    """The last one does not run. That its peers miss it is not asked for: its queue may be full before."""
+    """The last scheduler does not run. Its peers need not notice that, because its queue may be full before."""
     return "" if on.schedulers[-1].stopped else f"{on.schedulers[-1].name} runs"
 
 
 def silences_victims(on: Environment, _: Observed) -> str:
-    """The victims do not run, and every scheduler knows that it does not hear them."""
+    """The victims do not run, and every scheduler has noticed their silence."""
     if not on.victims.stopped:
         return f"{on.victims.name} runs"
     victims = {Host(n).node for n in on.victims.hosts}
@@ -133,7 +133,7 @@ def silences_victims(on: Environment, _: Observed) -> str:
 
 
 def kills_scheduler(on: Environment, _: Observed) -> str:
-    """The last one was killed. That its peers miss it is not asked for: another takes its place at once."""
+    """The last scheduler was killed. Its peers need not notice that, because another replaces it at once."""
     killed = on.schedulers[-1].ended_by == signal.SIGKILL
     return "" if killed else f"{on.schedulers[-1].name} was not killed"
 

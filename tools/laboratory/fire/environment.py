@@ -25,7 +25,7 @@ MARK = "fire"
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many of everything. `victims` are the agents that some faults are for, in a process of their own."""
+    """The sizes. `victims`: the agents that some faults affect, in their own process."""
 
     agents: int = 1000
     schedulers: int = 4
@@ -91,7 +91,7 @@ class Environment:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def let_agents_join(self) -> None:
-        """All at once."""
+        """Let all agents join at once."""
         self.all_agents("go")
 
     def all_agents(self, question: str, **fields: Any) -> list[Any]:
@@ -141,5 +141,5 @@ class Environment:
 
 
 def _shares(sizes: Sizes) -> list[range]:
-    """Numbers of the hosts of each process of agents, the victims' first."""
+    """The numbers of the hosts of each process of agents, the victims' first."""
     return [range(1, sizes.victims + 1), *shares(sizes.victims + 1, sizes.agents, sizes.processes)]

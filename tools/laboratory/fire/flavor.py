@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one flavor that is asked for: four servers of it fill a host, so that over-commit would show."""
+"""The flavor of all requests: four servers of it fill a host, so that over-commit would be found."""
 
 from __future__ import annotations
 

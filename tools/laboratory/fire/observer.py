@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches schedulers and agents from outside: when a fault is first detected, and when all have recovered."""
+"""Reads the state of schedulers and agents: when a fault is first detected, and when all have recovered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Note = Callable[[Program, float, dict[str, int]], None]
 
 @dataclass(frozen=True)
 class Sample:
-    """What one scheduler reported. `whole`: connected, all nodes fresh, all peers heard of."""
+    """The report of one scheduler. `whole`: connected, all nodes fresh, all peers alive."""
 
     at_s: float
     whole: bool
@@ -26,7 +26,7 @@ class Sample:
 
 
 class Observer:
-    """One thread a process that is watched."""
+    """One thread for each process that is observed."""
 
     def __init__(self, environment: Environment, interval_s: float) -> None:
         self._environment, self._interval_s = environment, interval_s
@@ -45,7 +45,7 @@ class Observer:
         self._ended.set()
 
     def expect_trouble(self) -> None:
-        """From now on, note when a fault is noticed first."""
+        """From now on, record when a fault is noticed first."""
         with self._lock:
             self._first_noticed_s = None
             self._gaps_before = {name: sample.gaps for name, sample in self._samples.items()}
@@ -56,7 +56,7 @@ class Observer:
         return self._first_noticed_s
 
     def whole_since(self, since_s: float) -> bool:
-        """Whether every process has reported after this moment that it is whole."""
+        """Whether every process has reported after this time that it is whole."""
         with self._lock:
             schedulers = [self._samples.get(each.name) for each in self._environment.schedulers]
             agents = [self._agents_connected.get(each.name, (0.0, 0)) for each in self._environment.agents]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy on loopback that lets through, drops, delays or cuts: a partition on one machine."""
+"""A TCP proxy on loopback that passes on, drops, delays or cuts: a network partition on one machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 class Mode(StrEnum):
-    """What happens to data."""
+    """What the proxy does with data."""
 
     PASS = "pass"
     DROP = "drop"  # connections stay, no data arrives, new connections are not answered
@@ -44,7 +44,7 @@ class Proxy:
         threading.Thread(target=self._accept, name=f"proxy {self.port}", daemon=True).start()
 
     def set(self, mode: Mode) -> None:
-        """From now on."""
+        """Set the mode from now on."""
         self.mode = mode
         if mode is Mode.CUT:
             with self._lock:
@@ -90,15 +90,15 @@ class Proxy:
                     time.sleep(self._delay_s)
                 sink.sendall(chunk)
         except OSError:
-            pass  # either end is gone
-        self._wait_while_dropping()  # the end of a connection is held back too
+            pass  # one end has closed
+        self._wait_while_dropping()  # the end of a connection is delayed too
         for each in (source, sink):
             with self._lock:
                 self._open.discard(each)
             each.close()
 
     def _wait_while_dropping(self) -> None:
-        """What is held here comes out after the fault as what TCP sends again would."""
+        """Data that are delayed here are sent after the fault, as TCP's retransmissions would be."""
         while self.mode is Mode.DROP:
             time.sleep(LOOK_S)
 
@@ -108,5 +108,5 @@ class Proxy:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             connection.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is gone already
+            pass  # it is closed already
         connection.close()

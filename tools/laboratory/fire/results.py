@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a run, and the tables that they make."""
+"""The figures of a run, and their tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ COLUMNS: Sequence[Column] = (
 
 @dataclass(frozen=True)
 class Results:
-    """`about`: sizes, commit and machine; `peaks`: the most memory and CPU that a process took."""
+    """`about`: sizes, commit and machine; `peaks`: the maximum memory and CPU time of a process."""
 
     about: dict[str, Any]
     findings: list[Finding]
@@ -87,7 +87,7 @@ class Results:
         return f"{self.about['agents']:,} agents, {self.about['schedulers']} schedulers"
 
     def parts(self) -> list[str | Table]:
-        """Title, circumstances, a table, and what each fault is."""
+        """Title, circumstances, a table, and a description of each fault."""
         about, peaks = self.about, self.peaks
         said = (
             f"Commit {about['commit']}; {about['cores']} cores, load average at the end "
@@ -106,7 +106,7 @@ class Results:
 def read(path: Path) -> Results:
     """The figures of an earlier run.
 
-    :raises LabError: when the file holds none
+    :raises LabError: when the file contains none
     """
     try:
         found = json.loads(path.read_text())

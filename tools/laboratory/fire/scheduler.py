@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One scheduler in a process: `python -m tools.laboratory.fire.scheduler JSON`.
 
-Everything is the product's except Nova's edges: requests come over a local socket instead of Nova's RPC, chosen hosts
-are not verified by Nova's filters, and rows without an agent come from the stand-in for Placement. The fields of JSON
+Everything is the product's except Nova's edges: requests arrive on a local socket instead of Nova's RPC, selected hosts
+are not checked by Nova's filters, and rows without an agent come from the stand-in for Placement. The fields of JSON
 are those of `Orders`.
 """
 
@@ -62,7 +62,7 @@ ALTERNATES = 2
 
 @dataclass(frozen=True)
 class Orders:
-    """`hosts` is the size of the whole fleet."""
+    """`hosts`: the size of the whole fleet."""
 
     name: str
     url: str
@@ -73,7 +73,7 @@ class Orders:
 
 
 class CountedChannel(Channel):
-    """Counts what is cast (all of it goes to agents), and how often the broker was lost."""
+    """Counts the casts (all go to agents), and the losses of the broker."""
 
     def cast(self, address: str, message: Message) -> None:
         self.counters["cast"] += 1
@@ -113,7 +113,7 @@ class Rereads:
 
 
 def node_read(host: Host, held: Mapping[str, Mapping[str, int]], read_at_s: float) -> core_events.NodeRead:
-    """As it is with these consumers, all of them servers of the one flavor."""
+    """A node with these consumers, all of them servers of the one flavor."""
     node, tracker = host.node, Tracker(host)
     tracker.servers |= dict.fromkeys(held, USAGE)
     rows: dict[str, Leaf] = {name: [*row.to_leaf()] for name, row in inventories(host).items()}
@@ -126,7 +126,7 @@ def node_read(host: Host, held: Mapping[str, Mapping[str, int]], read_at_s: floa
 
 
 def request_of(number: int) -> Request:
-    """For one server, as Nova's edge would make it."""
+    """A request for one server, as Nova's edge would create it."""
     query = "resources=" + ",".join(f"{name}:{amount}" for name, amount in sorted(AMOUNTS.items()))
     return Request(
         request_id=f"req-{number}", project_id="project", user_id="user", flavor=FLAVOR,
@@ -136,7 +136,7 @@ def request_of(number: int) -> Request:
 
 
 class DrillScheduler:
-    """Put together as `nova.running.RunningScheduler` does it."""
+    """Created like `nova.running.RunningScheduler`."""
 
     def __init__(self, orders: Orders, pace: Pace) -> None:
         hosts = fleet_hosts(orders.hosts, HARDWARE)
@@ -160,7 +160,7 @@ class DrillScheduler:
         self._channel = CellChannel(CELL, CountedChannel(self._endpoint), handle)
 
     def _load(self, hosts: Sequence[Host]) -> None:
-        """Every row provisional, as after the bulk load."""
+        """Load every row as provisional, as after the bulk load."""
         services = tuple(ServiceFacts(host.name) for host in hosts)
         self._engine.handle(core_events.ServicesRead(CELL, services, True))
         for host in hosts:
@@ -171,10 +171,10 @@ class DrillScheduler:
         self._engine.add_channel(self._channel)
 
     def decide(self, number: int, until_s: float) -> dict[str, Any]:
-        """One request of the conductor, who waits until `until_s` of the machine's monotonic clock."""
+        """One request of the conductor, which waits until `until_s` of the machine's monotonic clock."""
         left_s = until_s - time.monotonic()
         if left_s <= 0:
-            return {"outcome": "late"}  # taken from the queue after its caller had given up
+            return {"outcome": "late"}  # taken from the queue after its caller had stopped waiting
         request = request_of(number)
         outcome = self._engine.decide(request, min(self._pace.request_s, left_s))
         if isinstance(outcome, ef.Fail):
@@ -204,7 +204,7 @@ class DrillScheduler:
         return self._engine.inspect(_positions)
 
     def hold(self, seconds: float) -> None:
-        """The core is busy until `release`, at most so long: nothing is taken from the channel."""
+        """Keep the core busy until `release`, for at most this time, so that it reads nothing from the channel."""
         self._released.clear()
         self._engine.inspect(lambda _: self._released.wait(seconds))
 

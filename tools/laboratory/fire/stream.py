@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A steady stream of requests, and the servers that result from it.
 
-Imitates users, nova-api and nova-conductor: requests go to the schedulers in turns, and a caller waits for its answer
-as long as an RPC may take. A server is built on the host of the answer and deleted some time later. The answers are
-what all records have to agree with.
+It simulates users, nova-api and nova-conductor: requests go to the schedulers in turn, and a caller waits for its
+answer until the RPC timeout. A server is built on the host of the answer and deleted some time later. All records must
+agree with the answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tools.laboratory.processes.controlled import Program
 
 CALLERS_MAX = 400
 LATE_MAX_S = 5.0
-"""How much later than the RPC's time a caller may give up: an answer of the last moment is still heard."""
+"""How much later than the RPC timeout a caller stops waiting, so that an answer of the last moment is still
+received."""
 AGAIN_S = 0.5
 COURIER_TIMEOUT_S = 5.0
 FILL = 0.5
@@ -35,7 +36,7 @@ LIFETIME_MAX_S = 60.0
 
 @dataclass(frozen=True)
 class Call:
-    """One request that is over. `outcome`: answered, late, no_reply, or the code of a failure."""
+    """One request that has ended. `outcome`: answered, late, no_reply, or the code of a failure."""
 
     begun_s: float
     ended_s: float
@@ -88,7 +89,7 @@ class Courier:
 
 
 class Stream:
-    """`live`: consumer -> node of each server that was promised and is not deleted."""
+    """`live`: consumer -> node of each server that was answered and is not deleted."""
 
     def __init__(self, environment: Environment, say: Callable[[str], None]) -> None:
         sizes = environment.sizes
@@ -118,7 +119,7 @@ class Stream:
         self._flowing.set()
 
     def pause(self) -> None:
-        """No new requests; returns when all that were made are answered."""
+        """Stop new requests; returns when all are answered."""
         self._flowing.clear()
         end_s = time.monotonic() + self._environment.pace.rpc_s + 2 * LATE_MAX_S
         while self._in_flight and time.monotonic() < end_s:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated compute hosts: the real core of compute-agent on a real broker, beside a nova-compute that is imitated.
+"""Simulated compute hosts: the real core of compute-agent on a real broker, beside a simulated nova-compute.
 
 ======== =========================================================================
 module   subject
 ======== =========================================================================
-hosts    what a host has: names, hardware, its rows of Nova's and Placement's data
-tracker  the imitated nova-compute: servers, and what they use
+hosts    the hosts: names, hardware, their rows of Nova's and Placement's data
+tracker  the simulated nova-compute: servers, and their usage
 node     one host: agent core, tracker, and reads of Placement
-builds   builds what its agent accepted, where no one orders builds
+builds   builds the servers that an agent accepted, if no process orders builds
 process  a process of many hosts, each with its own queue on the broker
-orders   what such a process is told
+orders   the arguments of such a process
 ======== =========================================================================
 """

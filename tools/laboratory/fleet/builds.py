@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds what a host's agent accepted, some time later: for fleets where no one plays the conductor.
+"""Builds the servers that a host's agent accepted after a delay, for fleets without a simulated conductor.
 
-What was accepted and not released is held in the fleet's own `SimPlacement`, so that reads are answered at once and
-cost the measured Placement no CPU.
+Accepted claims that were not released are held in the fleet's own `SimPlacement`, so that reads are answered at once
+and use no CPU of the measured Placement.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from shared_scheduler.protocol.messages import Claim, Message, Release, Verdict
 from shared_scheduler.sim.placement import SimPlacement
 
 PENDING_VERDICTS_MAX = 256
-"""Claims that are remembered until their verdict, which comes in the same step."""
+"""Claims that are stored until their verdict, which comes in the same step."""
 
 
 @dataclass(frozen=True)
 class TakeOver:
-    """At this moment nova-compute's tracker counts the server."""
+    """The time at which nova-compute's tracker counts the server."""
 
     at_s: float
     claim: Claim
 
 
 class Builds:
-    """Of one host. `after_s`: how long nova-compute takes from an accepted claim to its own count."""
+    """The builds of one host. `after_s`: the time from an accepted claim to nova-compute's own count."""
 
     def __init__(self, after_s: float, placement: SimPlacement) -> None:
         self._after_s = after_s
@@ -36,7 +36,7 @@ class Builds:
         self._building: deque[TakeOver] = deque()
 
     def arrived(self, event: ev.Event) -> None:
-        """Remember claims until their verdict, forget what is released."""
+        """Store claims until their verdict, and remove released ones."""
         for message in event.messages if isinstance(event, ev.MessagesArrived) else ():
             if isinstance(message, Claim) and len(self._claims) < PENDING_VERDICTS_MAX:
                 self._claims[message.claim_id] = message
@@ -45,19 +45,19 @@ class Builds:
                 self._building = deque(one for one in self._building if one.claim.claim_id != message.claim_id)
 
     def sent(self, message: Message, now: float) -> None:
-        """Begin the build that a verdict accepts."""
+        """Begin the build of a claim that a verdict accepts."""
         claim = self._claims.pop(message.claim_id, None) if isinstance(message, Verdict) else None
         if claim is not None and isinstance(message, Verdict) and message.accepted:
             self._placement.end_write(self._placement.begin_write(claim.consumer, claim.allocations))
             self._building.append(TakeOver(now + self._after_s, claim))
 
     def due(self, now: float) -> list[Claim]:
-        """What nova-compute counts from now on."""
+        """The claims that nova-compute counts from now on."""
         found = []
         while self._building and self._building[0].at_s <= now:
             found.append(self._building.popleft().claim)
         return found
 
     def deadline_s(self) -> float | None:
-        """When something is due."""
+        """The time of the next one."""
         return self._building[0].at_s if self._building else None

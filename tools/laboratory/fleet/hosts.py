@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a fleet. All facts follow from the number of a host, so a process knows the fleet without reading it."""
+"""The hosts of a fleet. All values are derived from the number of a host, so a process does not read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAITS = (
     "COMPUTE_STORAGE_VIRTIO_FS", "COMPUTE_TRUSTED_CERTS", "COMPUTE_VOLUME_ATTACH_WITH_TAG", "COMPUTE_VOLUME_EXTEND",
     "COMPUTE_VOLUME_MULTI_ATTACH", "OWNER_NOVA",
 )  # fmt: skip
-"""What nova-compute 34 reports with the fake driver."""
+"""nova-compute 34's report with the fake driver."""
 
 CPU_INFO = json.dumps({
     "arch": "x86_64", "model": "Nehalem", "vendor": "Intel", "features": ["pge", "clflush"],
@@ -35,7 +35,7 @@ NO_PCI = json.dumps({
 
 @dataclass(frozen=True)
 class Hardware:
-    """What every host of a fleet has; sizes of memory take turns."""
+    """The hardware of every host of a fleet; the sizes of memory alternate."""
 
     vcpus: int
     cpu_ratio: float
@@ -82,7 +82,7 @@ def number_of(name: str) -> int:
 
 
 def compute_node(host: Host) -> dict[str, Any]:
-    """Its row of `compute_nodes`, without the times; no server runs there."""
+    """Its row of `compute_nodes` without times and servers."""
     own = host.hardware
     return {
         "id": host.number, "service_id": host.number, "uuid": host.node, "host": host.name,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated host: the real core of compute-agent between an imitated nova-compute and a stand-in for Placement."""
+"""One simulated host: the real core of compute-agent between a simulated nova-compute and a stand-in for Placement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tools.laboratory.fleet.hosts import Host
 from tools.laboratory.fleet.tracker import Tracker
 
 CHATTER_BYTES = 15_000
-"""Size of one report of a chattering nova-compute: queues fill in seconds."""
+"""The size of a report of a nova-compute that reports too often: queues fill within seconds."""
 IDLE_S = 1.0
 
 
@@ -40,20 +40,20 @@ class PlacementReads(Protocol):
     def tree(self, node: str) -> tuple[Provider, ...]: ...
 
     def consumers_of(self, node: str) -> dict[str, Allocations] | None:
-        """None: it does not answer."""
+        """None if it does not answer."""
 
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message to one address, or to every scheduler where it is empty."""
+    """A message to one address, or to every scheduler if the address is empty."""
 
     address: str
     message: Message
 
 
 class SimulatedNode:
-    """`counts` are of all hosts of a process: messages broadcast (without Hello) and cast; claims and what became of
-    them; reads of Placement. With `builds`, what is accepted is built without further orders.
+    """`counts` are of all hosts of a process: messages broadcast (without Hello) and cast; claims and their ends; reads
+    of Placement. With `builds`, accepted servers are built without further orders.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class SimulatedNode:
                                random.Random(host.number), now)  # fmt: skip
 
     def appear(self, now: float) -> Iterator[Outgoing]:
-        """nova-compute is there and has audited."""
+        """Start nova-compute, with its audit done."""
         yield from self.step(ev.TrackerConnected("tap"), now)
         yield from self.step(self.tracker.audit(), now)
 
     def step(self, event: ev.Event, now: float) -> Iterator[Outgoing]:
-        """Give the core an event; what it sends comes out, what it reads is answered at once."""
+        """Pass an event to the core; yields its messages; its reads are answered at once."""
         todo = deque([event])
         while todo:
             self._arrived(todo[0])
@@ -95,7 +95,7 @@ class SimulatedNode:
                         self._counts["reads"] += 1
                         todo.append(self._allocations(now))
                     case _:
-                        pass  # notices, and what is kept over restarts
+                        pass  # notices, and the state for the next start
 
     def _arrived(self, event: ev.Event) -> None:
         if isinstance(event, ev.MessagesArrived):
@@ -124,7 +124,7 @@ class SimulatedNode:
         yield from self.step(ev.Tick(), now)
 
     def deadline_s(self, now: float) -> float:
-        """When `tick` is wanted."""
+        """The time of the next `tick`."""
         wanted = (self._core.next_deadline_s(now), self._builds.deadline_s() if self._builds else None)
         return min((at_s for at_s in wanted if at_s is not None), default=now + IDLE_S)
 
@@ -135,11 +135,11 @@ class SimulatedNode:
         return self.step(self.tracker.take(consumer, usage), now)
 
     def delete(self, consumer: str, now: float) -> Iterator[Outgoing]:
-        """The instance is gone; its allocation is deleted right after."""
+        """Delete the instance, and then its allocation."""
         return self.step(self.tracker.drop(consumer), now)
 
     def chatter(self, now: float) -> Iterator[Outgoing]:
-        """A long report without effect."""
+        """Send a long report without effect."""
         self._chatted += 1
         text = str(self._chatted).rjust(CHATTER_BYTES)
         return self.step(ev.TrackerReported({"cn.metrics": text}, {}), now)
@@ -147,7 +147,7 @@ class SimulatedNode:
     # -- the state of the node
 
     def state(self) -> dict[str, object]:
-        """Position of its messages, and what it counts."""
+        """The position of its messages, and its counts."""
         last = self._core.publisher.pipe.heartbeat()
         return {
             "position": [last.epoch, last.sequence, last.digest], "members": sorted(self.tracker.servers),
@@ -156,7 +156,7 @@ class SimulatedNode:
 
     @property
     def overcommitted(self) -> bool:
-        """Whether it counts more memory than it has."""
+        """Whether it counts more memory than its capacity."""
         used_mb = {consumer: usage.memory_mb for consumer, usage in self.tracker.servers.items()}
         for held in self._core.ledger.pending.values():
             used_mb[held.claim.consumer] = held.claim.usage.memory_mb

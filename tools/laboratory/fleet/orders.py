@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of a process of the fleet.
 
-In a module of its own, because a command does not need the imports of the process.
+It is a separate module because a command does not need the imports of the process.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from shared_scheduler.transport import transport_settings as transport
 
 @dataclass(frozen=True)
 class Orders:
-    """`first` to `last`: numbers of the hosts. `builds_after_s`: build what is accepted so much later, in a Placement
-    of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
+    """`first` to `last`: numbers of the hosts. `builds_after_s`: build accepted servers after this time, with a
+    Placement of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
     """
 
     url: str

@@ -2,8 +2,8 @@
 """A process of many compute-agents: `python -m tools.laboratory.fleet.process JSON`.
 
 Each has the real core, the real channel and a real queue on the broker; some hundred share one link (two connections).
-One thread drives the cores. The fields of JSON are those of `Orders`. Agents join after `go`; a fleet whose Placement
-is a stand-in in another process is told what to build and to delete.
+One thread drives the cores. The fields of JSON are those of `Orders`. Agents join after `go`; if the Placement is a
+stand-in in another process, builds and deletes are ordered.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from tools.laboratory.processes.usage import own_memory_mb
 
 CHATTER_INTERVAL_S = 0.1
 CHATTERERS_MAX = 24
-"""Of each process. Hundreds of them would keep their own process, and the broker, from everything else."""
+"""The limit of each process. Hundreds of them would take all CPU time of the process and of the broker."""
 AGENTS_PER_LINK = 500
-"""A real agent has a link of its own. Threads of a hundred links would starve the thread that drives the cores."""
+"""A real agent has its own link. Threads of a hundred links would delay the thread that drives the cores."""
 SHORTEST_WAIT_S = 0.0005
 Work = Callable[[], Any]
 
 
 class RemotePlacement:
-    """Reads of the stand-in's process; a tree is known."""
+    """Reads from the stand-in's process; a tree is known without a read."""
 
     def __init__(self, socket: Path, hosts: Sequence[Host]) -> None:
         self._transport = StandInTransport(socket)
@@ -62,7 +62,7 @@ class RemotePlacement:
         return (provider(self._hosts[node]),)
 
     def consumers_of(self, node: str) -> dict[str, Allocations] | None:
-        """None: it does not answer."""
+        """None if it does not answer."""
         reply = self._transport.call("GET", f"/resource_providers/{node}/allocations")
         if reply.status != 200:
             return None
@@ -70,7 +70,7 @@ class RemotePlacement:
 
 
 def own_placement(hosts: Sequence[Host]) -> SimPlacement:
-    """One that is only this fleet's."""
+    """A Placement for this fleet only."""
     made = SimPlacement()
     for host in hosts:
         made.add_provider(host.node, host.name, inventories(host))
@@ -89,9 +89,9 @@ class Fleet:
         self._heap: list[tuple[float, str]] = []
         self._planned: dict[str, float] = {}
         self._chatter_until_s = self._chatter_at_s = 0.0
-        self._lock = threading.Lock()  # of what the links' threads count
+        self._lock = threading.Lock()  # guards the counters of the links' threads
         self.counts: Counter[str] = Counter()
-        self.lost: Counter[str] = Counter()  # how often each host's agent lost the broker
+        self.lost: Counter[str] = Counter()  # host -> number of losses of the broker
         self.nodes = {node.host.name: node for node in _nodes(orders, hosts, self.counts)}
         self._channels = {
             host.name: Channel(buses[host.number % len(buses)].agent_endpoint(host.name)) for host in hosts
@@ -100,7 +100,7 @@ class Fleet:
     # -- from other threads
 
     def ask(self, work: Work) -> Any:
-        """Have the driving thread do this, and wait for what it returns."""
+        """Run a function in the driving thread, and return its result."""
         done: Future[Any] = Future()
 
         def carry_out() -> None:
@@ -128,7 +128,7 @@ class Fleet:
     # -- the driving thread
 
     def run(self) -> None:
-        """Join the channel, then for ever."""
+        """Join the channel, then run without end."""
         for host, node in self.nodes.items():
             self._channels[host].start(partial(self._received, host), partial(self._changed, host))
             self._play(host, node.appear(time.monotonic()))
@@ -142,7 +142,7 @@ class Fleet:
         self._play(host, self.nodes[host].step(event, time.monotonic()))
 
     def _play(self, host: str, messages: Iterator[Outgoing]) -> None:
-        """Send what comes out, and plan the next tick."""
+        """Send the messages, and plan the next tick."""
         channel = self._channels[host]
         for one in messages:
             if one.address:
@@ -152,14 +152,14 @@ class Fleet:
         self._plan(host)
 
     def _plan(self, host: str) -> None:
-        """An older entry of the heap is void from now on."""
+        """Plan the next tick; an older entry of the heap is void from now on."""
         at_s = self.nodes[host].deadline_s(time.monotonic())
         if self._planned.get(host) != at_s:
             self._planned[host] = at_s
             heapq.heappush(self._heap, (at_s, host))
 
     def _tick(self) -> float:
-        """Ticks that are due; returns seconds until the next one."""
+        """Run the ticks that are due; returns seconds until the next one."""
         now = time.monotonic()
         while self._heap and self._heap[0][0] <= now:
             at_s, host = heapq.heappop(self._heap)
@@ -189,7 +189,7 @@ class Fleet:
         self.ask(lambda: self._play(host, self.nodes[host].delete(consumer, time.monotonic())))
 
     def begin_chatter(self, seconds: float) -> None:
-        """Frequent reports without effect, from some hosts."""
+        """Send frequent reports without effect, from some hosts."""
 
         def begin() -> None:
             self._chatter_until_s = time.monotonic() + seconds
@@ -197,11 +197,11 @@ class Fleet:
         self.ask(begin)
 
     def node_states(self) -> dict[str, Any]:
-        """Node -> position of its messages, and what it counts."""
+        """Node -> position of its messages, and its counts."""
         return self.ask(lambda: {node.node: node.state() for node in self.nodes.values()})  # type: ignore[no-any-return]
 
     def status(self) -> dict[str, Any]:
-        """Of the whole process; what other threads count may be a moment late."""
+        """The counters of the whole process; those of other threads may be slightly old."""
         return dict(self.counts) | {
             "dropped": sum(channel.counters["outbox_full"] for channel in self._channels.values()),
             "overcommitted": self.ask(lambda: sum(node.overcommitted for node in self.nodes.values())),
@@ -222,7 +222,7 @@ def _nodes(orders: Orders, hosts: Sequence[Host], counts: Counter[str]) -> Itera
 
 
 def main() -> None:
-    """Serve questions; join when told to."""
+    """Serve questions; join on request."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     orders = Orders(**json.loads(sys.argv[1]))
     transport.AMQP_HEARTBEAT_S = orders.amqp_heartbeat_s

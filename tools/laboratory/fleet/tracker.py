@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The imitated nova-compute: its resource tracker reports servers, and what they leave."""
+"""The simulated nova-compute: its resource tracker reports servers, and the free resources."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tools.laboratory.fleet.hosts import Host, compute_node
 
 
 class Tracker:
-    """The servers of one host by consumer, and what each uses."""
+    """The servers of one host by consumer, and their usage."""
 
     def __init__(self, host: Host) -> None:
         self.servers: dict[str, Usage] = {}
@@ -27,7 +27,7 @@ class Tracker:
         return ev.TrackerReported(self._used(), {consumer: None})
 
     def audit(self) -> ev.TrackerReported:
-        """The periodic task: everything."""
+        """The periodic task: reports everything."""
         members: dict[str, ev.Member | None] = dict.fromkeys(self.servers, ev.Member())
         return ev.TrackerReported(self.leaves(), members, complete=True)
 

@@ -43,7 +43,7 @@ class Plan:
 
 
 def contest(cloud: Cloud, plan: Plan, keep: Callable[[list[Batch]], None]) -> list[Batch]:
-    """All batches under ours, then under nova-scheduler; `keep` gets what there is after each."""
+    """All batches with ours, then with nova-scheduler; `keep` gets the results after each."""
     played: list[Batch] = []
     for scheduler, total in (("shared", plan.pairs), ("nova", plan.stock)):
         if total:
@@ -92,7 +92,7 @@ def results(plan: Plan, played: Sequence[Batch]) -> dict[str, Any]:
 def load(path: Path) -> list[Batch]:
     """The batches of a saved run.
 
-    :raises LabError: when the file is none
+    :raises LabError: when the file is not one
     """
     try:
         return [Batch(**batch) for batch in json.loads(path.read_text())["batches"]]

@@ -62,7 +62,7 @@ def moved(cloud: Cloud, scheduler: str, pairs: Pairs, name: str) -> Batch:
 
 
 def _build(cloud: Cloud, pairs: Pairs, move: Move) -> None:
-    """With only those hosts enabled that are to fail, if any are."""
+    """With only those hosts enabled that will fail, if there are any."""
     closed = [host for host in cloud.hosts() if move.leaves_hosts and host not in move.leaves_hosts]
     for host in closed:
         cloud.disable(host)
@@ -98,7 +98,7 @@ def _failed(ended: Instance, before: str, move: Move) -> bool:
 
 
 def _repeated(cloud: Cloud, servers: Iterable[str], move: Move) -> int:
-    """Attempts of the move beyond the first, from Nova's events.
+    """Attempts of the move after the first one, from Nova's events.
 
     :raises LabError: when no event was found, because then this would always be 0
     """

@@ -2,8 +2,8 @@
 """A batch of pairs: two members of each of many server groups, requested at the same moment.
 
 The conductors are stopped while the requests arrive, so that all of them reach the schedulers together.  The hosts are
-uneven: every scheduler prefers the same one, which has room for all.  Nova's late check is off, so that nothing but the
-scheduler keeps the policy.
+uneven: every scheduler prefers the same one, which has room for all.  Nova's late check is off, so only the scheduler
+enforces the policy.
 """
 
 import concurrent.futures
@@ -27,15 +27,15 @@ class Batch:
     scheduler: str
     policy: str
     operation: str
-    """What was done to both members of a pair at the same moment."""
+    """The operation on both members of a pair at the same time."""
     pairs: int
     violations: int
-    """Pairs that are active and not where the policy wants them; there was room on other hosts."""
+    """Pairs that are active and violate the policy although other hosts had room."""
     failed: int
     """Servers that are not active, or did not move."""
     reschedules: int
     reasons: list[str] = field(default_factory=list)
-    """Of the failures, each one once."""
+    """The different reasons of the failures."""
 
     @property
     def is_wrong(self) -> bool:
@@ -44,7 +44,7 @@ class Batch:
 
 @contextmanager
 def conductors_stopped(cloud: Cloud) -> Iterator[None]:
-    """What is requested meanwhile begins at the end, all at once."""
+    """All requests during this context begin at its end, at the same time."""
     conductors = cloud.names("conductor")
     for name in conductors:
         cloud.freeze(name)
@@ -96,7 +96,7 @@ class Pairs:
         return {row["id"]: row["host"] for row in self._cloud.servers() if row["status"] == "ACTIVE"}
 
     def built(self, scheduler: str) -> Batch:
-        """What became of the builds."""
+        """The results of the builds."""
         rows = {row["id"]: row for row in self._cloud.servers()}
         failed = [rows[server] for server in self.servers if rows[server]["status"] != "ACTIVE"]
         hosts = self.hosts()
@@ -115,7 +115,7 @@ class Pairs:
         return str(self._cloud.compute("POST", "/os-server-groups", body).expect(200)["server_group"]["id"])
 
     def _post(self, members: int = 2) -> None:
-        """So many more members of each group; a request that Nova's API refuses raises."""
+        """Request this number of further members of each group; a request that Nova's API refuses raises."""
         hints = [{"group": uuid} for uuid in self.groups for _ in range(members)]
         with concurrent.futures.ThreadPoolExecutor(max_workers=min(len(hints), PARALLEL_MAX)) as pool:
             found = [one[0] for one in pool.map(lambda hint: self._cloud.boot(hints=hint), hints)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to a process of ours and its answers: one line of JSON each way, on a local socket.
+"""Questions to a process of this project and its answers: one line of JSON each, on a local socket.
 
-Every connection has a thread of its own at the serving side, so a question that takes long delays no other.
+The process serves each connection in its own thread, so a question that takes long delays no other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoAnswerError(ControlError):
 
 
 def serve(path: Path, questions: Handlers) -> None:
-    """Answer on this socket, in the background; end this process with the one that started it."""
+    """Answer on this socket in a thread; end this process when its parent has ended."""
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(os.fspath(path))
@@ -79,10 +79,10 @@ class Line:
         self._stream: Any = None
 
     def ask(self, question: str, timeout_s: float | None = ANSWER_TIMEOUT_S, **fields: Any) -> Any:
-        """The answer; without a timeout, the end of that process ends the waiting.
+        """The answer; without a timeout, the wait ends with that process.
 
-        :raises NoAnswerError: when nothing comes in time
-        :raises ControlError: when that process says that it cannot
+        :raises NoAnswerError: when no answer arrives in time
+        :raises ControlError: when the process answers with an error
         """
         try:
             self._connect()
@@ -106,7 +106,7 @@ class Line:
             self._stream = self._socket.makefile("rwb")
 
     def close(self) -> None:
-        """The next question connects again."""
+        """Close the connection; the next question connects again."""
         if self._socket is not None:
             self._socket.close()
         self._socket = self._stream = None

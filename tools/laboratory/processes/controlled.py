@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own programs: a module that is started as a process and answers questions on its control socket."""
+"""Programs of this project: a module that is started as a process and answers questions on its control socket."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SIGSTOPPED = "T"
 class Program:
     """`python -m MODULE ARGUMENT...` in the table of processes. `hosts`: numbers of the hosts that it simulates.
 
-    `socket` is where it answers, in the directory `home`, as is its log.
+    `socket` is its control socket, in the directory `home`, which also contains its log.
     """
 
     def __init__(self, table: ProcessTable, home: Path, name: str, hosts: range = range(0)) -> None:
         self.name, self.hosts = name, hosts
         self.socket, self.log = home / f"{name}.sock", home / f"{name}.log"
         self.ended_by = 0
-        """The signal that has ended it, where `kill` did."""
+        """The signal that has ended it, if `kill` did."""
         self._table = table
         self._argv: tuple[str, ...] = ()
 
     def runs(self, module: str, *arguments: str) -> Program:
-        """What `start` starts."""
+        """Set what `start` starts."""
         self._argv = (sys.executable, "-m", f"tools.laboratory.{module}", *arguments)
         return self
 
@@ -41,19 +41,19 @@ class Program:
         start_all(self._table, [self])
 
     def service(self) -> Service:
-        """It as `Startup` starts it."""
+        """The service that `Startup` starts."""
         return Service(self.name, "program", self._argv, self.log, env={"PYTHONPATH": str(ROOT)},
                        ready=self.socket.exists)  # fmt: skip
 
     def prepare(self) -> None:
-        """Remove what an earlier life has left."""
+        """Remove the files of an earlier run."""
         self.socket.unlink(missing_ok=True)
         self.ended_by = 0
 
     def ask(self, question: str, timeout_s: float | None = ANSWER_TIMEOUT_S, **fields: Any) -> Any:
-        """One question on a connection of its own.
+        """Send one question on its own connection.
 
-        :raises ControlError: when it does not answer, or says that it cannot
+        :raises ControlError: when it does not answer, or answers with an error
         """
         line = Line(self.socket)
         try:
@@ -68,20 +68,20 @@ class Program:
 
     @property
     def stopped(self) -> bool:
-        """Whether the kernel says that SIGSTOP holds it."""
+        """Whether SIGSTOP has stopped it, according to the kernel."""
         process = self._table.alive(self.name)
         stat = stat_of(process.pid) if process else None
         return stat is not None and stat.state == SIGSTOPPED
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """kill -9, and wait until it has ended."""
         self.ended_by = self._table.kill(self.name)
 
 
 def start_all(table: ProcessTable, programs: Sequence[Program]) -> None:
     """Start all at the same time, and wait until each answers.
 
-    :raises LabError: when one does not
+    :raises LabError: when one does not answer
     """
     for program in programs:
         program.prepare()
@@ -89,13 +89,13 @@ def start_all(table: ProcessTable, programs: Sequence[Program]) -> None:
 
 
 def ask_all(programs: Sequence[Program], question: str, **fields: Any) -> list[Any]:
-    """The answers of all, asked at the same time."""
+    """The answers of all, queried at the same time."""
     with ThreadPoolExecutor(max(1, len(programs))) as pool:
         return list(pool.map(lambda program: program.ask(question, **fields), programs))
 
 
 def ask_those_that_answer(programs: Sequence[Program], question: str, timeout_s: float) -> list[Any]:
-    """The same; None of one that does not answer."""
+    """The same; None for one that does not answer."""
 
     def one(program: Program) -> Any:
         try:
@@ -108,7 +108,7 @@ def ask_those_that_answer(programs: Sequence[Program], question: str, timeout_s:
 
 
 def shares(first: int, last: int, parts: int) -> list[range]:
-    """Numbers `first` to `last`, dealt to so many processes."""
+    """Numbers `first` to `last`, divided among this number of processes."""
     count = last - first + 1
     bounds = [first + count * part // parts for part in range(parts + 1)]
     return [range(bounds[part], bounds[part + 1]) for part in range(parts)]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends the processes of a table when the process that owns them has ended, whatever ended it.
+"""Ends the processes of a table when the process that owns them has ended, for any reason.
 
-A test or a drill stops its services in a `finally`, which SIGKILL, and SIGTERM where nobody handles it, leave out. A
-guard is a process in a session of its own: it waits for the end of its owner by a file descriptor of that very
-process, so neither a reused id nor a child of the owner misleads it. `python -m tools.laboratory.processes.guard` runs
-it.
+A test or a drill stops its services in a `finally`, which does not run after SIGKILL, nor after SIGTERM without a
+handler. A guard is a process in its own session: it waits for the end of its owner by a file descriptor of that
+process, so that a reused id or a child of the owner cannot be mistaken for it. It runs as
+`python -m tools.laboratory.processes.guard`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.laboratory.processes.table import ProcessTable, clean_environment
 
 ROOT = Path(__file__).resolve().parents[3]
 GRACE_S = 5.0
-"""Between TERM and KILL, for processes that nobody will use again."""
+"""The time between TERM and KILL, for processes that are not used again."""
 
 
 class Guard:
@@ -39,7 +39,7 @@ class Guard:
             answer.readline()  # from here on it has its owner's file descriptor
 
     def release(self) -> None:
-        """The owner has ended the processes itself. May be called again."""
+        """The owner has ended the processes itself. Idempotent."""
         self._process.kill()
         self._process.wait()
 

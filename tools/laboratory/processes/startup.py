@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start services and run steps in the order of what they need, and everything else at the same time.
+"""Starts services and runs steps in the order of their dependencies, independent ones in parallel.
 
 A *step* is a function that may run any number of times (databases, cell mappings, catalog ...); a *service* is a
-process that is started unless it already runs with today's configuration. Each has a thread that waits for what it
-needs and acts. The first failure ends all waiting; what was started stays, recorded, for the next `up` or `down`.
+process that is started unless it already runs with the present configuration. Each has a thread that waits for its
+needs and then runs. The first failure ends all waits; processes that were started stay recorded for the next `up` or
+`down`.
 """
 
 import hashlib
@@ -43,11 +44,11 @@ class Service:
     needs: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
-    """Configuration that it reads when it starts: a change means a restart."""
+    """The configuration that it reads when it starts; after a change it must be restarted."""
     ready: Callable[[], bool] = lambda: True
     stop_grace_s: float = QUICK_STOP_S
     forked_by: Path | None = None
-    """Socket of the launcher that forks it; else it is started directly."""
+    """Socket of the launcher that forks it; otherwise it is started directly."""
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(json.dumps([self.argv, dict(self.env)]).encode())
@@ -80,7 +81,7 @@ class Startup:
         self.started: list[str] = []
 
     def run(self) -> None:
-        """Do everything; a `LabError` names the first that failed."""
+        """Run everything; a `LabError` names the first failure."""
         threads = [threading.Thread(target=self._guard, args=(name,), daemon=True) for name in self._work]
         try:
             for thread in threads:
@@ -89,12 +90,13 @@ class Startup:
                 thread.join()
         except KeyboardInterrupt:
             self._end_early(threads)
-            raise LabError("interrupted; `up` goes on from here, `down` ends what runs") from None
+            raise LabError("interrupted; `up` continues, `down` ends the running processes") from None
         if self._failures:
             raise LabError(self._failures[0])
 
     def _end_early(self, threads: Iterable[threading.Thread]) -> None:
-        """Start nothing more, and wait for what is being started: the caller may stop what is recorded."""
+        """Start nothing more, and wait for starts that are under way, because the caller stops the recorded
+        processes."""
         self._stop.set()
         until_s = time.monotonic() + END_EARLY_S
         for thread in filter(threading.Thread.is_alive, threads):
@@ -126,7 +128,7 @@ class Startup:
             self._say(f"{work.name:12} ready after {time.monotonic() - began:.1f} s")
 
     def ensure(self, service: Service) -> bool:
-        """Have `service` running and ready; returns whether it had to be started."""
+        """Start `service` if necessary, and wait until it is ready; returns whether it had to be started."""
         process = self._processes.alive(service.name)
         fresh = process is None or process.fingerprint != service.fingerprint()
         if process is not None and fresh:
@@ -150,7 +152,7 @@ class Startup:
 
 
 def last_words(service: Service, log_from: int) -> str:
-    """The line, of what was logged from this byte on, that most likely says what went wrong."""
+    """The line of the log after this byte that most likely contains the error."""
     with service.log.open(errors="replace") as log:
         log.seek(log_from)
         lines = log.read().strip().splitlines()[-LOG_LINES:]
@@ -165,7 +167,7 @@ def launch(processes: ProcessTable, service: Service) -> Process:
         try:
             return processes.spawn(service.name, service.argv, service.env, service.log, service.kind, fingerprint)
         except FileNotFoundError as error:
-            raise LabError(f"{error.filename} is not there; run tools/install") from None
+            raise LabError(f"{error.filename} does not exist; run tools/install") from None
     program, *arguments = service.argv
     request = {
         "name": service.name, "log": str(service.log), "program": Path(program).name, "arguments": arguments,
@@ -184,7 +186,7 @@ def launch(processes: ProcessTable, service: Service) -> Process:
 def wait_for(what: str, probe: Probe, timeout_s: float, gave_up: Probe = lambda: False) -> None:
     """Repeat the probe until it is true.
 
-    :raises LabError: when `gave_up` says that it cannot become true (its process has ended), or after `timeout_s`
+    :raises LabError: when `gave_up` returns that it cannot become true (its process has ended), or after `timeout_s`
     """
     deadline = time.monotonic() + timeout_s
     while not probe():

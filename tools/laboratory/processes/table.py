@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes that this tool started.
+"""The processes that this tool has started.
 
-A process is known by its id *and* its start time, so a reused id is never mistaken for ours. Each leads
-its own session; what it forks stays in there. All carry a mark of this data directory in their environment,
-by which even a process is found whose record was never written because we were interrupted.
+A process is identified by its id *and* its start time, so a reused id is never mistaken for it. Each leads its own
+session, to which its forked processes belong. All have a mark of this data directory in their environment, by which a
+process without a record, because of an interruption, is found too.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from tools.laboratory.errors import LabError
 
 MARK = "SHARED_SCHEDULER_CLOUD_MARK"
 KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
-"""setproctitle writes a long title over the environment that /proc shows, and so over the mark, unless told not to."""
+"""Without this, setproctitle writes a long title over the environment that /proc shows, and so over the mark."""
 STOP_GRACE_S = 15.0
 KILLED_S = 10.0
-"""How long the kernel may take to end what was killed."""
+"""How long the kernel may take to end a killed process."""
 POLL_S = 0.05
 
 
@@ -56,7 +56,7 @@ def stat_of(pid: int) -> Stat | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the command may hold anything, even ")"
+    fields = text.rpartition(")")[2].split()  # the command may contain anything, even ")"
     return Stat(fields[0], int(fields[3]), int(fields[19]), int(fields[11]) + int(fields[12]))
 
 
@@ -83,18 +83,18 @@ class ProcessTable:
 
     def spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str], log: Path,
               kind: str, fingerprint: str) -> Process:  # fmt: skip
-        """Start `argv` in a session of its own, its output appended to `log`."""
+        """Start `argv` in its own session, with its output appended to `log`."""
         environment = {**clean_environment(), **env, MARK: f"{self.mark}/{name}", **KEEP_ENVIRONMENT}
         with log.open("ab") as output:
             child = subprocess.Popen(
                 argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True, cwd=self.run,
             )  # fmt: skip
-        child.returncode = 0  # it outlives us on purpose: no warning when the object goes
+        child.returncode = 0  # it runs longer than this process by design, so Popen must not warn
         return self.adopt(name, child.pid, kind, fingerprint)
 
     def adopt(self, name: str, pid: int, kind: str, fingerprint: str) -> Process:
-        """Record a process that was started for us."""
+        """Record a process that another process has started for this one."""
         stat = stat_of(pid)
         process = Process(name, pid, stat.start_ticks if stat else 0, kind, fingerprint, time.time())
         temporary = self.run / f".{name}.tmp"
@@ -116,7 +116,7 @@ class ProcessTable:
         return sorted(path.stem for path in self.run.glob("*.json"))
 
     def alive(self, name: str) -> Process | None:
-        """The record of `name` if that very process still runs."""
+        """The record of `name` if that process still runs."""
         process = self.find(name)
         return process if process is not None and is_alive(process) else None
 
@@ -131,9 +131,9 @@ class ProcessTable:
         send(session_of(process.pid), number)
 
     def kill(self, name: str) -> int:
-        """kill -9 for `name` and all that it forked; returns when they are gone.
+        """kill -9 for `name` and its forked processes; returns when they have ended.
 
-        The answer is the signal that has ended a child of ours as the kernel says; 0 of any other process.
+        Returns the signal that has ended a child of this process, according to the kernel; 0 for any other process.
         """
         process = self.alive(name)
         if process is None:
@@ -144,7 +144,7 @@ class ProcessTable:
         return ended_by(process.pid)
 
     def stop(self, names: Iterable[str], grace_s: float = STOP_GRACE_S) -> list[str]:
-        """TERM all of `names` together, KILL the sessions of those that stay; returns the names of those."""
+        """TERM all of `names` together, KILL the sessions of those that do not end; returns the names of the latter."""
         running = [process for name in names if (process := self.alive(name)) is not None]
         members = {process.name: start_ticks_of(session_of(process.pid)) for process in running}
         for process in running:
@@ -153,12 +153,12 @@ class ProcessTable:
         stubborn = wait_dead(running, grace_s)
         for process in running:
             if any(is_same(pid, ticks) for pid, ticks in members[process.name].items()):
-                kill_session(process.pid)  # the session still lives, so its id is still ours
-            wait_gone(members[process.name], KILLED_S)  # one that is dying may still hold the port
+                kill_session(process.pid)  # the session still exists, so its id was not reused
+            wait_gone(members[process.name], KILLED_S)  # a process that ends may still use the port
         return [process.name for process in stubborn]
 
     def strays(self) -> list[int]:
-        """Living processes that carry our mark, recorded or not."""
+        """Living processes with our mark, recorded or not."""
         wanted = f"{MARK}={self.mark}/".encode()
         found = []
         for pid in all_pids():
@@ -168,20 +168,20 @@ class ProcessTable:
         return found
 
     def kill_strays(self) -> list[int]:
-        """kill -9 for every living process that carries our mark; returns their ids when they are gone."""
+        """kill -9 for every living process with our mark; returns their ids when they have ended."""
         strays = start_ticks_of(self.strays())
         send(strays, signal.SIGKILL)
         wait_gone(strays, KILLED_S)
         return list(strays)
 
     def end_all(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Stop all that is recorded, together, then kill what carries our mark and still lives."""
+        """Stop all recorded processes together, then kill living processes with our mark."""
         self.stop(self.names(), grace_s)
         self.kill_strays()
 
 
 def clean_environment() -> dict[str, str]:
-    """Our environment without what would lead Python or OpenStack elsewhere."""
+    """Our environment without variables that change paths or options of Python or OpenStack."""
     unwanted = ("PYTHON", "OS_", "VIRTUAL_ENV", "RABBITMQ_", "MYSQL_", "COVERAGE", "PYTEST")
     return {key: value for key, value in os.environ.items() if not key.startswith(unwanted)}
 
@@ -207,7 +207,7 @@ def is_same(pid: int, start_ticks: int) -> bool:
 
 
 def has_threads(pid: int) -> bool:
-    """Whether a process whose first thread has ended has others: these still hold its files and ports."""
+    """Whether a process whose first thread has ended has other threads, which still hold its files and ports."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:

@@ -14,13 +14,13 @@ from tools.laboratory.processes.table import Process, session_of, stat_of
 
 
 def cpu_seconds(process: Process) -> float:
-    """CPU time used so far by a process and the others of its session."""
+    """CPU time of a process and the others of its session since their start."""
     stats = [stat_of(pid) for pid in session_of(process.pid)]
     return sum(stat.cpu_ticks for stat in stats if stat) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(process: Process) -> int:
-    """Memory of a process and all that it forked; a page that n processes share counts one nth (PSS)."""
+    """Memory of a process and its forked processes; a page that n processes share counts one nth (PSS)."""
     total_kb = 0
     for pid in session_of(process.pid):
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def cpu_of_threads(leader: int) -> dict[int, float]:
 
 
 def own_memory_mb() -> float:
-    """The most that this process ever held."""
+    """The maximum memory of this process."""
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
