@@ -119,6 +119,8 @@ REASONS = Group(
     "force_hosts": "The request forces other hosts.",
     "force_nodes": "The request forces other nodes.",
     "tried": "The host was tried for this server before.",
+    "spread": "A hard constraint of shared_scheduler:spread: the host has no single value of the key, or its domain "
+              "would have more servers than max_skew above the domain with the fewest.",
     "first_instance": "A filter that runs once per request rejected the host for the first server of the request.",
 })  # fmt: skip
 
@@ -134,6 +136,8 @@ ATTEMPTS = Group(
                      "decided once more.",
     "group_apart": "The allocation was written and deleted again, because other members of the server group were "
                    "placed elsewhere at the same moment.",
+    "spread_too_far": "The allocation was written and deleted again, because servers that were placed at the same "
+                      "moment made a domain exceed max_skew of shared_scheduler:spread.",
     "topology": "The agent: NUMA cells, pages or PCI devices do not fit.",
     "not_authoritative": "The agent: it does not know the state of the node at present.",
     "wrong_node": "The agent: the claim is for another node.",

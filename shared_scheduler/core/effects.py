@@ -128,13 +128,15 @@ class LookUpGroup(OfRequest):
     """Read where the members of a server group are placed.  Answered by ``GroupAnswered``.
 
     The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
-    Those in ``known`` are left out.
+    Those in ``known`` are left out.  With a ``label``, the members are the servers of the project that have it.
     """
 
     ask_id: str
     group: str
     known: frozenset[str]
     request_id: str
+    project_id: str = ""
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

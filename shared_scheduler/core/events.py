@@ -197,11 +197,14 @@ class ConsumerAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswered(Caused):
-    """The answer to a ``LookUpGroup``: the members that hold allocations, with their providers."""
+    """The answer to a ``LookUpGroup``: the members that hold allocations, with their providers.
+
+    ``unanswered``: members without a cell, so the conductor has had no answer for them yet."""
 
     ask_id: str
     standing: Mapping[str, frozenset[str]]
     error: str = ""
+    unanswered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -194,6 +194,10 @@ class GroupCheckState:
     first: bool = False
     #: the hosts of the members to which the request has yielded
     hosts: frozenset[str] = frozenset()
+    #: whether the check of spreading has passed (``spread_check.py``)
+    spread_passed: bool = False
+    #: the providers of the servers of which only Placement knew the place
+    placed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -283,9 +287,10 @@ class RequestState:
         request has yielded."""
         group = self.request.group
         others = [s for s in self.instances if s is not instance and s.choice is not None]
-        if group is None or not (others or self.check.hosts):
+        if group is None or not (others or self.check.hosts or self.check.placed):
             return self.request
         hosts = (self.check.hosts or group.hosts) | {s.choice.host for s in others if s.choice is not None}
         members = group.members | {s.consumer for s in others if s.consumer}
         policy = GroupPolicy.AFFINITY.value if self.check.hosts else group.policy
-        return replace(self.request, group=replace(group, policy=policy, hosts=hosts, members=members))
+        group = replace(group, policy=policy, hosts=hosts, members=members)
+        return replace(self.request, group=group, placed=self.check.placed)

@@ -26,6 +26,8 @@ RECHECKING  Placement agrees, or does not answer            FAILING     cancel e
 PLACING     no host                                         FAILING     cancel every claim
 PLACING     every instance is written, its server group     CHECKING    LookUpGroup (group_check.py)
             must be checked
+PLACING     every instance is written, its hard spreading   CHECKING    LookUpGroup (spread_check.py)
+            must be checked
 PLACING     every instance is written, alternates found     -           keep every claim; Answer
 CHECKING    the group agrees                                PLACING     it is not checked again
 CHECKING    another member is in the wrong place, senior    CHECKING    LookUpGroup again after a pause
@@ -70,6 +72,7 @@ from shared_scheduler.core.request_state import (
     outcome_of,
 )
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
@@ -182,6 +185,7 @@ class Requests:
         quarantine: Quarantine,
         recheck: Recheck,
         group_check: GroupCheck,
+        spread_check: SpreadCheck,
     ) -> None:
         self._settings = settings
         self._timers = timers
@@ -191,6 +195,7 @@ class Requests:
         self._quarantine = quarantine
         self._recheck = recheck
         self._group_check = group_check
+        self._spread_check = spread_check
         self._alternates = Alternates(settings, timers, planner)
         self._under_way: dict[int, RequestState] = {}
         #: requests that wait for the end of a claim, in the order in which they are decided again
@@ -505,10 +510,10 @@ class Requests:
         if state is None or state.phase != Phase.CHECKING or state.check.ask_id != event.ask_id:
             return
         if event.error:
-            text = f"the members of server group {_group_of(state)} could not be read: {event.error}"
+            text = f"the members of {_group_of(state)} could not be read: {event.error}"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
-        match self._group_check.judge(state, event):
+        match self._check_of(state).judge(state, event):
             case Agreed():
                 state.phase = Phase.PLACING
                 self._advance(step, state)
@@ -519,12 +524,17 @@ class Requests:
 
     def on_group_timer(self, step: Step, key: str) -> None:
         """Check again: the other members may have yielded."""
-        self._group_check.ask(step, self._under_way[int(key)])
+        state = self._under_way[int(key)]
+        self._check_of(state).ask(step, state)
+
+    def _check_of(self, state: RequestState) -> GroupCheck | SpreadCheck:
+        """The check that is under way: the one of the group comes first."""
+        return self._group_check if self._group_check.is_needed(state) else self._spread_check
 
     def _yield(self, step: Step, state: RequestState, wanted: Yield) -> None:
         """Cancel every claim, and decide again with the hosts of the other members."""
         if state.check.yields > YIELDS_MAX:
-            text = f"other members of server group {_group_of(state)} were placed elsewhere, {YIELDS_MAX} times"
+            text = f"other members of {_group_of(state)} were placed at the same time, {YIELDS_MAX} times"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
         state.phase, state.check.hosts, state.check.pause_s = Phase.YIELDING, wanted.hosts, wanted.pause_s
@@ -538,15 +548,16 @@ class Requests:
         if any(state.claims()):
             return
         state.phase, state.narrowing, state.check.first = Phase.PLACING, OncePerRequestFilters(), False
+        state.check.passed = state.check.spread_passed = False
         for instance in state.instances:
             self._wait(step, state, instance, step.now + state.check.pause_s)
 
     # -- endings
 
     def _finish(self, step: Step, state: RequestState) -> None:
-        if self._group_check.is_needed(state):
+        if self._group_check.is_needed(state) or self._spread_check.is_needed(state):
             state.phase = Phase.CHECKING
-            self._group_check.ask(step, state)
+            self._check_of(state).ask(step, state)
             return
         if not self._alternates.ready(step, state):
             return
@@ -608,7 +619,7 @@ class Requests:
             self._fail_now(step, state)
             return
         if state.phase == Phase.CHECKING:
-            text = f"the members of server group {_group_of(state)} could not be read in time"
+            text = f"the members of {_group_of(state)} could not be read in time"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
         if state.all_in(InstanceState.WRITTEN):  # only alternates are missing
@@ -637,4 +648,8 @@ def hard_error(claim: OpenClaim, ending: ClaimState) -> tuple[FailureCode, str] 
 
 
 def _group_of(state: RequestState) -> str:
-    return "" if state.request.group is None else state.request.group.uuid
+    """The server group or the label of a request, in a message."""
+    request = state.request
+    if request.label:
+        return f"label {request.label}"
+    return "no server group" if request.group is None else f"server group {request.group.uuid}"

@@ -40,6 +40,7 @@ from shared_scheduler.core.recheck import Recheck, Rechecked
 from shared_scheduler.core.requests import Requests
 from shared_scheduler.core.row_corrections import RowCorrections
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.protocol.messages import (
@@ -106,7 +107,7 @@ class SchedulerCore:
         )  # fmt: skip
         self.requests = Requests(
             settings, self.timers, self.planner, self.claims, self.nodes, self.quarantine, self.recheck,
-            GroupCheck(table, rng),
+            GroupCheck(table, rng), SpreadCheck(table, decider, rng),
         )  # fmt: skip
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
         self._timer_handlers: dict[str, Callable[[Step, str], None]] = {

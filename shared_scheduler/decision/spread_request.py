@@ -32,6 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from uuid import UUID, uuid5
 
 from shared_scheduler.decision.errors import DecisionError
@@ -106,13 +107,14 @@ def label_of(sources: Iterable[Source]) -> str:
 
     :raises DecisionError: when a label is malformed or two sources differ
     """
-    found = {text.strip() for source in sources for text in source.texts.get(LABEL, ())}
+    given = [source.texts.get(LABEL, ()) for source in sources]
+    found = set(chain(*given))
     for label in found:
         if not LABEL_FORM.fullmatch(label):
             raise DecisionError(
                 f"{LABEL} {_quoted(label)}: 1 to 63 letters, digits, '.', '_' and '-' of ASCII are allowed"
             )
-    if len(found) > 1:
+    if len(found) > 1 or any(len(texts) > 1 for texts in given):
         raise DecisionError(f"{LABEL} has several values ({', '.join(sorted(found))}): a server has one label")
     return next(iter(found), "")
 

@@ -140,7 +140,7 @@ def _count(constraint: SpreadConstraint, domains: IntArray, eligible: BoolArray,
 def places_of(context: DecisionContext) -> IntArray:
     """The slot of each server of the group except the server of the request; a server that moves has two.
 
-    Members that only the request knows are added to those that agents and own claims tell.
+    Members that only the request or Placement knows are added to those that agents and own claims tell.
     """
     table, group, own = context.table, context.request.group, context.instance_uuid
     if group is None:
@@ -151,6 +151,12 @@ def places_of(context: DecisionContext) -> IntArray:
         for uuid in group.members
         for slot in table.members.slots(uuid)
         if uuid != own and not table.groups.has(group.uuid, uuid, slot)
+    ]
+    more += [
+        slot
+        for uuid, providers in context.request.placed.items()
+        for provider in providers
+        if uuid != own and not table.members.slots(uuid) and (slot := table.slot_of(provider)) is not None
     ]
     return np.concatenate((told, np.array(more, dtype=np.int64))) if more else told
 

@@ -32,6 +32,8 @@ from shared_scheduler.placement.connection import PlacementError
 LOG = logging.getLogger(__name__)
 
 Question = AskCandidates | AskFitting | LookUpConsumer | LookUpGroup
+#: Reads the members of a server group, or the servers with a label: uuid -> whether the server has a cell.
+MembersOf = Callable[[LookUpGroup], Mapping[str, bool]]
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
 
 #: Maximum number of divisions of one question; each costs a call.
@@ -132,8 +134,8 @@ class MembersUnreadableError(Exception):
 class Questions:
     """Answers questions; ``sync.question_reads`` decides when and in which thread."""
 
-    def __init__(self, client: PlacementClient, members_of: Callable[[str], frozenset[str]]) -> None:
-        """``members_of`` reads the members of a server group; it may raise ``MembersUnreadableError``."""
+    def __init__(self, client: PlacementClient, members_of: MembersOf) -> None:
+        """``members_of`` may raise ``MembersUnreadableError``."""
         self._client = client
         self._members_of = members_of
 
@@ -145,7 +147,7 @@ class Questions:
             if isinstance(question, AskFitting):
                 return FittingAnswered(question.ask_id, self._fitting(question), cause=question.cause)
             if isinstance(question, LookUpGroup):
-                return GroupAnswered(question.ask_id, self._standing(question), cause=question.cause)
+                return self._group(question)
             standing = self._client.consumer(question.consumer)
             return ConsumerAnswered(question.consumer, standing.allocations, cause=question.cause)
         except (PlacementError, MembersUnreadableError) as error:
@@ -175,11 +177,16 @@ class Questions:
         wide = self._client.candidates(query, request_id=ask.request_id)
         return [one for one in wide.requests if ask.node in one.allocations]
 
-    def _standing(self, question: LookUpGroup) -> dict[str, frozenset[str]]:
+    def _group(self, question: LookUpGroup) -> GroupAnswered:
         """Read first the members and then their allocations; ``core/group_check.py`` explains the order."""
-        members = self._members_of(question.group) - question.known
-        held = {uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in sorted(members)}
-        return {uuid: providers for uuid, providers in held.items() if providers}
+        members = self._members_of(question)
+        held = {
+            uuid: frozenset(self._client.consumer(uuid).allocations)
+            for uuid in sorted(members.keys() - question.known)
+        }
+        standing = {uuid: providers for uuid, providers in held.items() if providers}
+        unanswered = frozenset(uuid for uuid in standing if not members[uuid])
+        return GroupAnswered(question.ask_id, standing, "", unanswered, cause=question.cause)
 
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()

@@ -7,6 +7,7 @@ nova/db/api/models.py).  Every error is a ``DatabaseError`` with one line that n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 from sqlalchemy import exc as sa_exc
 
+from shared_scheduler.core.effects import LookUpGroup
 from shared_scheduler.core.events import AggregateFacts, ServiceFacts
+from shared_scheduler.decision.spread_request import LABEL
 from shared_scheduler.model.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
 from shared_scheduler.sync import cost
 
@@ -82,7 +85,9 @@ def _table(name: str, *columns: str, **typed: Any) -> Any:
 
 
 _CELLS = _table("cell_mappings", "id", "uuid")
-_MAPPINGS = _table("instance_mappings", "cell_id", "instance_uuid", "queued_for_delete", updated_at=sa.DateTime)
+_MAPPINGS = _table("instance_mappings", "cell_id", "instance_uuid", "project_id", "queued_for_delete",
+                   updated_at=sa.DateTime)  # fmt: skip
+_SPECS = _table("request_specs", "instance_uuid", "spec")
 _TIMES = {"created_at": sa.DateTime, "updated_at": sa.DateTime}
 _SERVICES = _table(
     "services", "id", "uuid", "host", "binary", "topic", "report_count", "disabled",
@@ -93,6 +98,7 @@ _INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state
                     updated_at=sa.DateTime)  # fmt: skip
 _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
+_LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
 _MIGRATIONS = _table("migrations", "instance_uuid", "migration_type", "status", "deleted")
 
 
@@ -190,17 +196,40 @@ class ApiDatabase(_Database):
         rows = self.rows(query.where(_MAPPINGS.c.instance_uuid == server))
         return str(rows[0]["uuid"]) if rows else None
 
-    def members_of(self, group: str) -> frozenset[str]:
-        """Uuids of the servers in a server group, without deleted ones, which Nova never removes from a group.
+    def members_of(self, question: LookUpGroup) -> dict[str, bool]:
+        """The servers of a group or label, without deleted ones.
+
+        Uuid -> whether the server has a cell; the conductor sets it after the scheduler has answered.
 
         :raises DatabaseError: when they cannot be read
         """
+        if question.label:
+            return self._labelled(question.project_id, question.label)
+        return self._grouped(question.group)
+
+    def _grouped(self, group: str) -> dict[str, bool]:
+        """The members of a server group.  Nova never removes deleted ones from it."""
         server = _GROUP_MEMBERS.c.instance_uuid
         there = _GROUP_MEMBERS.join(_GROUPS, _GROUP_MEMBERS.c.group_id == _GROUPS.c.id)
         there = there.outerjoin(_MAPPINGS, _MAPPINGS.c.instance_uuid == server)
-        lives = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
-        query = sa.select(server).select_from(there).where(_GROUPS.c.uuid == group, lives)
-        return frozenset(str(row["instance_uuid"]) for row in self.rows(query))
+        query = sa.select(server, _MAPPINGS.c.cell_id).select_from(there)
+        return self._members(query.where(_GROUPS.c.uuid == group, _LIVES))
+
+    def _labelled(self, project_id: str, label: str) -> dict[str, bool]:
+        """The servers of a project with a label (``decision/spread_request.py``).
+
+        It is in the request spec of a server, as JSON: in its flavor or in its scheduler hints.  A server in a server
+        group has no label.
+        """
+        text, server = _SPECS.c.spec, _MAPPINGS.c.instance_uuid
+        named = sa.or_(*(text.contains(json.dumps({LABEL: form})[1:-1], autoescape=True) for form in (label, [label])))
+        in_group = text.contains('"instance_group": {', autoescape=True)
+        there = _MAPPINGS.join(_SPECS, _SPECS.c.instance_uuid == server)
+        query = sa.select(server, _MAPPINGS.c.cell_id).select_from(there)
+        return self._members(query.where(_MAPPINGS.c.project_id == project_id, _LIVES, named, ~in_group))
+
+    def _members(self, query: Any) -> dict[str, bool]:
+        return {str(row["instance_uuid"]): row["cell_id"] is not None for row in self.rows(query)}
 
 
 class CellDatabase(_Database):

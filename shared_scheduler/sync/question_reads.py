@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpGroup
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.questions import Answered, MembersUnreadableError, Question, Questions, no_answer
+from shared_scheduler.placement.questions import (
+    Answered,
+    MembersOf,
+    MembersUnreadableError,
+    Question,
+    Questions,
+    no_answer,
+)
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, Place, ReadRequest
 from shared_scheduler.sync.revalidator import Revalidator
@@ -28,10 +35,10 @@ class QuestionReads:
         client: PlacementClient,
         revalidator: Revalidator,
         answer: Callable[[Answered], None],
-        members_of: Callable[[str], frozenset[str]],
+        members_of: MembersOf,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        """``members_of``: the present members of a server group; it may raise ``DatabaseError``."""
+        """``members_of`` may raise ``DatabaseError``."""
         self._questions = Questions(client, partial(_members, members_of))
         self._revalidator = revalidator
         self._answer = answer
@@ -68,9 +75,9 @@ class QuestionReads:
             self._answer(no_answer(question, "Placement was not asked: the scheduler stops"))
 
 
-def _members(read: Callable[[str], frozenset[str]], group: str) -> frozenset[str]:
+def _members(read: MembersOf, question: LookUpGroup) -> Mapping[str, bool]:
     try:
-        return read(group)
+        return read(question)
     except DatabaseError as error:
         raise MembersUnreadableError(str(error)) from error
 

@@ -13,7 +13,8 @@ from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
-from shared_scheduler.decision import candidates, filtering, targets
+from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
+from shared_scheduler.decision import candidates, filtering, spreading, targets
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import RefusalCode
 from shared_scheduler.protocol.window import WindowCounters
@@ -61,13 +62,13 @@ def test_what_a_decision_counts_hosts_under_is_defined() -> None:
     }  # fmt: skip
     named = set(re.findall(r'TargetStage\("(\w+)"', Path(targets.__file__).read_text()))
 
-    assert terms.REASONS.terms.keys() == placement | named | {filtering.FIRST_INSTANCE}
+    assert terms.REASONS.terms.keys() == placement | named | {filtering.FIRST_INSTANCE, spreading.SPREAD}
 
 
 def test_what_became_of_an_attempt_is_defined() -> None:
     endings = {state.value for state in ClaimState if state not in UNDER_WAY}
 
-    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | {GROUP_APART}
+    assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | {GROUP_APART, SPREAD_TOO_FAR}
 
 
 def test_how_a_request_ends_is_defined() -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.group_check import LOOK_PAUSE_S, YIELD_PAUSE_S
 from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spread_request import label_uuid
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Consumer, Increment
@@ -15,6 +17,7 @@ from tests.unit.core.scheduler_driver import (
     SMALL,
     SchedulerDriver,
     claims_in,
+    of_kind,
     only,
     only_claim,
     request,
@@ -74,3 +77,91 @@ def test_without_spread_keys_nothing_is_read() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     claim = only_claim(driver.ask(request(hints={"shared_scheduler:spread": ("nonsense",)})))
     assert claim.group is None
+
+
+# -- the check before the answer
+
+HINTS = {"shared_scheduler:spread": ("key=rack",), "shared_scheduler:label": ("web",)}
+
+
+def asking(server: str = "server-5") -> Request:
+    return request(server, hints=HINTS)
+
+
+def placed(driver: SchedulerDriver, effects: list[ef.Effect]) -> ef.LookUpGroup:
+    """The agents accept the claims, and Placement takes the writes."""
+    for claim in claims_in(effects):
+        effects = driver.written(only(ef.WriteAllocation, driver.accept(claim)))
+    return only(ef.LookUpGroup, effects)
+
+
+def stand(driver: SchedulerDriver, ask: ef.LookUpGroup, unanswered: str = "", **homes: str) -> list[ef.Effect]:
+    """Servers stand on these nodes (names with _ for -)."""
+    standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
+    return driver.give(ev.GroupAnswered(ask.ask_id, standing, "", frozenset(unanswered.split()), cause=ask.cause))
+
+
+def test_a_request_is_answered_after_a_look_at_the_servers_that_are_not_built() -> None:
+    # given a server of the label that its agent reports as built
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    # when another one is written
+    ask = placed(driver, driver.ask(asking()))
+    # then the look leaves both out, and the other rack is fine
+    assert (ask.label, ask.project_id, ask.known) == ("web", "project", {"server-5", "server-7"})
+    assert only(ef.Answer, stand(driver, ask)).choices[0][0].node == "node-2"
+
+
+def test_of_two_in_one_rack_the_younger_one_yields_and_goes_to_the_other() -> None:
+    driver = in_racks("node-1", "node-2")
+    effects = driver.ask(asking("server-9"))
+    (home,) = (claim.node for claim in claims_in(effects))
+    delete = only(ef.DeleteAllocation, stand(driver, placed(driver, effects), "server-4", server_4=home))
+    driver.deleted(delete)
+    claim = only_claim(driver.wait(YIELD_PAUSE_S))
+    assert claim.node != home
+
+
+def test_the_senior_looks_again_and_is_answered_once_the_other_has_gone() -> None:
+    driver = in_racks("node-1", "node-2")
+    effects = driver.ask(asking("server-1"))
+    (home,) = (claim.node for claim in claims_in(effects))
+    assert stand(driver, placed(driver, effects), "server-4", server_4=home) == []
+    again = only(ef.LookUpGroup, driver.wait(LOOK_PAUSE_S))
+    only(ef.Answer, stand(driver, again))
+
+
+def test_a_server_that_may_still_yield_does_not_raise_the_minimum() -> None:
+    # given a server in each rack, one of them without an answer yet
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    pending = {"server-4": Consumer(taken("node-2"), True, WEB)}
+    driver.hear(Increment("node-2", 1, 2, consumers=pending, claims={"claim": "server-4"}))
+    ask = placed(driver, driver.ask(asking()))
+    assert "server-4" not in ask.known
+    # when the third one is the second of its rack, then it waits for the answer of the other
+    assert stand(driver, ask, "server-4", server_4="node-2") == []
+    again = only(ef.LookUpGroup, driver.wait(LOOK_PAUSE_S))
+    only(ef.Answer, stand(driver, again, server_4="node-2"))
+
+
+def test_soft_constraints_are_not_checked() -> None:
+    driver = in_racks("node-1", "node-2")
+    hints = HINTS | {"shared_scheduler:spread": ("key=rack,mode=soft",)}
+    claim = only_claim(driver.ask(request(hints=hints)))
+    only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+
+
+def test_several_of_one_request_count_for_one_another() -> None:
+    driver = in_racks("node-1", "node-2")
+    ask = placed(driver, driver.ask(request("server-1", "server-2", hints=HINTS)))
+    only(ef.Answer, stand(driver, ask))
+
+
+def test_servers_that_cannot_be_read_fail_the_request() -> None:
+    driver = in_racks("node-1")
+    ask = placed(driver, driver.ask(asking()))
+    delete = only(ef.DeleteAllocation, driver.give(ev.GroupAnswered(ask.ask_id, {}, "no server", cause=ask.cause)))
+    (failed,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert failed.code is ef.FailureCode.GROUP_UNSETTLED
+    assert failed.text == "the members of label web could not be read: no server"

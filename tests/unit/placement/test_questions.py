@@ -29,13 +29,13 @@ class Asker:
     def __init__(self, world: World, **bounds: int) -> None:
         self.heard: queue.Queue[Any] = queue.Queue()
         self.revalidator = Revalidator(self.heard.put, sources=[each for each in SOURCES if each.is_on_request])
-        self.members: dict[str, frozenset[str]] = {}
+        self.members: dict[str, dict[str, bool]] = {}
         self.questions = QuestionReads(world.client, self.revalidator, self.heard.put, self._members_of, **bounds)
 
-    def _members_of(self, group: str) -> frozenset[str]:
-        if group not in self.members:
+    def _members_of(self, question: LookUpGroup) -> dict[str, bool]:
+        if question.group not in self.members:
             raise DatabaseError("[api_database] connection: no server answers")
-        return self.members[group]
+        return self.members[question.group]
 
     def ask(self, question: Any) -> Any:
         self.questions.submit(question)
@@ -52,12 +52,14 @@ def test_members_of_a_group_are_read_first_and_then_where_each_stands(world: Wor
     # given a group of three: one stands on a node, one nowhere, one is known to the scheduler
     node = world.provider()
     standing, known, nowhere = (str(uuid.uuid4()) for _ in range(3))
-    asker.members["group"] = frozenset({standing, known, nowhere})
+    asker.members["group"] = {standing: False, known: False, nowhere: False}
     world.take(standing, {node: {"VCPU": 1}})
 
     answer = asker.ask(LookUpGroup("ask", "group", frozenset({known}), "req-1"))
 
+    # then the one that stands is named, and that its request has no answer yet
     assert (answer.ask_id, answer.standing, answer.error) == ("ask", {standing: frozenset({node})}, "")
+    assert answer.unanswered == {standing}
 
 
 def test_a_group_that_cannot_be_read_is_answered_with_the_reason(asker: Asker) -> None:

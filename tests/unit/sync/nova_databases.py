@@ -11,6 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from nova.db.api import models as api_models
 from nova.db.main import models as main_models
+from nova.objects import flavor, instance_group, request_spec
+from oslo_serialization import jsonutils
 
 from shared_scheduler.sync.databases import CELL0, ApiDatabase, Cell, CellDatabase
 from tests.support.plain_databases import api_database, cell_database
@@ -75,6 +77,22 @@ class NovaDatabases:
         self.api_row(api_models.InstanceMapping, instance_uuid=own, cell_id=number, project_id="p",
                      updated_at=naive(self.now))  # fmt: skip
         return own
+
+    def request_spec(
+        self,
+        server: str,
+        extra_specs: dict[str, str] | None = None,
+        hints: dict[str, list[str]] | None = None,
+        group: str = "",
+    ) -> None:
+        """What nova-api stores of a request, as Nova's own objects write it."""
+        spec = request_spec.RequestSpec(
+            flavor=flavor.Flavor(name="small", extra_specs=extra_specs or {}),
+            scheduler_hints=hints or {},
+            instance_group=instance_group.InstanceGroup(uuid=group) if group else None,
+        )
+        text = jsonutils.dumps(spec.obj_to_primitive())
+        self.api_row(api_models.RequestSpec, instance_uuid=server, spec=text)
 
     def group(self, *servers: str) -> str:
         """A server group of these."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from nova.db.main import models as main_models
 
+from shared_scheduler.core.effects import LookUpGroup
 from shared_scheduler.model.compute_node import leaves_from_compute_node
 from shared_scheduler.sync.databases import CELL0, Cell, DatabaseError
 from tests.support.plain_databases import api_database, cell_database
@@ -50,8 +51,33 @@ def test_the_members_of_a_group_without_those_that_are_deleted(nova: NovaDatabas
     nova.group(nova.map_server("cell1"))
     nova.delete_server(deleted)
 
-    assert nova.api().members_of(group) == {built, new}
-    assert nova.api().members_of("no such group") == frozenset()
+    assert nova.api().members_of(of_group(group)) == {built: True, new: False}
+    assert nova.api().members_of(of_group("no such group")) == {}
+
+
+def test_the_servers_of_a_project_with_a_label(nova: NovaDatabases) -> None:
+    # given servers with the label in a hint and in a flavor, and others that look similar
+    hint, flavor, new = nova.map_server("cell1"), nova.map_server("cell1"), nova.map_server(None)
+    nova.request_spec(hint, hints={"shared_scheduler:label": ["web"]})
+    nova.request_spec(flavor, extra_specs={"shared_scheduler:label": "web"})
+    nova.request_spec(new, hints={"shared_scheduler:label": ["web"], "other": ["x"]})
+    longer, in_group, deleted = (nova.map_server("cell1") for _ in range(3))
+    nova.request_spec(longer, hints={"shared_scheduler:label": ["web2"]})
+    nova.request_spec(in_group, hints={"shared_scheduler:label": ["web"]}, group="g")
+    nova.request_spec(deleted, hints={"shared_scheduler:label": ["web"]})
+    nova.delete_server(deleted)
+
+    assert nova.api().members_of(of_label("p", "web")) == {hint: True, flavor: True, new: False}
+    assert nova.api().members_of(of_label("p", "w%")) == {}
+    assert nova.api().members_of(of_label("another project", "web")) == {}
+
+
+def of_group(group: str) -> LookUpGroup:
+    return LookUpGroup("ask", group, frozenset(), "req-1")
+
+
+def of_label(project: str, label: str) -> LookUpGroup:
+    return LookUpGroup("ask", "", frozenset(), "req-1", project, label)
 
 
 def test_services_as_novas_filters_see_them(nova: NovaDatabases) -> None:

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the hard spreading constraints of a request after its allocations are written and before it is answered.
+
+Several schedulers may place servers of one group or label at the same moment.  A skew concerns the nodes of all
+domains, so no node can judge it.  As for affinity (``group_check.py``), Placement decides: the scheduler reads the
+servers of the group from Nova's API database, and then the allocations of those that the table does not show as built.
+If a domain of the request has too many servers, the request deletes what it wrote (it *yields*) and decides again.
+
+A request is answered only if ``count - minimum <= max_skew`` holds for each domain in which it has a server, where
+
+- ``count`` includes every server that holds allocations, and the request's own ones;
+- ``minimum`` includes only the own servers, and those whose request was answered: they are built, or Nova has mapped
+  them to a cell, which the conductor does after the answer.  The others may still yield.
+
+*No answer of the requests leaves a domain with a skew above ``max_skew``.*  Proof: consider a domain with a server of
+an answered request, and of these requests the one that read the members last, R.  Every other one wrote before it read,
+that is before R read, and its server was in the API database before that; so R counted all of them, and ``count`` was
+at least as large as it is after the last answer.  ``minimum`` counted servers of answered requests only, and those do
+not yield; so it was at most as large as it is after the last answer, as long as no server is deleted, moved or fails to
+build.  As in Kubernetes, such a change leaves the other servers where they are.  The proof does not depend on what
+schedulers know of each other.
+
+=======================================================  =============================================================
+the constraint holds                                     outcome
+=======================================================  =============================================================
+with the servers of answered requests in the minimum     ``Agreed``
+only with all servers in the minimum                     ``LookAgain``, at most ``ANSWERS_MAX`` times, then ``Yield``
+not at all; the request is senior                        ``LookAgain``, at most ``LOOKS_MAX`` times, then ``Yield``
+not at all                                               ``Yield``
+=======================================================  =============================================================
+
+The request is *senior* if its smallest instance uuid is smaller than those of all servers that may still yield.  A
+request that has yielded remembers the places that only Placement knew, so that it does not decide as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+import numpy as np
+
+from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.events import GroupAnswered
+from shared_scheduler.core.group_check import LOOK_PAUSE_S, LOOKS_MAX, YIELD_PAUSE_S, Agreed, LookAgain, Outcome, Yield
+from shared_scheduler.core.request_state import RequestState
+from shared_scheduler.core.step import Step
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import SpreadMode
+from shared_scheduler.decision.spreading import Counted, constraints_of, count
+from shared_scheduler.decision.targets import skips_filters
+from shared_scheduler.protocol.messages import Leaf, Reason
+from shared_scheduler.table.columns import IntArray
+from shared_scheduler.table.host_table import HostTable
+
+#: the reason of a claim that was taken back because its domain had too many servers
+SPREAD_TOO_FAR = "spread_too_far"
+#: checks while only the servers of requests without an answer make the constraint hold
+ANSWERS_MAX = 50
+
+
+class SpreadCheck:
+    """Checks spreading.  It only counts its questions; the state of a check is ``RequestState.check``."""
+
+    def __init__(self, table: HostTable, decider: Decider, rng: Random) -> None:
+        self._table = table
+        self._decider = decider
+        self._rng = rng
+        self._count = 0
+
+    def is_needed(self, state: RequestState) -> bool:
+        """Whether the request, which is written, must be checked before it is answered."""
+        request = state.request
+        hard = any(one.mode == SpreadMode.HARD for one in request.spread)
+        return hard and not state.check.spread_passed and not skips_filters(request)
+
+    def ask(self, step: Step, state: RequestState) -> None:
+        """Emit the question where the servers are, after everything is written."""
+        request, group = state.request, state.request.group
+        assert group is not None
+        self._count += 1
+        state.check.ask_id = f"spread.{state.key}.{self._count}"
+        known = frozenset(request.instance_uuids) | self._built(state).keys()
+        step.emit(
+            LookUpGroup(
+                state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label
+            )
+        )
+
+    def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
+        """The outcome of the check for an answer."""
+        check, own, built = state.check, self._own(state), self._built(state)
+        others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
+        answered = [slot for uuid, slots in others.items() if uuid not in event.unanswered for slot in slots]
+        everywhere = [slot for slots in others.values() for slot in slots]
+        sure = np.concatenate((_array(built.values()), own))
+        counted = self._counted(state, np.concatenate((_array(everywhere), sure)))
+        least = self._counted(state, np.concatenate((_array(answered), sure)))
+        check.placed = {uuid: event.standing[uuid] for uuid in others}
+        if all(_holds(*each, own) for each in zip(counted, least, strict=True)):
+            check.spread_passed = True
+            return Agreed()
+        check.looks += 1
+        if all(_holds(one, one, own) for one in counted) and check.looks < ANSWERS_MAX:
+            return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
+        mine = min(state.request.instance_uuids)
+        if event.unanswered and mine < min(event.unanswered) and check.looks < LOOKS_MAX:
+            return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
+        check.looks = 0
+        check.yields += 1
+        return Yield(_reason(counted, own), self._rng.uniform(0, YIELD_PAUSE_S))
+
+    def _own(self, state: RequestState) -> IntArray:
+        return _array(slot for choice in state.choices() if (slot := self._table.slot_of(choice.node)) is not None)
+
+    def _built(self, state: RequestState) -> dict[str, int]:
+        """The slot of each server of the group that its agent reports as built, in one place."""
+        group, own = state.request.group, frozenset(state.request.instance_uuids)
+        assert group is not None
+        known = (group.members | self._table.groups.of(group.uuid)) - own
+        places = ((uuid, self._table.members.slots(uuid)) for uuid in known)
+        return {uuid: slots[0] for uuid, slots in places if len(slots) == 1 and self._is_built(uuid, slots[0])}
+
+    def _is_built(self, uuid: str, slot: int) -> bool:
+        row = self._table.row(slot)
+        if row is None or not row.epoch or uuid in row.pending.values():
+            return False
+        stored = row.consumers.get(uuid)
+        return stored is not None and stored.member
+
+    def _slots(self, providers: frozenset[str]) -> list[int]:
+        """The slots of the providers that are compute nodes."""
+        return [slot for uuid in providers if (slot := self._table.slot_of(uuid)) is not None]
+
+    def _counted(self, state: RequestState, places: IntArray) -> list[Counted]:
+        context = self._decider.context(state.request)
+        return count(context, constraints_of(context, SpreadMode.HARD), places)
+
+
+def _array(slots: Iterable[int]) -> IntArray:
+    return np.fromiter(slots, dtype=np.int64)
+
+
+def _holds(everybody: Counted, settled: Counted, own: IntArray) -> bool:
+    """Whether no domain of the own servers has too many servers."""
+    counts = everybody.counts.take(everybody.domains.take(own))
+    return bool((counts - (settled.minimum or 0) <= everybody.constraint.max_skew).all())
+
+
+def _reason(counted: list[Counted], own: IntArray) -> Reason:
+    found: list[Leaf] = [
+        {
+            "key": one.constraint.key,
+            "max_skew": one.constraint.max_skew,
+            "minimum": one.minimum,
+            "counts": one.counts.take(one.domains.take(own)).tolist(),
+        }
+        for one in counted
+        if not _holds(one, one, own)
+    ]
+    return Reason(SPREAD_TOO_FAR, {"constraints": found})
