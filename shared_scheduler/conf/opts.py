@@ -166,7 +166,8 @@ holds and answers nova-conductor. Set it to a value below ``[DEFAULT] long_rpc_t
         max=3600.0,
         help=_text("""
 Before a request fails with "no valid host" because of data from Placement, the scheduler asks Placement
-itself. It asks the same question at most once within this time.
+itself. It asks the same question at most once within this time; in a cloud of fewer than 1000 hosts, where an
+answer costs Placement less, within a part of it in proportion.
 """),
     ),
     cfg.IntOpt(
@@ -249,7 +250,8 @@ agent. Those without an agent are read again. Hosts whose agent is alive cause n
         help=_text("""
 If at most this many compute nodes have no agent, their records and providers are read before each decision:
 three queries per cell and one call to Placement, shared by all requests that wait. If more nodes have no
-agent, only the polls below read them. 0 disables these reads.
+agent, only the polls below read them. In a cloud of at most this many nodes, each decision waits for one query per
+cell that finds new ones. 0 disables these reads.
 """),
     ),
     cfg.FloatOpt(

@@ -4,7 +4,8 @@
 The rows of the hosts that fit according to Placement are read again, and the request is decided again.
 
 The question costs Placement time for each fitting host, so it is bounded: one question is in flight, and each
-*shape* (the query strings) is asked at most once within ``recheck_interval_s``.  Requests of the same shape share a
+*shape* (the query strings) is asked at most once within ``recheck_interval_s``, or a part of that in a small cloud,
+where it costs little.  Requests of the same shape share a
 question; requests of other shapes wait in a queue, each until its own deadline.
 
 =========  ===================================  =========  =========================================
@@ -24,6 +25,7 @@ MENDING    all those rows arrived, or too late  (settled)  decide the requests a
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,6 +42,8 @@ Shape = tuple[str, ...]
 
 #: shapes remembered as settled; the oldest is forgotten (and may be asked again)
 SETTLED_MAX = 1_024
+#: a cloud of fewer hosts is asked the same question more often, in proportion
+WHOLE_INTERVAL_HOSTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,12 @@ NEVER = Settled(float("-inf"), frozenset())
 class Recheck:
     """All questions that wait or are in flight, and the shapes that were settled recently."""
 
-    def __init__(self, settings: SchedulerSettings, timers: Timers, corrections: RowCorrections) -> None:
+    def __init__(
+        self, settings: SchedulerSettings, timers: Timers, corrections: RowCorrections, hosts: Callable[[], int]
+    ) -> None:
+        """``hosts``: how many there are."""
         self._settings = settings
+        self._hosts = hosts
         self._timers = timers
         self._corrections = corrections
         self._questions: OrderedDict[Shape, ShapeQuestion] = OrderedDict()
@@ -102,7 +110,7 @@ class Recheck:
         """Recheck a request without a host.  False if its shape was settled recently or cannot be asked."""
         shape = state.request.queries
         settled = self._settled.get(shape, NEVER)
-        if not shape or step.now - settled.at_s < self._settings.recheck_interval_s:
+        if not shape or step.now - settled.at_s < self._interval_s():
             return False
         question = self._questions.get(shape)
         if question is None:
@@ -110,6 +118,9 @@ class Recheck:
         question.keys.append(state.key)
         self.ask_next(step)
         return True
+
+    def _interval_s(self) -> float:
+        return self._settings.recheck_interval_s * min(1.0, self._hosts() / WHOLE_INTERVAL_HOSTS)
 
     def withdraw(self, state: RequestState) -> None:
         """Remove a request that does not need the answer any more."""

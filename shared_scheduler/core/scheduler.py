@@ -100,7 +100,7 @@ class SchedulerCore:
         self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
         self.confirmed_claims = ConfirmedClaims(settings, table, self.timers)
         self.claims = Claims(identity, settings, table, self.timers, self.confirmed_claims)
-        self.recheck = Recheck(settings, self.timers, self.corrections)
+        self.recheck = Recheck(settings, self.timers, self.corrections, table.__len__)
         self.planner = Planner(
             table, decider, judge, self.claims, self.quarantine,
             settings.last_words_max, settings.judged_per_step_max,

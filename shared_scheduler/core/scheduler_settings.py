@@ -89,7 +89,7 @@ class SchedulerSettings:
     refusals_max: int = 5
     quarantine_s: float = 30.0
 
-    #: a recheck asks Placement the same question at most once within this time
+    #: a recheck asks Placement the same question at most once within this time, in a small cloud within a part of it
     recheck_interval_s: float = 5.0
     #: how long a recheck waits for the answer and for the corrected rows
     recheck_timeout_s: float = 5.0

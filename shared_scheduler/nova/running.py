@@ -12,7 +12,6 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighe
 from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
@@ -103,7 +101,7 @@ class RunningScheduler:
         )
         sync = StateSync(
             api, NovaCellDatabase, client, handle,
-            self.core.nodes.agent_speaks_for, self._leaves_of,
+            self.core.nodes.agent_speaks_for,
             sources=configuration.sources(),
             question_threads=ours.placement_readers,
             nodes_max=ours.catch_up_nodes_max,
@@ -259,14 +257,6 @@ class RunningScheduler:
             own = frozenset(node for its_cell, node in nodes if its_cell == cell)
             self.engine.handle(NodesGone(cell, own))
             LOG.info("Cell %s and its %d compute nodes were removed", cell, len(own))
-
-    def _leaves_of(self, node: str) -> Mapping[str, Leaf]:
-        def leaves(core: SchedulerCore) -> Mapping[str, Leaf]:
-            slot = core.table.slot_of(node)
-            row = None if slot is None else core.table.row(slot)
-            return {} if row is None else dict(row.leaves)
-
-        return self.engine.inspect(leaves)
 
     def _cell_of(self, node: str) -> str | None:
         known = self.core.nodes.get(node)

@@ -83,12 +83,6 @@ class PlacementMirror:
             before, self._watched = self._watched, watched
         return frozenset(root for root, seen in watched.items() if before.get(root) != seen)
 
-    def tree_of(self, root: str) -> frozenset[str]:
-        """The providers of a tree at the last sweep; iterates over all that were swept."""
-        with self._lock:
-            swept = self._swept
-        return frozenset(uuid for uuid, (_, _, own) in swept.items() if own == root)
-
     def read(self, node: str) -> Tree:
         """Read the tree of one node; empty if Placement does not know it."""
         tree = Tree()

@@ -8,8 +8,9 @@ them: two queries for each cell and one call of Placement, which is less than no
 Before "no valid host" is returned, a scheduler of any cloud waits for the list of nodes, because a compute may be new.
 
 An agent reads its providers every ten minutes unless its nova-compute changes them, so changes of other writers in
-Placement may be noticed that late.  In a small cloud the scheduler notices a changed tree and asks the agent to read
-it.  In a larger cloud only hosts without an agent are read, because each allocation changes a tree.
+Placement may be noticed that late.  No decision waits for that, because each allocation changes a tree, so most trees
+that change were changed by the scheduler itself.  Placement judges amounts when they are written; the core asks it about
+the selected host of a request that names traits or aggregates, and before a refusal which hosts fit (``core.recheck``).
 """
 
 from __future__ import annotations

@@ -20,21 +20,25 @@ class Fleet:
         self._clock = clock
         self._counted: frozenset[frozenset[str]] = frozenset()
         self._counted_s = float("-inf")
-        self._few = False
-
-    @property
-    def small(self) -> bool:
-        """Whether there are at most ``nodes_max`` nodes."""
-        return sum(len(cell.nodes) for cell in self.cells.values()) <= self._nodes_max
+        self._silent = 0
 
     @property
     def few(self) -> bool:
-        """Whether at most ``nodes_max`` nodes, but at least one, have no agent, or the cloud is ``small``."""
+        """Whether ``few_are_silent``, or there are at most ``nodes_max`` nodes."""
+        return self._is_small or self.few_are_silent
+
+    @property
+    def few_are_silent(self) -> bool:
+        """Whether at most ``nodes_max`` nodes, but at least one, have no agent."""
         nodes = frozenset(cell.nodes for cell in self.cells.values())
-        if nodes != self._counted or self._clock() - self._counted_s >= RECOUNT_S:
-            self._few = self.small or 0 < len(self.silent()) <= self._nodes_max
-            self._counted, self._counted_s = nodes, self._clock()  # last: other threads use ``_few`` from here on
-        return self._few
+        if self._is_small or nodes != self._counted or self._clock() - self._counted_s >= RECOUNT_S:
+            self._silent = len(self.silent())
+            self._counted, self._counted_s = nodes, self._clock()  # last: other threads use ``_silent`` from here on
+        return 0 < self._silent <= self._nodes_max
+
+    @property
+    def _is_small(self) -> bool:
+        return sum(len(cell.nodes) for cell in self.cells.values()) <= self._nodes_max
 
     def nodes(self) -> set[str]:
         """All compute nodes."""

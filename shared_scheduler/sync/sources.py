@@ -38,20 +38,20 @@ class Keys(StrEnum):
 class Waits(StrEnum):
     """In which clouds a decision, or the answer "no valid host", waits for a read.
 
-    ``FEW``: at most ``catch_up_nodes_max`` nodes have no agent; ``SMALL``: there are at most that many nodes.  ``FEW``
-    includes ``SMALL``.
+    ``SILENT``: at most ``catch_up_nodes_max`` nodes, but at least one, have no agent.  ``FEW``: the same, or there are at
+    most that many nodes.
     """
 
     NEVER = "never"
-    SMALL = "small cloud"
-    FEW = "few without agent"
+    SILENT = "few without agent"
+    FEW = "few without agent, or small cloud"
     ALWAYS = "always"
 
     def holds(self, fleet: Fleet) -> bool:
         """Whether a caller waits in this cloud; evaluates only the conditions that are needed."""
         match self:
-            case Waits.SMALL:
-                return fleet.small
+            case Waits.SILENT:
+                return fleet.few_are_silent
             case Waits.FEW:
                 return fleet.few
         return self is Waits.ALWAYS
@@ -61,7 +61,7 @@ class Fleet(Protocol):
     """See ``sync.fleet``."""
 
     @property
-    def small(self) -> bool: ...
+    def few_are_silent(self) -> bool: ...
     @property
     def few(self) -> bool: ...
 
@@ -117,7 +117,7 @@ LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1}
 
 START, CELLS, FILL = "start", "cells", "fill"
 SERVICES, ALL_SERVICES, NODE_LIST = "services", "all services", "node list"
-PROVIDERS, RECORDS, AGENT_TREES = "providers", "records", "agents' trees"
+PROVIDERS, RECORDS = "providers", "records"
 NODE, REPORTED, AUDIT = "node", "reported nodes", "audit"
 SHARING, AGGREGATES, ORPHANED, COUNTERS = "sharing providers", "aggregates", "orphans", "counters"
 CANDIDATES, FITTING, CONSUMER, GROUP = "candidates", "fitting hosts", "consumer", "server group"
@@ -136,20 +136,15 @@ SOURCES = (
         decision=Waits.FEW, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
     ),
     Source(
-        PROVIDERS, "generations of the resource providers: trees that changed, of nodes without an agent (in a small "
-        "cloud of all)", Authority.PLACEMENT, Keys.CLOUD, "1 call over the cloud, or 1 a node without an agent",
+        PROVIDERS, "generations of the resource providers of nodes without an agent: trees that changed",
+        Authority.PLACEMENT, Keys.CLOUD, "1 call over the cloud, or 1 a node without an agent",
         30.0, "placement_poll_interval_s", "decision, refusal",
-        decision=Waits.FEW, refusal=Waits.FEW, max_age_s=MAX_AGE_S, lane=PLACEMENT,
+        decision=Waits.SILENT, refusal=Waits.SILENT, max_age_s=MAX_AGE_S, lane=PLACEMENT,
     ),
     Source(
         RECORDS, "records and instances of the nodes without an agent: those that changed are read",
         Authority.CELL, Keys.CELL, "2 queries, 1 row a node and an instance", None, "", "decision, refusal",
         decision=Waits.FEW, refusal=Waits.FEW, max_age_s=MAX_AGE_S,
-    ),
-    Source(
-        AGENT_TREES, "provider trees that changed of nodes with an agent: where the row differs, the agent is asked to "
-        "read its providers", Authority.PLACEMENT, Keys.CLOUD, "1 to 5 calls a tree that changed", None, "",
-        "decision, refusal", decision=Waits.SMALL, refusal=Waits.SMALL, max_age_s=0.25, lane=PLACEMENT,
     ),
     Source(
         NODE, "record, instances and provider tree of one node without an agent", Authority.CELL_AND_PLACEMENT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from shared_scheduler.core.effects import RefreshNode
@@ -14,7 +14,6 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Question
-from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.sync import sources as of
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.cell_reads import CellReads
@@ -50,7 +49,6 @@ class StateSync:
         client: PlacementClient,
         submit: Callable[[Event], None],
         agent_speaks_for: Callable[[str], bool],
-        leaves_of: Callable[[str], Mapping[str, Leaf]],
         *,
         sources: Sequence[Source] = SOURCES,
         question_threads: int = of.LANES[of.QUESTIONS],
@@ -61,8 +59,7 @@ class StateSync:
         rng: Random | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        """``leaves_of``: the row of a node.  ``nodes_max``: the maximum number of nodes that counts as few.  ``sweep``:
-        deletes orphaned allocations.  ``log_new``: logs the counters of the core.
+        """``nodes_max``: the maximum number of nodes that counts as few.  ``sweep``: deletes orphaned allocations.  ``log_new``: logs the counters of the core.
         """
         self._api = api
         self._open_cell = open_cell
@@ -85,13 +82,12 @@ class StateSync:
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
         self._questions = QuestionReads(client, self.revalidator, submit, api.members_of)
-        placement = PlacementReads(mirror, self.fleet, leaves_of, agent_speaks_for, clock)
+        placement = PlacementReads(mirror, self.fleet)
         self.revalidator.provide({
             of.SERVICES: self._of_cell(lambda cell: cell.services()),
             of.NODE_LIST: self._of_cell(lambda cell: cell.node_list()),
             of.PROVIDERS: lambda *_: placement.providers(),
             of.RECORDS: self._of_cell(lambda cell: cell.records()),
-            of.AGENT_TREES: lambda *_: placement.agent_trees(),
             of.NODE: self._node_reads.node,
             of.REPORTED: self._of_cell(lambda cell: cell.reported()),
             of.ALL_SERVICES: self._of_cell(lambda cell: cell.all_services()),

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared_scheduler.core.events import NodeDoubted
-from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.sync.databases import Cell
-from shared_scheduler.sync.placement_reads import AGENT_READS_S
 from shared_scheduler.sync.state_sync import StateSync
 from tests.unit.placement.world import World
 from tests.unit.sync.nova_databases import NovaDatabases
@@ -27,36 +25,22 @@ class Site:
         self.nova = nova
         self.heard: list[Any] = []
         self.spoken_for: set[str] = set()
-        self.rows: dict[str, Any] = {}
-        self.deaf: set[str] = set()
-        self.mirror = PlacementMirror(world.client)
         self.now_s = 100.0
         self.sync = StateSync(
-            nova.api(), nova.open_cell, world.client, self.hear, self.speaks_for,
-            lambda node: self.rows[node], nodes_max=nodes_max, sweep=nothing_orphaned, log_new=lambda: None,
-            clock=self.clock, rng=random.Random(1),
+            nova.api(), nova.open_cell, world.client, self.heard.append, self.speaks_for,
+            nodes_max=nodes_max, sweep=nothing_orphaned, log_new=lambda: None,
+            clock=lambda: self.now_s, rng=random.Random(1),
         )  # fmt: skip
         self.sync.use((Cell(nova.cell_uuid, "cell1", nova.cell_url, "rabbit://here/"),))
         self.cell = self.sync.fleet.cells[nova.cell_uuid]
-
-    def clock(self) -> float:
-        """Time passes while an agent that is deaf is waited for."""
-        self.now_s += AGENT_READS_S / 4 if self.deaf else 0.0
-        return self.now_s
 
     def speaks_for(self, node: str) -> bool:
         return node in self.spoken_for
 
     def agent(self, node: str) -> str:
-        """This node has an agent, which has read its providers."""
+        """This node has an agent."""
         self.spoken_for.add(node)
-        self.rows[node] = self.mirror.read(node).leaves
         return node
-
-    def hear(self, event: Any) -> None:
-        self.heard.append(event)
-        if isinstance(event, NodeDoubted) and event.node not in self.deaf:
-            self.agent(event.node)
 
     def decide(self) -> list[Any]:
         """A request comes some time later; what is heard before it is decided."""

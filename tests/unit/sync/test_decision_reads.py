@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.events import NodeDoubted, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import NodeRead, NodesGone, ServicesRead
 from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
@@ -103,14 +103,6 @@ def test_what_others_write_to_placement_is_known_at_the_next_decision(
     assert event.leaves[f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
 
 
-def seen_agent(nova: NovaDatabases, world: World, site: Site) -> str:  # noqa: F811
-    """A node with an agent, which decisions have seen as it is."""
-    own = site.agent(nova.compute("cmp-1", world.provider()))
-    site.refuse()
-    site.decide()
-    return own
-
-
 def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, site: Site) -> None:  # noqa: F811
     site.agent(nova.compute("cmp-1", world.provider()))
     other = nova.compute("cmp-2", world.provider())
@@ -120,46 +112,20 @@ def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, sit
     assert nodes_read(site.decide()) == [other]
 
 
-def test_an_agent_looks_when_others_have_written_to_its_providers(
+def test_where_all_nodes_have_an_agent_no_decision_and_no_refusal_asks_placement(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
-    own = seen_agent(nova, world, site)
-    world.set(own, "traits", ["HW_CPU_X86_AVX2"])
-    assert [type(event) for event in site.decide()] == [NodeDoubted]
-    assert site.rows[own][f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
-
-
-def test_a_tree_that_has_grown_is_read_by_its_agent_alone(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
-) -> None:
-    # given somebody who has put a provider below an agent's node
-    own = seen_agent(nova, world, site)
-    child = world.provider(parent=own)
-    world.http.calls.clear()
-    # when
-    assert [type(event) for event in site.decide()] == [NodeDoubted]
-    # then the row has it, and it was not read twice for that
-    assert f"rp.{child}" in site.rows[own]
-    assert world.http.calls.count(("GET", f"/resource_providers/{child}/inventories")) == 1
-
-
-def test_an_agent_that_does_not_look_holds_up_one_decision_and_not_the_next(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
-) -> None:
-    own = seen_agent(nova, world, site)
-    site.deaf.add(own)
-    for trait in ("HW_CPU_X86_AVX2", "HW_CPU_X86_AVX512F"):
-        world.set(own, "traits", [trait])
-        site.decide()
-    assert site.heard == []
-
-
-def test_an_agent_whose_providers_were_only_taken_from_is_left_alone(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
-) -> None:
-    own = seen_agent(nova, world, site)
+    # given a small cloud that has been read
+    own = site.agent(nova.compute("cmp-1", world.provider()))
+    site.refuse()
+    # when servers come, which changes the generations of its providers, and somebody writes a trait
     world.take(nova.instance("cmp-1"), {own: {"VCPU": 1}})
+    world.set(own, "traits", ["HW_CPU_X86_AVX2"])
+    world.http.calls.clear()
+    # then nobody waits for a read of Placement
     assert site.decide() == []
+    assert not site.refuse()
+    assert world.http.calls == []
 
 
 def test_where_many_have_no_agent_they_are_left_to_the_poller(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Service:
         given = {"sources": QUICK, "nodes_max": 0, "sweep": nothing_orphaned, "log_new": lambda: None}
         self.sync = StateSync(
             nova.api(), open_cell or nova.open_cell, world.client, self.heard.put,
-            self.spoken_for.__contains__, no_row, **(given | more),
+            self.spoken_for.__contains__, **(given | more),
         )  # fmt: skip
         self.sync.start()
 
@@ -55,10 +55,6 @@ class Service:
 
 def nothing_orphaned() -> Iterator[NodeDoubted]:
     yield from ()
-
-
-def no_row(_: str) -> Mapping[str, Any]:
-    return {}
 
 
 @pytest.fixture

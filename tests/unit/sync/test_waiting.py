@@ -10,15 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
 from shared_scheduler.core.events import AggregatesRead, Event
 from shared_scheduler.placement.connection import PlacementError
-from shared_scheduler.placement.mirror import Tree
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.flight import Key, ReadRequest
-from shared_scheduler.sync.placement_reads import PlacementReads
 from shared_scheduler.sync.revalidator import MAX_WAIT_S, Revalidator
 from shared_scheduler.sync.sources import NODE, NODE_LIST, PROVIDERS, RECORDS, SERVICES
 
@@ -201,25 +197,6 @@ def test_a_node_that_an_earlier_read_wants_read_is_waited_for_until_it_has_been(
     assert sut.wait_for([(PROVIDERS, ())], 0.0) == frozenset()
 
 
-class Moving:
-    """A mirror of one node, whose tree changes again while it is read."""
-
-    def __init__(self) -> None:
-        self.meanwhile: Callable[[], None] = lambda: None
-        self.reads = 0
-
-    def sweep(self) -> frozenset[str]:
-        return frozenset({"node"})
-
-    def tree_of(self, node: str) -> frozenset[str]:
-        return frozenset()
-
-    def read(self, node: str) -> Tree:
-        self.reads += 1
-        self.meanwhile()
-        return Tree()
-
-
 class OneCell:
     """With one node, which has an agent."""
 
@@ -228,39 +205,6 @@ class OneCell:
 
     def silent(self) -> list[str]:
         return []
-
-
-def one_node() -> Fleet:
-    fleet = Fleet(2, lambda: 100.0)
-    fleet.cells = {"cell-1": OneCell()}  # type: ignore[dict-item]
-    return fleet
-
-
-def test_a_tree_that_changes_again_while_it_is_compared_is_compared_again() -> None:
-    mirror = Moving()
-    sut = PlacementReads(mirror, one_node(), lambda node: {}, lambda node: True, lambda: 100.0)  # type: ignore[arg-type]
-    list(sut.providers())
-    mirror.meanwhile = lambda: list(sut.providers()) and None
-    list(sut.agent_trees())
-    mirror.meanwhile = lambda: None
-    list(sut.agent_trees())
-    assert mirror.reads == 2
-
-
-def test_a_tree_that_could_not_be_read_is_compared_again() -> None:
-    mirror = Moving()
-    sut = PlacementReads(mirror, one_node(), lambda node: {}, lambda node: True, lambda: 100.0)  # type: ignore[arg-type]
-    list(sut.providers())
-
-    def away() -> None:
-        raise PlacementError("no answer")
-
-    mirror.meanwhile = away
-    with pytest.raises(PlacementError):
-        list(sut.agent_trees())
-    mirror.meanwhile = lambda: None
-    list(sut.agent_trees())
-    assert mirror.reads == 2
 
 
 def test_decisions_that_come_together_after_a_start_both_see_that_few_nodes_have_no_agent() -> None:
