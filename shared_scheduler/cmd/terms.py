@@ -150,6 +150,7 @@ ATTEMPTS = Group(
     "provider_conflict": "Placement: other writes changed the provider each time; the retries are used up.",
     "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
     "unknown_provider": "Placement: it does not know the provider.",
+    "host_changed": "Nova: the nova-compute service of the host was disabled, forced down or lost after the decision.",
     "unreachable": "Placement did not answer, or its answer was lost.",
     "never_sent": "Placement does not keep up: the write waited until its deadline. The request fails.",
     "rejected": "Placement: the request of the scheduler is not valid.",

@@ -204,6 +204,8 @@ class Intent:
     group: ClaimGroup | None = None
     #: whether the agent that judges the claim counts the members of groups
     counts_groups: bool = False
+    #: whether the nova-compute service of the host accepted servers at the decision
+    service_accepts: bool = False
 
 
 @dataclass(slots=True)
@@ -377,6 +379,8 @@ class Claims:
                 serialise=not (self._is_judged(intent) or self._has_plenty(intent)),
                 request_id=intent.request_id,
                 deadline_s=deadline_s,
+                cell=intent.cell,
+                service_host=intent.host if intent.service_accepts else "",
             )
         )
 

@@ -59,6 +59,8 @@ class WriteAllocation(OfRequest):
 
     ``serialise``: at most one write is in flight for these providers, and the provider is read afterwards.  This is
     for claims that only Placement judges, completely or for their part of shared storage, where little is free.
+    ``service_host``: the host of ``cell`` whose nova-compute service has to accept servers at the time of the write,
+    because it did at the decision; empty: it need not.
     """
 
     claim_id: str
@@ -71,6 +73,8 @@ class WriteAllocation(OfRequest):
     serialise: bool
     request_id: str
     deadline_s: float
+    cell: str = ""
+    service_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ class WriteCode(StrEnum):
     PROVIDER_CONFLICT = "provider_conflict"  # other writers were faster, no retries left: next host
     CONSUMER_CONFLICT = "consumer_conflict"  # the consumer holds other allocations: hard error
     UNKNOWN_PROVIDER = "unknown_provider"  # stale topology: forget the node, next host
+    HOST_CHANGED = "host_changed"  # not sent: its nova-compute service takes no servers any more: next host
     UNREACHABLE = "unreachable"  # read back as "not written", or the result is unknown
     REJECTED = "rejected"  # Placement answers that the request is malformed
     NEVER_SENT = "never_sent"  # it waited until its deadline, or was refused: nothing to delete, hard error

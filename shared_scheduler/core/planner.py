@@ -223,6 +223,11 @@ class Planner:
             return Reason("gone")
         return self._verify(state, self._request_for(state, instance), instance, node, candidates)
 
+    def service_accepts(self, host: str) -> bool:
+        """Whether the nova-compute service of a host is known to accept servers."""
+        service = self._table.service(host)
+        return service is not None and service.takes_servers
+
     def claim_group(self, state: RequestState, instance: InstancePlacement, node: str) -> ClaimGroup | None:
         """The server group in the claim of an instance, for the agent of the node."""
         group, asked = self._request_for(state, instance).group, state.request.group

@@ -358,6 +358,7 @@ class Requests:
             epoch=self._nodes.epoch_of(choice.node),
             group=self._planner.claim_group(state, instance, choice.node),
             counts_groups=self._nodes.counts_groups(choice.node),
+            service_accepts=self._planner.service_accepts(choice.host),
         )
 
     def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: CandidatesWanted) -> None:

@@ -54,6 +54,7 @@ from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.sync.orphan_sweeper import OrphanSweeper, Share
 from shared_scheduler.sync.server_location import Locator
+from shared_scheduler.sync.service_checks import ServiceChecks
 from shared_scheduler.sync.state_sync import StateSync
 from shared_scheduler.table.host_table import HostTable
 
@@ -108,7 +109,8 @@ class RunningScheduler:
             sweep=sweeper.sweep,
             log_new=Notices(self.engine, ours.nodes_max).log_new,
         )  # fmt: skip
-        self._sinks = Sinks(GroupCommit(client, handle, locate, writers=ours.placement_writers), sync)
+        commit = GroupCommit(client, handle, locate, writers=ours.placement_writers)
+        self._sinks = Sinks(ServiceChecks(commit, sync.fleet, sync.revalidator, handle), sync)
         return sync
 
     # -- life cycle
@@ -174,7 +176,8 @@ class RunningScheduler:
         :raises EngineBrokenError: when there will be no answer
         """
         outcome = self._sync.decision_reads.deciding(
-            partial(self.engine.decide, request), _is_no, CONF.shared_scheduler.request_timeout_s
+            partial(self.engine.decide, request), _is_no, CONF.shared_scheduler.request_timeout_s,
+            writes=request.claim and bool(request.forms),
         )
         self._record(outcome)
         return outcome

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -38,6 +38,8 @@ class CellReads:
         self._lock = threading.RLock()  # one read of the services at a time, because each compares with the one before
         self._odd: dict[str, tuple[object, ...]] = {}  # the services with an exception, as they were last yielded
         self._last_id: int | None = None
+        self._selected: set[str] = set()  # hosts whose services are to be read
+        self._lost: set[str] = set()  # those of them that had no service at the last read
         self._since: datetime | None = None
         self._reported: dict[str, datetime] = {}
         self._reported_last: set[str] = set()
@@ -71,6 +73,31 @@ class CellReads:
             yield ServicesRead(self.cell, changed, complete=False)
         self._odd = {one.host: _state(one) for one in found if _is_odd(one)}
         self._last_id = max([last_id, *map(_record_id, found)])
+
+    def select(self, hosts: Iterable[str]) -> None:
+        """Servers are about to be placed on these hosts: ``selected_services`` reads their services."""
+        with self._lock:
+            self._selected.update(hosts)
+
+    def selected_services(self) -> Iterator[ServicesRead]:
+        """Services of selected hosts that no longer accept servers."""
+        with self._lock:
+            hosts = frozenset(self._selected)
+            found = self.database.services_of(hosts)
+            changed = tuple(one for one in found if _is_odd(one) and self._odd.get(one.host) != _state(one))
+            if changed:
+                yield ServicesRead(self.cell, changed, complete=False)
+            self._odd |= {one.host: _state(one) for one in changed}
+            there = {one.host for one in found}
+            self._lost = (self._lost | hosts) - there
+            if hosts - there:
+                yield from self.all_services()
+            self._selected -= hosts
+
+    def accepts_servers(self, host: str) -> bool:
+        """Whether the service of a host accepts servers, according to its last read."""
+        with self._lock:
+            return host not in self._odd and host not in self._lost
 
     # -- compute nodes
 

@@ -268,9 +268,13 @@ class CellDatabase(_Database):
         if after_id is not None:
             odd = sa.or_(odd, _SERVICES.c.id > after_id)
         found = {one.host: one for one in self._services(odd)}
-        for part in _chunks(sorted(set(also) - set(found))):
-            found |= {one.host: one for one in self._services(_SERVICES.c.host.in_(part))}
+        found |= {one.host: one for one in self.services_of(set(also) - set(found))}
         return tuple(found.values())
+
+    def services_of(self, hosts: Collection[str]) -> tuple[ServiceFacts, ...]:
+        """The services of these hosts, by an index."""
+        parts = _chunks(sorted(hosts))
+        return tuple(one for part in parts for one in self._services(_SERVICES.c.host.in_(part)))
 
     def _services(self, condition: Any) -> tuple[ServiceFacts, ...]:
         query = sa.select(_SERVICES).where(

@@ -2,15 +2,20 @@
 """The reads that a decision, and the answer "no valid host", wait for: the columns of the registry (``sync.sources``).
 
 An administrator who disables a compute or forces it down changes a database, and no message announces it.  The query
-for such services returns few rows, so each decision waits for one, which simultaneous requests share.  Hosts without an
-agent are polled, so their rows are some seconds old; while there are few of them, a decision also waits for reads of
-them: two queries for each cell and one call of Placement, which is less than nova-scheduler reads for each request.
-Before "no valid host" is returned, a scheduler of any cloud waits for the list of nodes, because a compute may be new.
+for such services examines all services of a cell, so only requests for which nothing is written wait for it.  For the
+others the service of the selected host is read by an index when the allocation is about to be written
+(``sync.service_checks``).
+
+Hosts without an agent are polled, so their rows are some seconds old; while there are few of them, a decision waits for
+reads of them: two queries for each cell and one call of Placement, which is less than nova-scheduler reads for each
+request.  Before "no valid host" is returned, a scheduler of any cloud waits for the list of nodes, because a compute
+may be new.
 
 An agent reads its providers every ten minutes unless its nova-compute changes them, so changes of other writers in
 Placement may be noticed that late.  No decision waits for that, because each allocation changes a tree, so most trees
-that change were changed by the scheduler itself.  Placement judges amounts when they are written; the core asks it about
-the selected host of a request that names traits or aggregates, and before a refusal which hosts fit (``core.recheck``).
+that change were changed by the scheduler itself.  Placement judges amounts when they are written; the core asks it
+about the selected host of a request that names traits or aggregates, and before a refusal which hosts fit
+(``core.recheck``).
 """
 
 from __future__ import annotations
@@ -47,13 +52,13 @@ class DecisionReads:
         self._lock = threading.Lock()
 
     def deciding(
-        self, decide: Callable[[float], Outcome], is_no: Callable[[Outcome], bool], timeout_s: float
+        self, decide: Callable[[float], Outcome], is_no: Callable[[Outcome], bool], timeout_s: float, writes: bool
     ) -> Outcome:
         """Revalidate and decide; before a refusal, revalidate again, and decide again if that changed anything.
 
         ``decide`` gets the seconds that it may take: ``timeout_s``, and the second time the rest of them.
         """
-        self.before_decision()
+        self.before_decision(writes)
         known, until_s = self._revalidator.news, self._clock() + timeout_s
         outcome = decide(timeout_s)
         if is_no(outcome):
@@ -63,11 +68,11 @@ class DecisionReads:
                 return decide(left_s)
         return outcome
 
-    def before_decision(self) -> None:
+    def before_decision(self, writes: bool) -> None:
         """Wait for the reads that the registry requires for a decision."""
         requested: set[Place] = set()
         for source in self._before_decision:
-            if source.decision.holds(self._fleet):
+            if source.decision.holds(self._fleet, writes):
                 requested |= self._revalidator.wait_for(self._places(source), source.max_age_s)
         self._revalidator.wait_for_requested(requested)
 
@@ -78,7 +83,7 @@ class DecisionReads:
             max_age_s = 0.0 if self._own_reads.take(self._clock()) else SHARED_S
         requested: set[Place] = set()
         for source in self._before_no:
-            if source.refusal.holds(self._fleet):
+            if source.refusal.holds(self._fleet, writes=False):
                 requested |= self._revalidator.wait_for(self._places(source), max_age_s)
         self._revalidator.wait_for_requested(requested)
 

@@ -38,18 +38,24 @@ class Keys(StrEnum):
 class Waits(StrEnum):
     """In which clouds a decision, or the answer "no valid host", waits for a read.
 
-    ``SILENT``: at most ``catch_up_nodes_max`` nodes, but at least one, have no agent.  ``FEW``: the same, or there are at
-    most that many nodes.
+    ``SILENT``: at most ``catch_up_nodes_max`` nodes, but at least one, have no agent.  ``FEW``: the same, or there are
+    at most that many nodes.  ``UNWRITTEN``: before requests for which nothing is written; for the others the services
+    of the selected hosts are read before the write.
     """
 
     NEVER = "never"
     SILENT = "few without agent"
     FEW = "few without agent, or small cloud"
+    UNWRITTEN = "nothing is written"
     ALWAYS = "always"
 
-    def holds(self, fleet: Fleet) -> bool:
-        """Whether a caller waits in this cloud; evaluates only the conditions that are needed."""
+    def holds(self, fleet: Fleet, writes: bool) -> bool:
+        """Whether a caller waits in this cloud; evaluates only the conditions that are needed.
+
+        ``writes``: allocations will be written for the request."""
         match self:
+            case Waits.UNWRITTEN:
+                return not writes
             case Waits.SILENT:
                 return fleet.few_are_silent
             case Waits.FEW:
@@ -101,7 +107,7 @@ class Source:
     @property
     def is_waited_for(self) -> bool:
         """Whether a decision or a refusal may wait for it, directly or because another read requests it."""
-        return self.name == NODE or {self.decision, self.refusal} != {Waits.NEVER}
+        return self.name in (NODE, SELECTED) or {self.decision, self.refusal} != {Waits.NEVER}
 
 
 #: The wait after a failed read: full jitter below these.
@@ -116,7 +122,7 @@ API, PLACEMENT, NODES, ORPHANS, QUESTIONS, WIDE = "api", "placement", "nodes", "
 LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1}
 
 START, CELLS, FILL = "start", "cells", "fill"
-SERVICES, ALL_SERVICES, NODE_LIST = "services", "all services", "node list"
+SERVICES, ALL_SERVICES, SELECTED, NODE_LIST = "services", "all services", "selected services", "node list"
 PROVIDERS, RECORDS = "providers", "records"
 NODE, REPORTED, AUDIT = "node", "reported nodes", "audit"
 SHARING, AGGREGATES, ORPHANED, COUNTERS = "sharing providers", "aggregates", "orphans", "counters"
@@ -128,7 +134,11 @@ SOURCES = (
         SERVICES, "nova-compute services that are disabled, forced down, not heard of or new, and those that were so "
         "at the last read", Authority.CELL, Keys.CELL, "1 query, a handful of rows",
         1.5, "services_poll_interval_s", "decision",
-        decision=Waits.ALWAYS, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
+        decision=Waits.UNWRITTEN, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
+    ),
+    Source(
+        SELECTED, "nova-compute services of the hosts for which allocations are about to be written; the write waits",
+        Authority.CELL, Keys.CELL, "1 query by an index, 1 row a host", None, "", "a write",
     ),
     Source(
         NODE_LIST, "uuids of all compute nodes: new ones are read, missing ones are removed", Authority.CELL, Keys.CELL,

@@ -59,7 +59,8 @@ class StateSync:
         rng: Random | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        """``nodes_max``: the maximum number of nodes that counts as few.  ``sweep``: deletes orphaned allocations.  ``log_new``: logs the counters of the core.
+        """``nodes_max``: the maximum number of nodes that counts as few.  ``sweep``: deletes orphaned allocations.
+        ``log_new``: logs the counters of the core.
         """
         self._api = api
         self._open_cell = open_cell
@@ -85,6 +86,7 @@ class StateSync:
         placement = PlacementReads(mirror, self.fleet)
         self.revalidator.provide({
             of.SERVICES: self._of_cell(lambda cell: cell.services()),
+            of.SELECTED: self._of_cell(lambda cell: cell.selected_services()),
             of.NODE_LIST: self._of_cell(lambda cell: cell.node_list()),
             of.PROVIDERS: lambda *_: placement.providers(),
             of.RECORDS: self._of_cell(lambda cell: cell.records()),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import (
     Claim,
@@ -343,6 +344,25 @@ def test_a_disabled_or_forgotten_service_is_not_chosen() -> None:
     assert only_claim(driver.ask()).node == "node-1"
     driver.give(ev.ServicesRead(CELL, (up,), True))
     assert driver.table.service("host-2") is None
+
+
+def test_a_write_names_the_service_that_the_decision_relied_on() -> None:
+    # given a host that accepted servers when it was selected, and is disabled while its agent judges the claim
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask())
+    driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-1", disabled=True),), True))
+    # when the allocation is to be written
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    # then the service has to be checked
+    assert (write.cell, write.service_host) == (CELL, "host-1")
+
+
+def test_a_write_to_a_host_that_is_known_to_be_disabled_names_no_service() -> None:
+    # given a site that does not use the ComputeFilter
+    driver = SchedulerDriver(decision=DecisionSettings(enabled_filters=())).with_agents("node-1")
+    driver.give(ev.ServicesRead(CELL, (ServiceFacts("host-1", disabled=True),), True))
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    assert write.service_host == ""
 
 
 def test_a_verdict_that_nobody_waits_for_is_harmless() -> None:

@@ -30,6 +30,7 @@ WORST_WRITES = [
     ev.WriteCode.NO_CAPACITY,
     ev.WriteCode.PROVIDER_CONFLICT,
     ev.WriteCode.UNKNOWN_PROVIDER,
+    ev.WriteCode.HOST_CHANGED,
 ]
 
 

@@ -42,11 +42,11 @@ class Site:
         self.spoken_for.add(node)
         return node
 
-    def decide(self) -> list[Any]:
+    def decide(self, writes: bool = False) -> list[Any]:
         """A request comes some time later; what is heard before it is decided."""
         self.now_s += 1.5
         self.heard.clear()
-        self.sync.decision_reads.before_decision()
+        self.sync.decision_reads.before_decision(writes)
         return list(self.heard)
 
     def refuse(self) -> bool:

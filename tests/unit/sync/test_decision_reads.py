@@ -73,6 +73,15 @@ def test_a_compute_that_was_forced_down_is_known_down_at_the_next_decision(
     assert [(one.host, one.forced_down) for one in event.services] == [("cmp-1", True)]
 
 
+def test_a_request_for_which_something_is_written_does_not_wait_for_the_services(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    site.agent(nova.compute("cmp-1", world.provider()))
+    site.decide()
+    nova.change(models.Service, "cmp-1", forced_down=True)
+    assert site.decide(writes=True) == []
+
+
 def test_a_host_without_an_agent_is_read_when_it_has_changed_and_only_then(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
@@ -225,7 +234,7 @@ def test_cells_are_asked_side_by_side() -> None:
         revalidator.add_cell(cell)
     decision_reads = DecisionReads(revalidator, fleet, time.monotonic)
 
-    decision_reads.before_decision()
+    decision_reads.before_decision(writes=False)
     decision_reads.before_no()
 
     revalidator.stop()
@@ -312,9 +321,9 @@ def test_a_request_that_is_decided_twice_has_its_time_once(
         return "no"
 
     # when it has 10 s, it is decided again in the 3 s that are left; when it has 5 s, it is not
-    assert site.sync.decision_reads.deciding(decide, lambda outcome: outcome == "no", 10.0) == "no"
+    assert site.sync.decision_reads.deciding(decide, lambda outcome: outcome == "no", 10.0, writes=True) == "no"
     assert within_s == [10.0, 3.0]
-    site.sync.decision_reads.deciding(decide, lambda outcome: outcome == "no", 5.0)
+    site.sync.decision_reads.deciding(decide, lambda outcome: outcome == "no", 5.0, writes=True)
     assert within_s == [10.0, 3.0, 5.0]
 
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the nova-compute service of a selected host again before the allocation is written.
+
+An administrator who disables a compute, or forces it down, changes the database of its cell, and the scheduler learns
+of it by its next poll.  A server that is requested after the change must not be placed there.  Therefore each write
+waits for a read of the service by its index, which began after the decision.  Writes that arrive meanwhile share the
+next read.  If the service no longer accepts servers, nothing is written, and the core tries the next host.
+
+If the database does not answer, the write continues with the result of the last poll, as every decision does then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.revalidator import Revalidator
+from shared_scheduler.sync.sources import SELECTED
+
+LOG = logging.getLogger(__name__)
+
+#: Maximum number of effects that wait for a read; further writes fail at once.  Deletes, at most one a claim, do not.
+MAX_WAITING = 4096
+#: Time for which ``stop`` waits for the thread.
+JOIN_S = 12.0
+
+Write = WriteAllocation | DeleteAllocation
+
+
+class Writer(Protocol):
+    """``placement.group_commit.GroupCommit``."""
+
+    def start(self) -> None: ...
+    def submit(self, work: Write) -> None: ...
+    def stop(self) -> None: ...
+
+
+class ServiceChecks:
+    """Stands before the writer.  One thread passes all effects on, in the order of their arrival."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        fleet: Fleet,
+        revalidator: Revalidator,
+        answer: Callable[[AllocationWritten | AllocationDeleted], None],
+    ) -> None:
+        self._writer = writer
+        self._fleet = fleet
+        self._revalidator = revalidator
+        self._answer = answer
+        self._waiting: deque[Write] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._work, name="service-checks", daemon=True)
+
+    def start(self) -> None:
+        """Start the writer and the thread."""
+        self._writer.start()
+        self._thread.start()
+
+    def submit(self, work: Write) -> None:
+        """Queue an effect; never blocks.  It is answered later, also if it is refused."""
+        with self._changed:
+            late = self._stopping
+            full = len(self._waiting) >= MAX_WAITING and isinstance(work, WriteAllocation)
+            if not late and not full:
+                self._waiting.append(work)
+                self._changed.notify()
+        if late:
+            self._writer.submit(work)  # which answers that the scheduler stops
+        elif full:
+            text = "too many writes wait for the reads of services"
+            self._answer(AllocationWritten(work.claim_id, WriteCode.UNREACHABLE, text, cause=work.cause))
+
+    def stop(self) -> None:
+        """Pass on what waits, then stop the writer."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+        self._writer.stop()
+
+    def _work(self) -> None:
+        while works := self._take():
+            try:
+                self._pass_on(works)
+            except Exception:  # a bug must not end the thread; the core ends writes without an answer
+                LOG.exception("%d writes were not passed on", len(works))
+
+    def _take(self) -> Sequence[Write]:
+        """All effects that wait; empty at the end."""
+        with self._changed:
+            while not self._waiting and not self._stopping:
+                self._changed.wait()
+            works, self._waiting = tuple(self._waiting), deque()
+        return works
+
+    def _pass_on(self, works: Sequence[Write]) -> None:
+        self._read(_hosts_of(works))
+        for work in works:
+            if isinstance(work, DeleteAllocation) or self._accepts_servers(work):
+                self._writer.submit(work)
+            else:
+                text = f"the nova-compute service of {work.service_host} was disabled, forced down or lost"
+                self._answer(AllocationWritten(work.claim_id, WriteCode.HOST_CHANGED, text, cause=work.cause))
+
+    def _read(self, hosts: Mapping[str, set[str]]) -> None:
+        """Read the services of these hosts of each cell; cells are read in parallel."""
+        cells = [cell for uuid in hosts if (cell := self._fleet.cells.get(uuid)) is not None]
+        for cell in cells:
+            cell.select(hosts[cell.cell])
+        self._revalidator.wait_for([(SELECTED, (cell.cell,)) for cell in cells], 0.0)
+
+    def _accepts_servers(self, work: WriteAllocation) -> bool:
+        cell = self._fleet.cells.get(work.cell)
+        return not work.service_host or cell is None or cell.accepts_servers(work.service_host)
+
+
+def _hosts_of(works: Sequence[Write]) -> Mapping[str, set[str]]:
+    """The hosts whose services must accept servers, by cell."""
+    hosts: dict[str, set[str]] = {}
+    for work in works:
+        if isinstance(work, WriteAllocation) and work.service_host:
+            hosts.setdefault(work.cell, set()).add(work.service_host)
+    return hosts

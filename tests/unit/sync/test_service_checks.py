@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nova-compute service of a selected host is read again before the allocation is written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nova.db.main import models
+
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationWritten, ServicesRead, WriteCode
+from shared_scheduler.sync import service_checks
+from shared_scheduler.sync.databases import DatabaseError
+from shared_scheduler.sync.service_checks import ServiceChecks
+from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.world import World
+from tests.unit.sync.nova_databases import NovaDatabases
+from tests.unit.sync.site import Site
+
+WAIT_S = 60.0
+
+
+class Placement:
+    """The writer: what was passed on to it."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.stopped = False
+
+    def start(self) -> None: ...
+
+    def submit(self, work: Any) -> None:
+        self.given.append(work)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Cloud:
+    """A cell of two computes that decisions have seen, and the checks before its writer."""
+
+    def __init__(self, nova: NovaDatabases, site: Site) -> None:
+        self.nova, self.site, self.placement = nova, site, Placement()
+        for host in ("cmp-1", "cmp-2"):
+            site.agent(nova.compute(host))
+        site.decide()
+        site.heard.clear()
+        self.checks = ServiceChecks(self.placement, site.sync.fleet, site.sync.revalidator, site.heard.append)
+
+    def write(self, host: str, claim: str = "claim-1") -> WriteAllocation:
+        work = WriteAllocation(
+            claim_id=claim, consumer=f"server of {claim}", allocations={}, mappings={}, project_id="p", user_id="u",
+            policy=ConsumerPolicy.NEW, serialise=False, request_id="req-1", deadline_s=1000.0,
+            cell=self.nova.cell_uuid, service_host=host,
+        )  # fmt: skip
+        self.checks.submit(work)
+        return work
+
+    def run(self) -> None:
+        """Pass on all that waits, then stop."""
+        self.checks.start()
+        self.checks.stop()
+
+    def refused(self) -> list[tuple[str, WriteCode]]:
+        answers = [event for event in self.site.heard if isinstance(event, AllocationWritten)]
+        return [(event.claim_id, event.code) for event in answers]
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    return NovaDatabases(tmp_path)
+
+
+@pytest.fixture
+def cloud(nova: NovaDatabases, world: World) -> Cloud:  # noqa: F811
+    return Cloud(nova, Site(nova, world, nodes_max=2))
+
+
+@pytest.mark.parametrize("change", [{"disabled": True}, {"forced_down": True}, {"deleted": 1}])
+def test_a_host_whose_service_has_changed_since_the_decision_gets_nothing(
+    cloud: Cloud, change: dict[str, object]
+) -> None:
+    # given a service that an administrator changed after the last poll
+    cloud.nova.change(models.Service, "cmp-1", **change)
+    # when a write for its host and one for another host come
+    cloud.write("cmp-1")
+    other = cloud.write("cmp-2", "claim-2")
+    cloud.run()
+    # then the first one is not sent, and the core learns of the service before it looks for the next host
+    assert cloud.placement.given == [other]
+    assert [type(event) for event in cloud.site.heard] == [ServicesRead, AllocationWritten]
+    assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
+
+
+def test_what_a_poll_has_found_since_the_decision_counts_too(cloud: Cloud) -> None:
+    cloud.nova.change(models.Service, "cmp-1", disabled=True)
+    cloud.site.decide()
+    cloud.write("cmp-1")
+    cloud.run()
+    assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
+
+
+def test_a_service_that_accepts_servers_again_gets_the_next_one(cloud: Cloud) -> None:
+    cloud.nova.change(models.Service, "cmp-1", deleted=1)
+    cloud.write("cmp-1")
+    cloud.checks.start()
+    until_s = time.monotonic() + WAIT_S
+    while not cloud.refused() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    cloud.nova.change(models.Service, "cmp-1", deleted=0)
+    again = cloud.write("cmp-1", "claim-2")
+    cloud.checks.stop()
+    assert cloud.placement.given == [again]
+
+
+def test_a_host_that_did_not_accept_servers_at_the_decision_is_not_checked(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an administrator who forces a server onto a disabled host
+    cloud.nova.change(models.Service, "cmp-1", disabled=True)
+    monkeypatch.setattr(cloud.site.cell.database, "services_of", lambda hosts: pytest.fail("not needed"))
+    forced = cloud.write("")
+    cloud.run()
+    assert cloud.placement.given == [forced]
+
+
+def test_effects_keep_their_order(cloud: Cloud) -> None:
+    write = cloud.write("cmp-1")
+    delete = DeleteAllocation("claim-1", "server of claim-1", {}, "req-1")
+    cloud.checks.submit(delete)
+    cloud.run()
+    assert cloud.placement.given == [write, delete] and cloud.placement.stopped
+
+
+def test_writes_that_come_together_share_one_query(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[frozenset[str]] = []
+    read = cloud.site.cell.database.services_of
+    monkeypatch.setattr(cloud.site.cell.database, "services_of", lambda hosts: asked.append(hosts) or read(hosts))
+    for number, host in enumerate(("cmp-1", "cmp-2", "cmp-1")):
+        cloud.write(host, f"claim-{number}")
+    cloud.run()
+    assert asked == [frozenset({"cmp-1", "cmp-2"})] and len(cloud.placement.given) == 3
+
+
+def test_a_database_that_does_not_answer_holds_up_no_write(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_hosts: object) -> Any:
+        raise DatabaseError("cell1 is away")
+
+    monkeypatch.setattr(cloud.site.cell.database, "services_of", away)
+    write = cloud.write("cmp-1")
+    cloud.run()
+    assert cloud.placement.given == [write]
+
+
+def test_a_write_beyond_the_bound_fails_and_a_delete_does_not(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_checks, "MAX_WAITING", 1)
+    first = cloud.write("cmp-1")
+    cloud.write("cmp-1", "claim-2")
+    delete = DeleteAllocation("claim-3", "server of claim-3", {}, "req-1")
+    cloud.checks.submit(delete)
+    assert cloud.refused() == [("claim-2", WriteCode.UNREACHABLE)]
+    cloud.run()
+    assert cloud.placement.given == [first, delete]
+
+
+def test_a_mistake_does_not_end_the_thread(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = threading.Event()
+
+    def broken(_hosts: object) -> None:
+        failed.set()
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as bug:
+        bug.setattr(cloud.site.cell, "select", broken)
+        cloud.write("cmp-1")
+        cloud.checks.start()
+        assert failed.wait(WAIT_S)
+    second = cloud.write("cmp-1", "claim-2")
+    cloud.checks.stop()
+    assert cloud.placement.given == [second]
