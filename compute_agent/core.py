@@ -32,7 +32,17 @@ from cachetools import FIFOCache
 from compute_agent import events as ev
 from compute_agent.agent_settings import MAX_RECENT_VERDICTS, MAX_WAITING_SCHEDULERS, AgentSettings
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, EndedClaim, TopologyFit
-from compute_agent.effects import Effect, Keep, KeepEpoch, KeptClaim, Notice, NoticeCode, ReadAllocations, ReadTree
+from compute_agent.effects import (
+    Broadcast,
+    Effect,
+    Keep,
+    KeepEpoch,
+    KeptClaim,
+    Notice,
+    NoticeCode,
+    ReadAllocations,
+    ReadTree,
+)
 from compute_agent.epochs import Ask, Epochs
 from compute_agent.pending_deallocations import PendingDeallocations
 from compute_agent.publisher import Publisher
@@ -40,6 +50,7 @@ from shared_scheduler.model import leaves as names
 from shared_scheduler.model.read_schedule import ReadSchedule
 from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Claim,
     Hello,
     Leaf,
@@ -58,10 +69,12 @@ OPEN_AFTER_S = 5.0
 RECHECK_EVERY_S = 1.0
 #: The sequence of the snapshot that opens an epoch.
 FIRST_SEQUENCE = 1
+#: The claim of nova-compute that begins a build.
+BUILD_CLAIM = "instance_claim"
 NOT_AUDITED = "nova-compute has not audited the node since it started"
 
 TrackerEvent = (
-    ev.TrackerConnected | ev.TrackerLost | ev.TrackerReported | ev.ClaimBegun | ev.ClaimRefused
+    ev.TrackerConnected | ev.TrackerLost | ev.TrackerReported | ev.ClaimBegun | ev.ClaimRefused | ev.BuildEnded
 )
 PlacementEvent = ev.TreeChanged | ev.TreeRead | ev.AllocationsRead | ev.ReadFailed
 
@@ -101,6 +114,8 @@ class AgentCore:
         self._reported = False
         self._why_not_reported = "nova-compute has not reported yet"
         self._verdicts: FIFOCache[str, Verdict] = FIFOCache(MAX_RECENT_VERDICTS)
+        #: consumer -> the scheduler whose claim for it was accepted last
+        self._placed_by: FIFOCache[str, str] = FIFOCache(MAX_RECENT_VERDICTS)
         self._open_at_s = now + OPEN_AFTER_S
         self._kept_changed = False
         self._kept_groups = dict(groups or {})
@@ -197,6 +212,14 @@ class AgentCore:
                     self.allocations.ask(now, self._cause)
             case ev.ClaimRefused(consumer=consumer, kind=kind, text=text):
                 self._note_endings(self.ledger.refused_by_compute(consumer, f"{kind}: {text}"), now)
+                if kind == BUILD_CLAIM and consumer in self._placed_by:
+                    self._tell_build(consumer, False, text)
+            case ev.BuildEnded(consumer=consumer, succeeded=succeeded, text=text):
+                self._tell_build(consumer, succeeded, text)
+
+    def _tell_build(self, consumer: str, succeeded: bool, text: str) -> None:
+        result = BuildResult(self.node, self.epoch, consumer, succeeded, text, self._placed_by.get(consumer, ""))
+        self._effects.append(Broadcast(result))
 
     def _handle_report(self, report: ev.TrackerReported, now: float) -> None:
         before, capacity = dict(self.ledger.members), self.ledger.capacity()
@@ -402,6 +425,7 @@ class AgentCore:
         """Count and keep the claim before the verdict is sent."""
         if self.ledger.accounts.allocations_of(claim.consumer):
             self.allocations.ask(now, self._cause)  # a move to the same host: its allocations have just changed
+        self._placed_by[claim.consumer] = claim.scheduler
         self._kept_changed = self._dirty = True
         self._keep_claims()
         self._sync()

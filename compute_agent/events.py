@@ -88,6 +88,19 @@ class ClaimRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildEnded:
+    """nova-compute has built this instance, or failed to; ``text`` is the error."""
+
+    consumer: str
+    succeeded: bool
+    text: str = ""
+
+    @property
+    def cause(self) -> str:
+        return f"build of {self.consumer}"
+
+
+@dataclass(frozen=True, slots=True)
 class TreeChanged:
     """nova-compute wrote its provider tree to Placement, so the agent should read it again."""
 
@@ -165,6 +178,7 @@ Event = (
     | TrackerLost
     | ClaimBegun
     | ClaimRefused
+    | BuildEnded
     | TreeChanged
     | TreeRead
     | AllocationsRead

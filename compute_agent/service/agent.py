@@ -301,6 +301,8 @@ class Agent:
                 self._handle(ForNode("", ev.ClaimBegun(consumer)))
             case wire.ClaimFailed(consumer=consumer, kind=kind, text=text):
                 self._handle(ForNode("", ev.ClaimRefused(consumer, kind, text)))
+            case wire.BuildEnded(node=node, consumer=consumer, succeeded=succeeded, text=text):
+                self._for_node(node, ev.BuildEnded(consumer, succeeded, text))
 
     def _lose_tap(self, why: str) -> None:
         self.tap_lost_at_s = time.monotonic()

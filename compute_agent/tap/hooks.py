@@ -18,31 +18,42 @@ _drop_move_claim                   before and after: membership changes once mor
 pci_tracker.save                   after: PCI claims that do not call ``_update``          held
 remove_node                        after: the node was removed                             maybe
 *_claim                            before, and when they raise                             not held
-build_failed, build_succeeded      after: ``failed_builds`` only                           not held
+instance_claim                     after: the build of the instance begins in this thread  not held
+abort_instance_claim               before: the build of the instance has failed, and why   maybe
+build_failed, build_succeeded      after: ``failed_builds``, and the end of the build      not held
 =================================  ======================================================  ==========
+
+The end of a build.  nova-compute claims, builds and calls ``build_succeeded`` in one thread, which therefore tells the
+instance.  When a build fails, Nova leaves the context of the claim by an exception, so ``abort_instance_claim`` runs
+while that exception is handled.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from oslo_utils.strutils import mask_password
+
 from compute_agent.events import Member
 from compute_agent.sources.compute_node_leaves import FAILED_BUILDS
 from compute_agent.tap.node_snapshot import NodeSnapshot, TrackerReader, is_topology
-from compute_agent.tap.wire import ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
+from compute_agent.tap.wire import BuildEnded, ClaimEntered, ClaimFailed, NodeGone, TapHello, TapMessage, TreeWritten
+from shared_scheduler.protocol.limits import BUILD_REASON_MAX_CHARS
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
 #: All take (context, instance, ...).
-CLAIMS = ("instance_claim", "rebuild_claim", "resize_claim", "live_migration_claim")
-#: The text of a refusal is truncated to this length.
-TEXT_MAX_CHARS = 500
+BUILD_CLAIM, ABORT = "instance_claim", "abort_instance_claim"
+CLAIMS = (BUILD_CLAIM, "rebuild_claim", "resize_claim", "live_migration_claim")
+#: Errors of a chain that the reason of a build names.
+CAUSES_MAX = 3
 BUILDS = ("build_failed", "build_succeeded")
 METHODS = (
     "_update",
@@ -51,6 +62,7 @@ METHODS = (
     "_update_usage_from_instance",
     "_drop_move_claim",
     "remove_node",
+    ABORT,
     *CLAIMS,
     *BUILDS,
 )
@@ -97,6 +109,7 @@ class Hooks:
         self._node_of: dict[str, str] = {}  # nodename -> uuid
         self._trees: dict[str, bytes] = {}
         self._audits = threading.local()
+        self._builds = threading.local()  # consumer: the instance that the thread builds
         self._log = RateLimitedLog(LOG)
         self._pci_hooked: Any = None
         self.sink = sink_of(self.everything)
@@ -110,9 +123,11 @@ class Hooks:
         """``original``, which is the tracker's method ``name``, with its hooks."""
         if name in CLAIMS:
             entered, failed = self._claim_readings(name)
-            return self.wrapped(original, before=entered, failed=failed)
+            began = self._build_begins if name == BUILD_CLAIM else None
+            return self.wrapped(original, before=entered, after=began, failed=failed)
         if name in BUILDS:
-            return self.wrapped(original, after=self._build_ended)
+            ended = self._build_succeeded if name == "build_succeeded" else None
+            return self.wrapped(original, before=ended, after=self._build_counted)
         match name:
             case "_update":
                 return self.wrapped(original, before=self._updating)
@@ -126,6 +141,8 @@ class Hooks:
                 return self.wrapped(original, before=self._move_drops, after=self._move_dropped)
             case "remove_node":
                 return self.wrapped(original, after=self._node_removed)
+            case "abort_instance_claim":
+                return self.wrapped(original, before=self._build_failed)
         raise ValueError(f"{name} is not hooked")
 
     # -- wrapping -----------------------------------------------------------------------------------
@@ -248,7 +265,22 @@ class Hooks:
 
         return claim_entered, claim_failed
 
-    def _build_ended(self, nodename: str) -> None:
+    def _build_begins(self, *args: Any, **kwargs: Any) -> None:
+        self._builds.consumer = instance_uuid(args, kwargs)
+
+    def _build_succeeded(self, nodename: str) -> None:
+        self._tell_build(nodename, getattr(self._builds, "consumer", ""), True, "")
+
+    def _build_failed(self, _context: Any, instance: Any, nodename: str) -> None:
+        self._tell_build(nodename, str(instance.uuid), False, reason_of(sys.exception()))
+
+    def _tell_build(self, nodename: str, consumer: str, succeeded: bool, text: str) -> None:
+        self._builds.consumer = ""
+        node = self._node_of.get(nodename)
+        if node is not None and consumer:
+            self._put(BuildEnded(node, consumer, succeeded, text))
+
+    def _build_counted(self, nodename: str) -> None:
         with self.sink.lock:
             snapshot = self._snapshots.get(self._node_of.get(nodename, ""))
             if snapshot is not None:
@@ -294,10 +326,19 @@ class Hooks:
         return [hello, *(snapshot.complete() for snapshot in self._snapshots.values())]
 
 
+def reason_of(error: BaseException | None) -> str:
+    """The text of an error and of the errors that caused it, which is where Nova hides what really happened."""
+    texts: list[str] = []
+    while error is not None and len(texts) < CAUSES_MAX:
+        texts.append(f"{type(error).__name__}: {error}")
+        error = error.__cause__ or error.__context__
+    line = mask_password(" ".join("; because of ".join(texts).split()))
+    return "".join(filter(str.isprintable, line))[:BUILD_REASON_MAX_CHARS]
+
+
 def refused(kind: str, error: Exception, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ClaimFailed:
     """The message for a claim of this ``kind``, called with these arguments, that raised ``error``."""
-    text = f"{type(error).__name__}: {error}"[:TEXT_MAX_CHARS]
-    return ClaimFailed(instance_uuid(args, kwargs), kind, text)
+    return ClaimFailed(instance_uuid(args, kwargs), kind, reason_of(error))
 
 
 def instance_uuid(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from compute_agent.events import Member
 from shared_scheduler.protocol.messages import Leaf
 
 MAGIC: Final = b"ct"
-VERSION: Final = 1
+VERSION: Final = 2
 _HEADER: Final = struct.Struct(">2sBB")
 #: Far below the kernel's default socket buffer (about 200 KiB).
 FRAME_MAX_BYTES: Final = 32 * 1024
@@ -86,11 +86,21 @@ class ClaimFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class BuildEnded:
+    """nova-compute has built an instance on the node, or failed to."""
+
+    node: str
+    consumer: str
+    succeeded: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     """Another agent is connected already."""
 
 
-TapMessage = TapHello | NodeReported | NodeGone | TreeWritten | ClaimEntered | ClaimFailed | Busy
+TapMessage = TapHello | NodeReported | NodeGone | TreeWritten | ClaimEntered | ClaimFailed | BuildEnded | Busy
 
 _KINDS: Final[dict[str, type[Any]]] = {
     "hello": TapHello,
@@ -99,6 +109,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
     "tree": TreeWritten,
     "enter": ClaimEntered,
     "failed": ClaimFailed,
+    "built": BuildEnded,
     "busy": Busy,
 }
 _NAMES: Final = {kind: name for name, kind in _KINDS.items()}

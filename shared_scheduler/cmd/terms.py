@@ -200,6 +200,8 @@ COUNTERS = Group(
     "records_dropped": "Decision records that were dropped because the file or database is slower than the decisions.",
     "records_lost": "Decision records that are missing in the file or the database, because it could not be written.",
     "received_heartbeat": "Heartbeats received.",
+    "builds_recorded": "Ends of builds on nodes that this scheduler has recorded.",
+    "received_buildresult": "Ends of builds received.",
     "received_claim": "Claims received. A scheduler ignores them.",
     "received_leave": "Messages of agents that stopped.",
     "received_hello": "Messages of agents and schedulers that started, and of schedulers that are alive.",

@@ -155,6 +155,17 @@ class RefreshNode(Caused):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordBuild(Caused):
+    """Record how nova-compute ended the build of an instance; ``reason`` is the error if it failed."""
+
+    node: str
+    host: str
+    consumer: str
+    succeeded: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One host for one instance, from which Nova's Selection is made.
 
@@ -223,6 +234,7 @@ Effect = (
     | LookUpConsumer
     | LookUpGroup
     | RefreshNode
+    | RecordBuild
     | Answer
     | Fail
 )

@@ -18,6 +18,7 @@ claims.py            the life of a claim, until its node reports it
 known_groups.py      members of a request's server group that the table knows
 group_check.py       checks the server group between write and answer
 recheck.py           asks Placement before "no valid host"
+builds.py            the ends of builds, for the records
 peers.py             the other schedulers that are alive
 step.py              what the parts share while one event is handled
 ===================  =====================================================================
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.builds import Builds
 from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten, ConfirmedClaims, NodeHasRoom
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.group_check import GroupCheck
@@ -44,6 +46,7 @@ from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Heartbeat,
     Hello,
     Increment,
@@ -95,6 +98,7 @@ class SchedulerCore:
         self.table = table
         self.timers = Timers()
         self.peers = Peers(identity, settings, self.timers)
+        self.builds = Builds(identity, table, self.peers)
         self.nodes = Nodes(identity, settings, table, self.timers, rng)
         self.corrections = RowCorrections(settings, table, self.timers, self.nodes)
         self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
@@ -166,7 +170,7 @@ class SchedulerCore:
 
     def counters(self) -> dict[str, int]:
         """Every counter of the parts, by name."""
-        counted = self.nodes.counters + self.quarantine.counters + self.claims.counters
+        counted = self.nodes.counters + self.quarantine.counters + self.claims.counters + self.builds.counters
         return dict(counted) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
@@ -294,6 +298,8 @@ class SchedulerCore:
                 self.claims.on_verdict(step, message)
             case Increment() | Heartbeat() | Snapshot() | Hello() | Leave():
                 self.nodes.receive(step, cell, message)
+            case BuildResult():
+                self.builds.ended(step, cell, message)
             case _:
                 self.nodes.counters["messages_not_for_schedulers"] += 1
 

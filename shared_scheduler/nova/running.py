@@ -19,7 +19,7 @@ from typing import Any
 import nova.conf
 from nova import context as nova_context
 
-from shared_scheduler.core.effects import Answer, Fail, FailureCode, RefreshNode
+from shared_scheduler.core.effects import Answer, Fail, FailureCode, RecordBuild, RefreshNode
 from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
@@ -110,7 +110,8 @@ class RunningScheduler:
             log_new=Notices(self.engine, ours.nodes_max).log_new,
         )  # fmt: skip
         commit = GroupCommit(client, handle, locate, writers=ours.placement_writers)
-        self._sinks = Sinks(ServiceChecks(commit, sync.fleet, sync.revalidator, handle), sync)
+        checks = ServiceChecks(commit, sync.fleet, sync.revalidator, handle)
+        self._sinks = Sinks(checks, sync, self._record_build)
         return sync
 
     # -- life cycle
@@ -192,6 +193,11 @@ class RunningScheduler:
                 self.recorder.add(entries.entry(outcome.record, self._name, at_s))
         except Exception:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
+
+    def _record_build(self, build: RecordBuild) -> None:
+        past = self._recent.find(build.consumer)
+        decision = None if past is None else past.record
+        self.recorder.add(entries.build_entry(build, decision, self._name, time.time()))
 
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that does not reach its caller."""

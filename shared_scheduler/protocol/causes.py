@@ -13,6 +13,7 @@ what a node's agent broadcasts        node, epoch and sequence                  
 a Hello                               its sender, and the epoch of the sender     ``scheduler-1@3``
 a Resync                              state of its sender: node, epoch, sequence  ``9c1e...@1764/2040``
 a timer of a core                     its kind, and the id of its owner           ``timer window 9c1e...``
+a BuildResult                         the server                                  ``build of 7f1c...``
 anything else                         the event in a few words                    ``services read``
 ====================================  ==========================================  =====================
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared_scheduler.protocol.messages import Claim, Hello, Message, Release, Resync, Verdict
+from shared_scheduler.protocol.messages import BuildResult, Claim, Hello, Message, Release, Resync, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,5 +44,7 @@ def cause_of(message: Message) -> str:
             return f"{message.sender}@{message.epoch}"
         case Resync():
             return f"{message.node}@{message.epoch}/{message.after_sequence}"
+        case BuildResult():
+            return f"build of {message.consumer}"
         case _:
             return f"{message.node}@{message.epoch}/{message.sequence}"

@@ -40,6 +40,7 @@ from shared_scheduler.protocol.errors import (
 from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import (
     Allocations,
+    BuildResult,
     Claim,
     ClaimGroup,
     Consumer,
@@ -506,6 +507,16 @@ LAYOUTS: Mapping[int, Layout] = {
         _count("epoch"),
         _count("after_sequence"),
         _same("doubted", flag),
+    ),
+    10: _layout(
+        BuildResult,
+        limits.SMALL_BODY_MAX_BYTES,
+        _id("node"),
+        _EPOCH,
+        _id("consumer"),
+        _same("succeeded", flag),
+        _text("reason", limits.BUILD_REASON_MAX_CHARS, chars_min=0),
+        _text("scheduler", chars_min=0),
     ),
 }
 

@@ -13,7 +13,7 @@ KIB = 1024
 
 # --- bounds of one message ---------------------------------------------------------------------
 
-#: Heartbeat, Leave, Hello, Release and Resync contain a few names and numbers.
+#: Heartbeat, Leave, Hello, Release, Resync and BuildResult contain a few names and numbers, and a short text.
 SMALL_BODY_MAX_BYTES = 4 * KIB
 #: One leaf may be a text of 16 KiB (``cn.cpu_info``) or the static topology of a machine with 1,024
 #: CPUs (about 20 KiB), so an increment must hold more than that.  The pipe splits larger increments.
@@ -42,6 +42,8 @@ ADDRESS_MAX_CHARS = 255
 RESOURCE_CLASS_MAX_CHARS = 255
 #: The release of a sender, for example "1.2.3.dev45".
 RELEASE_MAX_CHARS = 64
+#: The reason for the end of a build, which only people read.
+BUILD_REASON_MAX_CHARS = 500
 #: Placement's own upper bound of an amount.
 AMOUNT_MAX = 2**31 - 1
 #: Members of a server group that a claim names; Nova's quota (server_group_members) is 10 by default.  Members that

@@ -268,16 +268,36 @@ class Resync:
     doubted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    """Broadcast by an agent: nova-compute has ended the build of an instance on this node.
+
+    It changes no state, so it has no sequence, and one that is lost is not sent again.  ``reason`` is the text of the
+    error if the build failed.  ``scheduler`` is the address of the scheduler whose claim placed the instance, empty if
+    the agent does not know it.  Releases without records ignore this message.
+    """
+
+    node: str
+    epoch: int
+    consumer: str
+    succeeded: bool
+    reason: str = ""
+    scheduler: str = ""
+
+
 Message = (
-    Hello | Increment | Snapshot | Heartbeat | Leave | Claim | Release | Verdict | Resync
+    Hello | Increment | Snapshot | Heartbeat | Leave | Claim | Release | Verdict | Resync | BuildResult
 )
 
 
 def is_for_agents(message: Message) -> bool:
-    """Whether a message that a scheduler broadcasts must also reach the agents.
+    """Whether a message that is broadcast must also reach the agents.
 
-    A Hello that wants nothing is broadcast every few seconds, and there may be 10,000 agents.
+    A Hello that wants nothing is broadcast every few seconds, and there may be 10,000 agents.  The result of a build
+    is of interest to schedulers only.
     """
+    if isinstance(message, BuildResult):
+        return False
     return not isinstance(message, Hello) or message.want is not Want.NOTHING
 
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.decision.record import DecisionCounts, DecisionRecord
 
 PLACED = "placed"
 #: the kind of record that a decision is
 DECISION = "decision"
+#: the kind of record that the end of a build on a node is, and its results
+BUILD, ACTIVE, FAILED = "build", "active", "failed"
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -23,14 +26,14 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]
 
     ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.
     """
-    global_id = record.request_id if record.local_request_id not in ("", record.request_id) else ""
+    request_id, global_id = _ids(record)
     details = record.as_dict()
     return {
         "kind": DECISION,
         "at": round(at_s, 6),
         "started_at": round(at_s - record.timings_ms.get("total", 0.0) / 1000, 6),
         "scheduler": scheduler,
-        "request_id": record.local_request_id or record.request_id,
+        "request_id": request_id,
         "global_request_id": global_id,
         "project_id": record.asked["project_id"],
         "user_id": record.asked["user_id"],
@@ -41,6 +44,31 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]
         "reasons": dict(record.decisions[-1].reasons) if record.decisions else {},
         **{name: details[name] for name in ("asked", "decisions", "attempts", "answer", "timings_ms")},
     }
+
+
+def build_entry(build: RecordBuild, decision: DecisionRecord | None, scheduler: str, at_s: float) -> dict[str, Any]:
+    """The record of the end of a build.  ``decision``: the decision that placed the instance, if it is remembered."""
+    request_id, global_id = ("", "") if decision is None else _ids(decision)
+    asked = {} if decision is None else decision.asked
+    return {
+        "kind": BUILD,
+        "at": round(at_s, 6),
+        "scheduler": scheduler,
+        "request_id": request_id,
+        "global_request_id": global_id,
+        "project_id": asked.get("project_id", ""),
+        "user_id": asked.get("user_id", ""),
+        "instances": [build.consumer],
+        "hosts": [build.host],
+        "result": ACTIVE if build.succeeded else FAILED,
+        "reason": build.reason,
+    }
+
+
+def _ids(record: DecisionRecord) -> tuple[str, str]:
+    """The id in Nova's logs, and the global id; empty if the caller sent none."""
+    local = record.local_request_id or record.request_id
+    return local, record.request_id if record.request_id != local else ""
 
 
 def line(record: DecisionRecord) -> str:

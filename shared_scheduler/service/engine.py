@@ -67,6 +67,8 @@ class Sinks:
 
     writer: Writer
     reader: Reader
+    #: keeps the end of a build; must not block
+    record_build: Callable[[ef.RecordBuild], None] = lambda effect: None
 
 
 class EngineBrokenError(Exception):
@@ -220,6 +222,8 @@ class Engine:
                     own.channel.broadcast(message)
             case ef.Answer() | ef.Fail():
                 self._resolve(effect)
+            case ef.RecordBuild():
+                self._record_build(effect)
             case _:
                 self._submit(effect)
 
@@ -230,6 +234,10 @@ class Engine:
                 self._sinks.writer.submit(effect)
             case _:
                 self._sinks.reader.submit(effect)
+
+    def _record_build(self, effect: ef.RecordBuild) -> None:
+        if self._sinks is not None:
+            self._sinks.record_build(effect)
 
     def _resolve(self, outcome: Outcome) -> None:
         kind = "requests_answered" if isinstance(outcome, ef.Answer) else "requests_failed"

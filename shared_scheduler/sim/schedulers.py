@@ -220,6 +220,8 @@ class SimScheduler:
                 self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
+            case ef.RecordBuild():
+                pass  # a simulated scheduler keeps no records
             case ef.RefreshNode(_, node, _):
                 self._listener.refresh(self, node)
             case ef.LookUpGroup():

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import RemoteProtocolError, UnsendableMessage
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Claim,
     Heartbeat,
     Hello,
@@ -37,7 +38,7 @@ LOG = logging.getLogger(__name__)
 #: names of the counters of received messages
 RECEIVED: Mapping[type[Message], str] = {
     kind: f"received_{kind.__name__.lower()}"
-    for kind in (Heartbeat, Claim, Leave, Hello, Increment, Release, Resync, Snapshot, Verdict)
+    for kind in (BuildResult, Heartbeat, Claim, Leave, Hello, Increment, Release, Resync, Snapshot, Verdict)
 }
 
 #: Called with the messages that arrived, oldest first, never empty, by one thread at a time.

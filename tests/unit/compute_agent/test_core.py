@@ -11,6 +11,7 @@ from compute_agent.effects import Broadcast, Cast, Keep, Notice, NoticeCode, Rea
 from compute_agent.events import Member
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Heartbeat,
     Hello,
     Increment,
@@ -302,6 +303,35 @@ class TestTakeOver:
 
         (increment,) = said(effects, Increment)
         assert (increment.claims, increment.consumers) == ({"c1": None}, {"vm-1": None})
+
+
+class TestEndsOfBuilds:
+    def test_the_end_of_a_build_is_told_with_the_scheduler_that_placed_it(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1", "vm-1"))
+
+        told = said(node.tell(ev.BuildEnded("vm-1", False, "NoMoreFixedIps: none")), BuildResult)
+
+        assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NoMoreFixedIps: none", SCHEDULER)]
+
+    def test_a_server_that_was_placed_without_a_claim_has_no_scheduler(self) -> None:
+        node = Node()
+        node.start()
+
+        told = said(node.tell(ev.BuildEnded("vm-9", True)), BuildResult)
+
+        assert told == [BuildResult(NODE, EPOCH, "vm-9", True)]
+
+    def test_a_claim_that_nova_compute_refuses_ends_the_build(self) -> None:
+        node = Node()
+        node.start()
+        node.send(claim("c1", "vm-1"))
+
+        told = said(node.tell(ev.ClaimRefused("vm-1", "instance_claim", "NUMA")), BuildResult)
+
+        assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NUMA", SCHEDULER)]
+        assert said(node.tell(ev.ClaimRefused("vm-1", "resize_claim", "NUMA")), BuildResult) == []
 
 
 class TestPeace:

@@ -21,9 +21,18 @@ from compute_agent.events import Member
 from compute_agent.sources.tap_client import TapClient
 from compute_agent.tap import channel as channel_module
 from compute_agent.tap.channel import TapChannel
-from compute_agent.tap.hooks import METHODS, Hooks, missing_names
+from compute_agent.tap.hooks import METHODS, Hooks, missing_names, reason_of
 from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
-from compute_agent.tap.wire import ClaimEntered, ClaimFailed, NodeGone, NodeReported, TapHello, TapMessage, TreeWritten
+from compute_agent.tap.wire import (
+    BuildEnded,
+    ClaimEntered,
+    ClaimFailed,
+    NodeGone,
+    NodeReported,
+    TapHello,
+    TapMessage,
+    TreeWritten,
+)
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
 from tests.unit.compute_agent.worlds import HOST, NODE
 
@@ -179,6 +188,46 @@ class TestWhatIsTold:
         failed = listener.next(ClaimFailed)
         assert (failed.consumer, failed.kind) == ("vm-1", "instance_claim")
         assert "no-such-node" in failed.text
+
+    def test_a_build_that_succeeds_is_told_with_its_instance(self, tracker: Tracker, listener: Listener) -> None:
+        with tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), HOST, {}):
+            pass  # nova-compute builds here
+        tracker.build_succeeded(HOST)
+
+        assert listener.next(BuildEnded) == BuildEnded(NODE, "vm-1", True)
+
+    def test_a_build_that_fails_is_told_with_its_true_reason(self, tracker: Tracker, listener: Listener) -> None:
+        aborted, claim = pytest.raises(exception.BuildAbortException), tracker.instance_claim
+        with aborted, claim(CONTEXT, guest(tracker, "vm-1"), HOST, {}):
+            try:
+                raise exception.NoMoreFixedIps(net="lan")
+            except exception.NoMoreFixedIps:
+                raise exception.BuildAbortException(instance_uuid="vm-1", reason="see above")  # noqa: B904
+        tracker.build_failed(HOST)
+
+        ended = listener.next(BuildEnded)
+        assert (ended.node, ended.consumer, ended.succeeded) == (NODE, "vm-1", False)
+        assert ended.text.startswith("BuildAbortException: Build of instance vm-1 aborted: see above; because of ")
+        assert ended.text.endswith("NoMoreFixedIps: No fixed IP addresses available for network: lan")
+
+    def test_a_build_that_began_in_another_thread_ends_nothing_here(self, tracker: Tracker, listener: Listener) -> None:
+        building = threading.Thread(target=lambda: tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), HOST, {}))
+        building.start()
+        building.join()
+
+        tracker.build_succeeded(HOST)
+        tracker.instance_claim(CONTEXT, guest(tracker, "vm-2"), HOST, {})
+        tracker.build_succeeded(HOST)
+
+        assert listener.next(BuildEnded) == BuildEnded(NODE, "vm-2", True)
+
+    def test_the_reason_of_a_build_is_one_short_line_without_passwords(self) -> None:
+        error = RuntimeError("first\nsecond\x1b[31m 'adminPass': 'hush' " + "x" * 1000)
+
+        text = reason_of(error)
+
+        assert text.isprintable() and len(text) == 500
+        assert text.startswith("RuntimeError: first second") and "hush" not in text
 
     def test_memory_is_told_even_if_placement_fails_after_it(self, tracker: Tracker, listener: Listener) -> None:
         tracker.fail_update = True

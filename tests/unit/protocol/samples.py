@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from shared_scheduler.protocol.messages import (
+    BuildResult,
     Claim,
     ClaimGroup,
     Consumer,
@@ -97,4 +98,6 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Resync(NODE, SCHEDULER, EPOCH, 7),
     Resync(NODE, SCHEDULER, 0, 0, doubted=True),
+    BuildResult(NODE, EPOCH, SERVER, False, "NoMoreFixedIps: No more IP addresses", SCHEDULER),
+    BuildResult(NODE, EPOCH, SERVER, True),
 )

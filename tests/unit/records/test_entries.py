@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed, asked_of
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Usage
@@ -63,6 +64,17 @@ def test_the_entry_has_what_to_search_by_and_everything_else() -> None:
     assert kept["asked"]["flavor"] == "m1"
     assert kept["decisions"][0]["best"][0]["sequence"] == 41
     json.dumps(kept)
+
+
+def test_the_end_of_a_build_has_the_names_of_its_decision() -> None:
+    build = RecordBuild("n2", "cmp2", "i-1", False, "NoMoreFixedIps: none left", cause="build of i-1")
+
+    kept = entries.build_entry(build, record(local_request_id="req-local"), "sched1", 1.0)
+
+    assert (kept["kind"], kept["result"], kept["reason"]) == ("build", "failed", "NoMoreFixedIps: none left")
+    assert (kept["request_id"], kept["global_request_id"], kept["instances"]) == ("req-local", "req-7", ["i-1"])
+    assert (kept["project_id"], kept["hosts"]) == ("demo", ["cmp2"])
+    assert entries.build_entry(build, None, "sched1", 1.0)["request_id"] == "", "placed before this process started"
 
 
 def test_a_failure_is_its_outcome() -> None:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ends of builds, which one of the schedulers records.
+
+The agent names the scheduler whose claim placed the instance.  If that one has left, or is not known, the first of the
+live schedulers records the end.  Two schedulers that differ about who is alive may both record it; a reader sees it
+twice, which is harmless, and nobody waits for the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shared_scheduler.core.effects import RecordBuild
+from shared_scheduler.core.peers import Peers
+from shared_scheduler.core.scheduler_settings import Identity
+from shared_scheduler.core.step import Step
+from shared_scheduler.protocol.messages import BuildResult
+from shared_scheduler.table.host_table import HostTable
+
+
+class Builds:
+    """Selects the ends of builds that this scheduler records.  Counts ``builds_recorded``."""
+
+    def __init__(self, identity: Identity, table: HostTable, peers: Peers) -> None:
+        self.counters: Counter[str] = Counter()
+        self._identity = identity
+        self._table = table
+        self._peers = peers
+
+    def ended(self, step: Step, cell: str, result: BuildResult) -> None:
+        """Handle the end of a build on a known node."""
+        slot = self._table.slot_of(result.node)
+        row = None if slot is None else self._table.row(slot)
+        if row is None or not self._is_ours(cell, result.scheduler):
+            return
+        self.counters["builds_recorded"] += 1
+        step.emit(RecordBuild(
+            row.node, row.host, result.consumer, result.succeeded, result.reason, cause=step.cause,
+        ))  # fmt: skip
+
+    def _is_ours(self, cell: str, scheduler: str) -> bool:
+        live = self._peers.live(cell)
+        return self._identity.address(cell) == (scheduler if scheduler in live else live[0])

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a build is recorded by one scheduler."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.protocol.messages import BuildResult, Hello, Role, Want
+from tests.unit.core.scheduler_driver import ME, SchedulerDriver, of_kind
+
+OTHER = "scheduler-b"
+
+
+def ended(scheduler: str, node: str = "node-1", succeeded: bool = False) -> BuildResult:
+    return BuildResult(node, 1, "vm-1", succeeded, "No more IP addresses", scheduler)
+
+
+@pytest.fixture
+def driver() -> SchedulerDriver:
+    """Two schedulers are alive; the name of this one is the first."""
+    driver = SchedulerDriver().with_agents("node-1")
+    driver.hear(Hello(Role.SCHEDULER, OTHER, 1, "", "", Want.NOTHING))
+    assert min(ME, OTHER) == ME
+    return driver
+
+
+def test_the_scheduler_that_placed_the_server_records_its_end(driver: SchedulerDriver) -> None:
+    [record] = of_kind(ef.RecordBuild, driver.hear(ended(ME)))
+
+    assert isinstance(record, ef.RecordBuild)
+    assert (record.node, record.host, record.consumer) == ("node-1", "host-1", "vm-1")
+    assert (record.succeeded, record.reason) == (False, "No more IP addresses")
+    assert driver.core.counters()["builds_recorded"] == 1
+
+
+def test_another_one_does_not(driver: SchedulerDriver) -> None:
+    assert of_kind(ef.RecordBuild, driver.hear(ended(OTHER))) == []
+
+
+@pytest.mark.parametrize("scheduler", ["", "scheduler-that-has-left"])
+def test_without_that_scheduler_the_first_one_does(driver: SchedulerDriver, scheduler: str) -> None:
+    assert len(of_kind(ef.RecordBuild, driver.hear(ended(scheduler)))) == 1
+
+
+def test_a_node_that_is_not_known_has_no_records(driver: SchedulerDriver) -> None:
+    assert of_kind(ef.RecordBuild, driver.hear(ended(ME, node="node-9"))) == []
