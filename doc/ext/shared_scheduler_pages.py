@@ -4,7 +4,6 @@ what is read."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from docutils import nodes
@@ -42,7 +41,7 @@ class CommandHelp(Directive):
     def run(self) -> list[nodes.Node]:
         """One literal block."""
         name = self.arguments[0]
-        parser = manage.parser_of(name, importlib.import_module(f"shared_scheduler.cmd.{name}"))
+        parser = manage.parser_of(name, manage.command_of(name))
         parser.epilog = None
         text = parser.format_help()
         return [nodes.literal_block(text, text, language="text")]

@@ -26,11 +26,15 @@ from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.endings import INTERRUPTED, UNFORESEEN, ended_by_signals, until_reader_leaves
 from shared_scheduler.release import release
 
-#: name of a module of this package -> its line in ``--help``
+#: name of a module of this package, with - for _ -> its line in ``--help``
 COMMANDS: Mapping[str, str] = {
     "demo": "run schedulers and simulated nodes in this process, with a live view",
     "status": "show the state of the running schedulers of this machine",
-    "why": "show why a request got its result, and which hosts would pass now",
+    "why": "show why a request got its result, from the records",
+    "why-not": "show why a server is not on a host, from the records",
+    "why-now": "show which hosts would pass now, for a request that a running scheduler remembers",
+    "records": "list the last records",
+    "story": "show what the records say of a host",
     "compare": "compare the schedulers' tables, agents, Placement and Nova's databases",
     "simulate": "simulate a cloud with faults; report figures and violated invariants",
 }
@@ -64,8 +68,13 @@ def _run_command(given: Sequence[str]) -> int:
     if name not in COMMANDS:
         print(f"{PROGRAM}: there is no command {name!r}\n\n{overview()}", file=sys.stderr)
         return 2
-    command = importlib.import_module(f"shared_scheduler.cmd.{name}")
+    command = command_of(name)
     return int(command.run(parser_of(name, command).parse_args(given[1:])))
+
+
+def command_of(name: str) -> ModuleType:
+    """The module of a sub-command."""
+    return importlib.import_module(f"shared_scheduler.cmd.{name.replace('-', '_')}")
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ import io
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from shared_scheduler.records.entries import printable
+from shared_scheduler.records.plain_text import printable
 
 if TYPE_CHECKING:  # importing rich takes longer than printing a help text
     from rich.table import Table

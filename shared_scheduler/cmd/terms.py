@@ -161,7 +161,7 @@ ATTEMPTS = Group(
     "refused": "The agent refused the claim without a reason code.",
 })  # fmt: skip
 
-FAILURES = Group("Result of a request", "why: the line outcome; the log.", {
+FAILURES = Group("Result of a request", "why and records; the log.", {
     "placed": "Every server of the request has a host.",
     "no_valid_host": "No host passes, or no host accepted the claim within attempts_max attempts.",
     "no_candidates": "No host has the resources, traits and aggregates: Placement has no candidate at all.",
@@ -270,8 +270,13 @@ READS = Group(
     "rows_each": "Average number of rows, or of items in the answers of Placement, per read.",
 })  # fmt: skip
 
+BUILDS = Group("Ends of builds", "why, why-not, records and story: the result of a build on a node with an agent.", {
+    "active": "nova-compute has built the server.",
+    "failed": "nova-compute could not build the server. The reason is its error, with the errors that caused it.",
+})  # fmt: skip
+
 #: in the order of the glossary page
-GROUPS = (GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, REASONS, ATTEMPTS, FAILURES, SOURCES, COUNTERS)
+GROUPS = (GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES, COUNTERS)
 
 
 def help_text(*groups: Group) -> str:

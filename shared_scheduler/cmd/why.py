@@ -1,136 +1,110 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows why a request got its result.
+"""Shows why a request got its result, from the records of all schedulers that share them.
 
-Every scheduler of this machine is asked.  Each one remembers its last requests; those that found no
-host are remembered separately.  The command shows what was recorded when the request was decided, the
-hosts that were tried, and whether each host would pass now, with the numbers that are compared.  The
-exit code is 0 if the request was found, 1 if no scheduler of this machine remembers it, and 2 if a
-scheduler did not answer.
+ID is the id of a request as Nova logs and returns it, the global id that its caller sent, or the uuid
+of a server.  The command prints each decision with the number of hosts that each reason rejected, each
+claim in order, the alternates, and how the builds on the nodes ended; first of all, the causes of a
+failure.  The exit code is 0 if there is a record, 1 if there is none, and 2 if the records cannot be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from shared_scheduler.cmd import schedulers, tables, terms
-from shared_scheduler.cmd.arguments import whole
-from shared_scheduler.records.entries import PLACED, printable
-from shared_scheduler.service import admin
-from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
+from shared_scheduler.cmd import record_stores, terms
+from shared_scheduler.cmd.record_stores import moment, values
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.store import ACTIVE, BUILD, PLACED, Record, Store
+from shared_scheduler.records.story import Story, story_of
 
-PASSES = "passes"
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FAILURES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
+TERMS = (terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("request", metavar="ID", help="id of the request (req-...) or uuid of a server")
-    schedulers.add_arguments(parser)
-    parser.add_argument(
-        "--host", action="append", default=[], metavar="HOST", help="show only this host (may be repeated)"
-    )
-    parser.add_argument(
-        "--each", type=whole(1, EACH_MAX_MOST), default=EACH_MAX_DEFAULT, metavar="COUNT",
-        help=f"number of hosts shown per reason (default {EACH_MAX_DEFAULT})",
-    )  # fmt: skip
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("id", metavar="ID", help="id of a request, global id of a request, or uuid of a server")
+    record_stores.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask each running scheduler and print the answers.  Returns the exit code."""
-    try:
-        answers, silent = schedulers.ask(
-            args, "why", request=args.request, hosts=args.host, each_max=args.each
-        )
-    except admin.AdminError as error:
-        return schedulers.print_errors("why", [error])
-    found = sorted((one for one in answers if one["found"]), key=lambda one: -float(one["at"]))
-    if args.format == "json":
-        print(json.dumps(found))
-    elif found:
-        print("\n\n".join("\n".join(lines(one, bool(args.host))) for one in found))
-    if silent:
-        return schedulers.print_errors("why", silent)
-    return 0 if found else _unknown(args.request, len(answers))
+    """Read the records and print the story.  Returns the exit code."""
+
+    def ask(store: Store) -> int:
+        story = story_of(store, args.id)
+        if story is None:
+            return record_stores.not_found("why", args.id)
+        print(json.dumps(story.as_dict()) if args.format == "json" else "\n".join(lines(story)))
+        return 0
+
+    return record_stores.with_store("why", args, ask)
 
 
-def _unknown(name: str, asked: int) -> int:
-    print(f"why: none of the {asked} schedulers asked here remembers {name}; ask on the other scheduler hosts, or look "
-          "into the records ([shared_scheduler] records_file, records_connection)", file=sys.stderr)  # fmt: skip
-    return 1
+def lines(story: Story) -> list[str]:
+    """The story as lines, each without control characters."""
+    return [printable(line) for line in _lines(story)]
 
 
-def lines(answer: Mapping[str, Any], hosts_named: bool = False) -> list[str]:
-    """The answer of one scheduler as lines; ``hosts_named``: only the hosts that ``--host`` names are shown."""
-    return [printable(line) for line in _lines(answer, hosts_named)]
+def _lines(story: Story) -> Iterator[str]:
+    yield f"{story.name}: {story.outcome}"
+    yield from (f"  cause     {cause}" for cause in story.causes)
+    for record in story.records:
+        yield ""
+        yield from _build(record) if record.get("kind") == BUILD else _decision(record)
 
 
-def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["at"]))
-    yield f"{answer['request_id']}, {at}, {answer['scheduler']} (process {answer['pid']})"
-    yield f"  asked    {_asked(answer['asked'])}"
-    yield f"  outcome  {_outcome(answer)}"
-    for counts in answer["decisions"]:
-        yield f"  decided  {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
-    if answer["attempts"]:
-        rows = [[a["host"], a["outcome"], _detail(a["detail"])] for a in answer["attempts"]]
-        yield from ("attempts:", *_indented(("host", "outcome", "detail"), rows))
-    yield from _now(answer)
-    if not hosts_named:
-        yield from _counts_of_others(answer)
+def _build(record: Record) -> Iterator[str]:
+    [host, *_] = record["hosts"]
+    yield f"{moment(record['at'])}  build of {record['instances'][0]} on {host}: {record['result']}"
+    if record["result"] != ACTIVE:
+        yield f"  reason    {record['reason']}"
 
 
-def _asked(asked: Mapping[str, Any]) -> str:
-    forms = asked["forms"]
-    resources = _detail(forms[0]["resources"]) if forms else "nothing of Placement"
-    servers = f"{len(asked['instances'])} servers" if len(asked["instances"]) != 1 else "1 server"
-    return f"{servers}, flavor {asked['flavor']}, {resources}"
+def _decision(record: Record) -> Iterator[str]:
+    ids = [record["request_id"], *filter(None, [record.get("global_request_id")])]
+    yield f"{moment(record['at'])}  decision of {record['scheduler']}: {' '.join(ids)}"
+    yield f"  who       project {record['project_id']}, user {record.get('user_id', '')}"
+    yield f"  asked     {_asked(record['asked'])}"
+    if record.get("result", PLACED) != PLACED:
+        yield f"  failed    {record['result']}: {record['reason']}"
+    for counts in record["decisions"]:
+        yield f"  decided   {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
+        if counts["best"]:
+            yield "  weights   " + ", ".join(f"{one['host']} {one['weight']:.4g}" for one in counts["best"])
+    yield from (f"  short     {text}" for text in _short(record.get("near", ())))
+    yield from map(_attempt, record["attempts"])
+    for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
+        alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
+        yield f"  answer    {uuid} on {hosts[0]}{alternates}"
 
 
-def _outcome(answer: Mapping[str, Any]) -> str:
-    if answer["result"] != PLACED:
-        return f"{answer['result']}: {answer['reason']}"
-    hosts = ", ".join(inner[0] for inner in answer["answer"] if inner)
-    return f"placed on {hosts}" if hosts else "answered"
+def _asked(asked: Any) -> str:
+    servers = len(asked["instances"])
+    resources = values(asked["forms"][0]["resources"]) if asked["forms"] else "nothing of Placement"
+    return f"{servers} server{'s' * (servers != 1)}, flavor {asked['flavor']}, {resources}"
 
 
-def _rejected(reasons: Mapping[str, int]) -> str:
+def _rejected(reasons: Any) -> str:
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     return "; rejected: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
 
 
-def _now(answer: Mapping[str, Any]) -> Iterator[str]:
-    if answer.get("unexplained"):
-        yield f"hosts now: unknown: {answer['unexplained']}"
-        return
-    yield "hosts now:"
-    rows = [
-        [one["host"], one["code"] or PASSES, _detail(one["detail"] if one["code"] else one["weights"])]
-        for one in answer["now"]
-    ]
-    yield from _indented(("host", "reason", "detail"), rows)
+def _short(near: Any) -> Iterator[str]:
+    """What would have helped, of the hosts that were recorded one by one."""
+    for one in near:
+        detail = one["detail"]
+        if {"asked", "used", "capacity"} <= detail.keys():
+            missing = detail["used"] + detail["asked"] - detail["capacity"]
+            yield f"{one['host']} {one['code']}: {values(detail)}; {missing:g} more would do"
+        else:
+            yield f"{one['host']} {one['code']}" + (f": {values(detail)}" if detail else "")
 
 
-def _counts_of_others(answer: Mapping[str, Any]) -> Iterator[str]:
-    for code, count in answer["counts_now"].items():
-        shown = sum(1 for one in answer["now"] if one["code"] == code)
-        if count > shown:
-            yield f"  {count - shown} more: {code or PASSES}"
-
-
-def _indented(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    return [f"  {line}" for line in tables.lines(head, rows)]
-
-
-def _detail(detail: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_short(value)}" for name, value in detail.items())
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value) if not isinstance(value, str) else value
+def _attempt(attempt: Any) -> str:
+    times = {"verdict": attempt["verdict_ms"], "write": attempt["write_ms"]}
+    took = ", ".join(f"{name} {value:.1f} ms" for name, value in times.items() if value is not None)
+    detail = values(attempt["detail"])
+    return f"  tried     {attempt['host']}: {'; '.join(filter(None, [attempt['outcome'], detail, took]))}"

@@ -12,6 +12,7 @@ import os
 import random
 import secrets
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from shared_scheduler.core.effects import Answer, Fail, FailureCode, RecordBuild
 from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
+from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.explain import HostAnswer, explain
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.aggregates import AggregateCache
@@ -37,6 +40,7 @@ from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighe
 from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
@@ -60,6 +64,12 @@ from shared_scheduler.table.host_table import HostTable
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+
+#: Hosts of each reason that the record of a refusal lists.
+NEAR_MAX = 5
+#: Refusals whose hosts are listed, because that reads every host again.
+EXPLANATIONS_PER_S, EXPLANATIONS_BURST = 5.0, 20.0
 
 
 class RunningScheduler:
@@ -88,6 +98,7 @@ class RunningScheduler:
         self.engine = Engine(self.core)
         self.recorder = Recorder(_stores(), self.engine.counters)
         self._recent = Recent()
+        self._explanations = TokenBucket(EXPLANATIONS_PER_S, EXPLANATIONS_BURST)
         self._admin = self._admin_server()
         self._sync = self._connect(PlacementClient(ReportClientTransport(), count=cost.count))
         self._apply_decision_settings()
@@ -190,9 +201,19 @@ class RunningScheduler:
             LOG.info(entries.line(outcome.record))
             self._recent.add(outcome, at_s)
             if self.recorder:
-                self.recorder.add(entries.entry(outcome.record, self._name, at_s))
+                self.recorder.add(entries.entry(outcome.record, self._name, at_s, self._near(outcome)))
         except Exception:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
+
+    def _near(self, outcome: Answer | Fail) -> Sequence[HostAnswer]:
+        """Hosts of each reason, with the numbers compared, if no host was found; none if this happens often."""
+        if not _is_no(outcome) or not self._explanations.take(time.monotonic()):
+            return ()
+        try:
+            found = self.engine.inspect(lambda _: explain(self.decider, outcome.request, each_max=NEAR_MAX))
+        except DecisionError:
+            return ()
+        return found.listed
 
     def _record_build(self, build: RecordBuild) -> None:
         past = self._recent.find(build.consumer)

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from shared_scheduler.records import migrations
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, host_name, names_of
+from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, as_current, host_name, names_of
 from shared_scheduler.records.tables import NAMES, RECORDS
 
 #: The tables are trimmed after this many inserted rows, so they may exceed their bound by as many.
@@ -137,7 +137,7 @@ def _accepted(texts: Iterable[str], wanted: Wanted, count: int) -> Iterator[Reco
     for text in texts:
         if not left:
             return
-        record = json.loads(text)
+        record = as_current(json.loads(text))
         if wanted.accepts(record):
             left -= 1
             yield record

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.core.effects import RecordBuild
+from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import DecisionCounts, DecisionRecord
-
-PLACED = "placed"
-#: the kind of record that a decision is
-DECISION = "decision"
-#: the kind of record that the end of a build on a node is, and its results
-BUILD, ACTIVE, FAILED = "build", "active", "failed"
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -21,10 +18,13 @@ REASONS_IN_LINE_MAX = 4
 INSTANCES_IN_LINE_MAX = 4
 
 
-def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]:
+def entry(
+    record: DecisionRecord, scheduler: str, at_s: float, near: Sequence[HostAnswer] = ()
+) -> dict[str, Any]:
     """The record that stores keep.  ``at_s``: when the decision was made, in seconds since 1970.
 
-    ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.
+    ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.  ``near``:
+    some hosts of each reason with the numbers compared, if no host was found.
     """
     request_id, global_id = _ids(record)
     details = record.as_dict()
@@ -42,6 +42,7 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float) -> dict[str, Any]
         "result": record.failure or PLACED,
         "reason": record.text,
         "reasons": dict(record.decisions[-1].reasons) if record.decisions else {},
+        "near": [{"host": one.host, "code": one.code, "detail": dict(one.detail)} for one in near if one.code],
         **{name: details[name] for name in ("asked", "decisions", "attempts", "answer", "timings_ms")},
     }
 
@@ -81,13 +82,6 @@ def line(record: DecisionRecord) -> str:
         head = "Placed " + _shortened([f"{uuid or 'server'} on {inner[0]}" for uuid, inner in pairs])
     parts = [head, _counts(record.decisions[-1:]), _attempts(record), _time(record.timings_ms)]
     return printable(f"{record.request_id}: " + "; ".join(part for part in parts if part))
-
-
-def printable(text: str) -> str:
-    """``text`` in one line without control characters, because agents, plug-ins and Placement wrote parts of it."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _shortened(names: list[str]) -> str:

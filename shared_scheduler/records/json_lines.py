@@ -23,7 +23,7 @@ from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.line_index import LineIndex, mapped
-from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, names_of
+from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, as_current, names_of
 
 BYTES_PER_MB = 1_000_000
 DIRECTORY_MODE = 0o750
@@ -211,6 +211,6 @@ def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
         except ValueError:
             continue
         if isinstance(record, dict) and isinstance(record.get("at"), int | float):
-            yield start, record
+            yield start, as_current(record)
 
 

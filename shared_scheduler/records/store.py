@@ -14,6 +14,11 @@ from typing import Any, Protocol
 
 Record = Mapping[str, Any]
 
+#: The kind of record that a decision is, and the result of one that found hosts.
+DECISION, PLACED = "decision", "placed"
+#: The kind of record that the end of a build on a node is, and its results.
+BUILD, ACTIVE, FAILED = "build", "active", "failed"
+
 #: Maximum number of records that one question returns.
 FOUND_MAX = 1_000
 #: Only the owner and the group of a file may read records, because they name projects, users and servers.
@@ -82,6 +87,18 @@ class Store(RecordWriter, Protocol):
 
         :raises RecordsError: when the records cannot be read
         """
+
+
+def as_current(record: Record) -> Record:
+    """A record as this release writes it.  Earlier ones had no kinds, and named a result ``outcome``."""
+    if "kind" in record:
+        return record
+    asked, decisions = record.get("asked", {}), record.get("decisions", ())
+    return {
+        "user_id": asked.get("user_id", ""), **record, "kind": DECISION, "global_request_id": "",
+        "instances": asked.get("instances", []), "result": record.get("outcome", ""), "reason": record.get("text", ""),
+        "reasons": decisions[-1]["reasons"] if decisions else {},
+    }  # fmt: skip
 
 
 def names_of(record: Record) -> Iterator[str]:

@@ -154,7 +154,7 @@ def assert_one_more_is_told_why(cloud: Cloud) -> None:
     [server] = cloud.boot(1)
     assert cloud.wait_built([server])[server]["status"] == "ERROR"
 
-    done = cloud_state.manage(cloud, "why", server, "--host", "c2", "--format", "json")
+    done = cloud_state.manage(cloud, "why-now", server, "--host", "c2", "--format", "json")
 
     assert done.returncode == 0, done.stdout + done.stderr
     [story] = json.loads(done.stdout)

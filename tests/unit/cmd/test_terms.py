@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_scheduler.cmd import compare, manage, status, terms, why
+from shared_scheduler.cmd import compare, manage, records, status, story, terms, why, why_not, why_now
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
 from shared_scheduler.core.events import WriteCode
@@ -18,7 +18,7 @@ from shared_scheduler.decision import candidates, filtering, spreading, targets
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import RefusalCode
 from shared_scheduler.protocol.window import WindowCounters
-from shared_scheduler.records.entries import PLACED
+from shared_scheduler.records.store import ACTIVE, FAILED, PLACED
 from shared_scheduler.service.comparison import AUTHORITIES
 from shared_scheduler.table.row import Exclusion, Freshness
 from shared_scheduler.transport.channel import RECEIVED
@@ -75,6 +75,10 @@ def test_how_a_request_ends_is_defined() -> None:
     assert terms.FAILURES.terms.keys() == values(FailureCode) | {PLACED}
 
 
+def test_how_a_build_ends_is_defined() -> None:
+    assert terms.BUILDS.terms.keys() == {ACTIVE, FAILED}
+
+
 def test_what_compare_reads_is_defined() -> None:
     assert terms.SOURCES.terms.keys() == AUTHORITIES.keys()
 
@@ -94,11 +98,13 @@ def test_a_definition_is_a_sentence(group: terms.Group) -> None:
     assert [name for name, meaning in group.terms.items() if not meaning.endswith(".")] == []
 
 
-@pytest.mark.parametrize("command", [status, why, compare], ids=lambda command: command.__name__)
+@pytest.mark.parametrize(
+    "command", [status, why, why_not, why_now, records, story, compare], ids=lambda command: command.__name__
+)
 def test_the_help_of_a_command_defines_what_it_prints(command: object, capsys: pytest.CaptureFixture[str]) -> None:
     name = command.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
     with pytest.raises(SystemExit):
-        manage.main([name, "--help"])
+        manage.main([name.replace("_", "-"), "--help"])
 
     shown = " ".join(capsys.readouterr().out.split())
     defined = [(term, meaning) for group in command.TERMS for term, meaning in group.terms.items()]  # type: ignore[attr-defined]

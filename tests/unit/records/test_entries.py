@@ -27,7 +27,7 @@ def record(instances: tuple[str, ...] = ("i-1",), **changes: Any) -> DecisionRec
         "answer": tuple((f"cmp{n}", "cmp9") for n, _ in enumerate(instances, 2)),
         "timings_ms": {"total": 12.345},
     }
-    return DecisionRecord("req-7", asked_of(request), **{**values, **changes})
+    return DecisionRecord(**{"request_id": "req-7", "asked": asked_of(request), **values, **changes})
 
 
 def test_a_placed_server_is_one_line() -> None:

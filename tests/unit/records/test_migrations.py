@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.migrations import REVISION_TABLE
-from shared_scheduler.records.store import Wanted
+from shared_scheduler.records.store import Wanted, as_current
 from shared_scheduler.records.tables import METADATA
 from tests.unit.records.test_stores import record
 
@@ -51,7 +51,7 @@ def test_decisions_of_an_earlier_release_are_kept(url: str) -> None:
     table = RecordTable(url)
     table.write([record(2)])
 
-    assert table.find("req-old") == [old]
+    assert table.find("req-old") == [as_current(old)]
     assert table.find("req-2") == [record(2)]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -87,6 +88,17 @@ def test_two_processes_write_to_one_store(opened: Open) -> None:
 
     assert numbers(opened().last(10, Wanted())) == [0, 1, 2, 3, 4, 5]
     assert [opened().find(f"req-{number}") for number in range(6)] == [[record(number)] for number in range(6)]
+
+
+def test_a_line_of_an_earlier_release_is_read_as_one_of_this(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    old = {"at": 5.0, "scheduler": "s", "request_id": "req-1", "project_id": "p", "outcome": "no_valid_host",
+           "hosts": [], "text": "no host", "asked": {"instances": ["server-1"]}, "decisions": []}  # fmt: skip
+    path.write_text(json.dumps(old) + "\n")
+
+    [found] = JsonLines(path).find("server-1")
+
+    assert (found["kind"], found["result"], found["reason"]) == ("decision", "no_valid_host", "no host")
 
 
 def test_the_last_records(opened: Open) -> None:

@@ -56,7 +56,7 @@ def sockets(tmp_path: Path, asked: list[dict[str, Any]]) -> Iterator[Path]:
 def test_the_story_is_told_from_request_to_numbers(
     sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert manage.main(["why", "req-7", "--socket-dir", str(sockets)]) == 0
+    assert manage.main(["why-now", "req-7", "--socket-dir", str(sockets)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("req-7, ")
     assert out[0].endswith("sched1 (process 17)")
@@ -74,7 +74,7 @@ def test_the_story_is_told_from_request_to_numbers(
 def test_of_one_host_only_and_as_data(
     sockets: Path, asked: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["why", "req-7", "--socket-dir", str(sockets), "--host", "c2", "--each", "3"]
+    arguments = ["why-now", "req-7", "--socket-dir", str(sockets), "--host", "c2", "--each", "3"]
     assert manage.main(arguments) == 0
     assert "more:" not in capsys.readouterr().out
     assert manage.main([*arguments, "--format", "json"]) == 0
@@ -85,7 +85,7 @@ def test_of_one_host_only_and_as_data(
 def test_one_that_nobody_remembers_is_one_line(
     sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert manage.main(["why", "req-8", "--socket-dir", str(sockets)]) == 1
+    assert manage.main(["why-now", "req-8", "--socket-dir", str(sockets)]) == 1
     err = capsys.readouterr().err
     assert "none of the 2 schedulers asked here remembers req-8" in err
     assert err.count("\n") == 1

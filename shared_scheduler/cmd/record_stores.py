@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records that a command reads: its arguments, and how a record is printed in one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.opening import open_configured, open_named
+from shared_scheduler.records.store import Store
+
+#: exit codes: nothing was found; the records cannot be read
+NOT_FOUND, UNREADABLE = 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name the records, and the format of the output."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--config-file", type=Path, action="append", default=[], metavar="PATH",
+        help="nova.conf of the schedulers (default: where Nova looks for it)",
+    )  # fmt: skip
+    where.add_argument("--records", default="", metavar="PLACE", help="a file of records, or the URL of their database")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], int]) -> int:
+    """Open the records and ask.  Returns the exit code of ``ask``, or ``UNREADABLE`` after a line with the error."""
+    try:
+        store = open_named(args.records) if args.records else open_configured(args.config_file)
+        try:
+            return ask(store)
+        finally:
+            store.close()
+    except RecordsError as error:
+        print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+        return UNREADABLE
+
+
+def not_found(command: str, name: str) -> int:
+    """Say that there is no record; returns the exit code."""
+    text = "there is no record of it; records are kept where a scheduler has decided, and the oldest are deleted"
+    print(f"{command}: {name}: {text}", file=sys.stderr)
+    return NOT_FOUND
+
+
+def moment(at_s: float) -> str:
+    """A time in the local time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) + f".{int(at_s * 1000) % 1000:03d}"
+
+
+def values(detail: Mapping[str, Any]) -> str:
+    """The values that were compared."""
+    return ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                     for name, value in detail.items())  # fmt: skip

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the last records: decisions of the schedulers, and ends of builds on the nodes.
+
+All conditions must be met.  ``--follow`` goes on with new records until it is interrupted.  The exit
+code is 0 if there is such a record, 1 if there is none, and 2 if the records cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from shared_scheduler.cmd import record_stores, tables, terms
+from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.cmd.record_stores import NOT_FOUND, moment
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.store import BUILD, DECISION, DISORDER_MAX_S, FOUND_MAX, Record, Store, Wanted
+
+#: groups of terms that ``--help`` defines
+TERMS = (terms.FAILURES, terms.BUILDS)
+COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
+#: Time between two looks for new records.
+FOLLOW_S = 1.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("which", choices=("last",), help="the newest records")
+    parser.add_argument("count", type=whole(1, FOUND_MAX), metavar="N", help=f"how many, at most {FOUND_MAX}")
+    parser.add_argument("--kind", choices=(DECISION, BUILD), default="")
+    parser.add_argument("--project", default="", metavar="ID")
+    parser.add_argument("--host", default="", metavar="HOST", help="selected, tried, or built on")
+    parser.add_argument("--result", default="", metavar="RESULT", help="for example placed, no_valid_host, failed")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for hosts, or part of the text")
+    parser.add_argument("--since", type=when, metavar="TIME", help="2026-11-23T17:00, or seconds since 1970")
+    parser.add_argument("--until", type=when, metavar="TIME")
+    parser.add_argument("--follow", action="store_true", help="go on with new records")
+    record_stores.add_arguments(parser)
+
+
+def when(text: str) -> float:
+    """An argument type for times; a time without a zone is local."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-23T17:00") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the records and print them.  Returns the exit code."""
+
+    def ask(store: Store) -> int:
+        found = store.last(args.count, _wanted(args, args.since))
+        _show(args, found)
+        if args.follow:
+            _follow(args, store, found)
+        return 0 if found else NOT_FOUND
+
+    return record_stores.with_store("records", args, ask)
+
+
+def _wanted(args: argparse.Namespace, since_s: float | None) -> Wanted:
+    return Wanted(args.kind, args.project, args.host, args.result, args.reason, since_s, args.until)
+
+
+def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:
+    if args.format == "json":
+        for record in found:
+            print(json.dumps(record), flush=True)
+    elif found:
+        print("\n".join(tables.lines(COLUMNS, map(_row, found))), flush=True)
+
+
+def _follow(args: argparse.Namespace, store: Store, shown: Sequence[Record]) -> None:
+    """Print new records until the command is interrupted.  Records may be stored late, so the last ones are kept."""
+    recent = list(shown)
+    while True:
+        time.sleep(FOLLOW_S)
+        since_s = max((record["at"] for record in recent), default=time.time()) - DISORDER_MAX_S
+        found = [record for record in store.last(FOUND_MAX, _wanted(args, since_s)) if record not in recent]
+        recent = [record for record in [*recent, *found] if record["at"] >= since_s]
+        _print_lines(args, found)
+
+
+def _print_lines(args: argparse.Namespace, found: Iterable[Record]) -> None:
+    for record in found:
+        line = json.dumps(record) if args.format == "json" else "  ".join(_row(record))
+        print(printable(line), flush=True)
+
+
+def _row(record: Record) -> list[str]:
+    instances = record.get("instances", ())
+    servers = f"{instances[0]} and {len(instances) - 1} more" if len(instances) > 1 else "".join(instances)
+    return [
+        moment(record["at"]), record.get("kind", ""), record.get("request_id", ""), servers, record.get("result", ""),
+        ",".join(record.get("hosts", ())), record.get("reason", ""),
+    ]  # fmt: skip

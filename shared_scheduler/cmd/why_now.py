@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows what the running schedulers remember of a request, and which hosts would pass now.
+
+Every scheduler of this machine is asked.  Each one remembers its last requests; those that found no
+host are remembered separately.  The command shows what was recorded when the request was decided, the
+hosts that were tried, and whether each host would pass now, with the numbers that are compared.  The
+exit code is 0 if the request was found, 1 if no scheduler of this machine remembers it, and 2 if a
+scheduler did not answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.store import PLACED
+from shared_scheduler.service import admin
+from shared_scheduler.service.why import EACH_MAX_DEFAULT, EACH_MAX_MOST
+
+PASSES = "passes"
+#: groups of terms that ``--help`` defines
+TERMS = (terms.FAILURES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    parser.add_argument("request", metavar="ID", help="id of the request (req-...) or uuid of a server")
+    schedulers.add_arguments(parser)
+    parser.add_argument(
+        "--host", action="append", default=[], metavar="HOST", help="show only this host (may be repeated)"
+    )
+    parser.add_argument(
+        "--each", type=whole(1, EACH_MAX_MOST), default=EACH_MAX_DEFAULT, metavar="COUNT",
+        help=f"number of hosts shown per reason (default {EACH_MAX_DEFAULT})",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask each running scheduler and print the answers.  Returns the exit code."""
+    try:
+        answers, silent = schedulers.ask(
+            args, "why", request=args.request, hosts=args.host, each_max=args.each
+        )
+    except admin.AdminError as error:
+        return schedulers.print_errors("why-now", [error])
+    found = sorted((one for one in answers if one["found"]), key=lambda one: -float(one["at"]))
+    if args.format == "json":
+        print(json.dumps(found))
+    elif found:
+        print("\n\n".join("\n".join(lines(one, bool(args.host))) for one in found))
+    if silent:
+        return schedulers.print_errors("why-now", silent)
+    return 0 if found else _unknown(args.request, len(answers))
+
+
+def _unknown(name: str, asked: int) -> int:
+    print(f"why-now: none of the {asked} schedulers asked here remembers {name}; ask on the other scheduler hosts, or "
+          "read the records with shared-scheduler-manage why", file=sys.stderr)  # fmt: skip
+    return 1
+
+
+def lines(answer: Mapping[str, Any], hosts_named: bool = False) -> list[str]:
+    """The answer of one scheduler as lines; ``hosts_named``: only the hosts that ``--host`` names are shown."""
+    return [printable(line) for line in _lines(answer, hosts_named)]
+
+
+def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["at"]))
+    yield f"{answer['request_id']}, {at}, {answer['scheduler']} (process {answer['pid']})"
+    yield f"  asked    {_asked(answer['asked'])}"
+    yield f"  outcome  {_outcome(answer)}"
+    for counts in answer["decisions"]:
+        yield f"  decided  {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
+    if answer["attempts"]:
+        rows = [[a["host"], a["outcome"], _detail(a["detail"])] for a in answer["attempts"]]
+        yield from ("attempts:", *_indented(("host", "outcome", "detail"), rows))
+    yield from _now(answer)
+    if not hosts_named:
+        yield from _counts_of_others(answer)
+
+
+def _asked(asked: Mapping[str, Any]) -> str:
+    forms = asked["forms"]
+    resources = _detail(forms[0]["resources"]) if forms else "nothing of Placement"
+    servers = f"{len(asked['instances'])} servers" if len(asked["instances"]) != 1 else "1 server"
+    return f"{servers}, flavor {asked['flavor']}, {resources}"
+
+
+def _outcome(answer: Mapping[str, Any]) -> str:
+    if answer["result"] != PLACED:
+        return f"{answer['result']}: {answer['reason']}"
+    hosts = ", ".join(inner[0] for inner in answer["answer"] if inner)
+    return f"placed on {hosts}" if hosts else "answered"
+
+
+def _rejected(reasons: Mapping[str, int]) -> str:
+    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+    return "; rejected: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
+
+
+def _now(answer: Mapping[str, Any]) -> Iterator[str]:
+    if answer.get("unexplained"):
+        yield f"hosts now: unknown: {answer['unexplained']}"
+        return
+    yield "hosts now:"
+    rows = [
+        [one["host"], one["code"] or PASSES, _detail(one["detail"] if one["code"] else one["weights"])]
+        for one in answer["now"]
+    ]
+    yield from _indented(("host", "reason", "detail"), rows)
+
+
+def _counts_of_others(answer: Mapping[str, Any]) -> Iterator[str]:
+    for code, count in answer["counts_now"].items():
+        shown = sum(1 for one in answer["now"] if one["code"] == code)
+        if count > shown:
+            yield f"  {count - shown} more: {code or PASSES}"
+
+
+def _indented(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
+    return [f"  {line}" for line in tables.lines(head, rows)]
+
+
+def _detail(detail: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in detail.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else json.dumps(value) if not isinstance(value, str) else value

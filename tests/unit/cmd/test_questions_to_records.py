@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``why``, ``why-not``, ``records`` and ``story`` read what schedulers have stored, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.cmd import manage
+from shared_scheduler.core.effects import RecordBuild
+from shared_scheduler.decision.explain import HostAnswer
+from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
+from shared_scheduler.records import entries
+from shared_scheduler.records.database import RecordTable
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.store import RecordWriter
+from tests.unit.records.test_entries import record
+
+NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
+SHORT = HostAnswer("n1", "c1", "no_room:MEMORY_MB", {"asked": 4096, "used": 8000, "capacity": 8192})
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+def build(host: str, at_s: float, uuid: str = "server-1", reason: str = NO_ADDRESS) -> dict[str, Any]:
+    effect = RecordBuild("n", host, uuid, not reason, reason, cause="test")
+    return entries.build_entry(effect, None, "sched1", at_s)
+
+
+def stored() -> list[dict[str, Any]]:
+    """Server 1 fails on three hosts without a new decision; server 2 has no host; server 3 is built."""
+    best = (Weighed("n1", "c1", 1.5, 3, 41), Weighed("n2", "c2", 1.25, 3, 7))
+    refused = Attempt("server-1", "n9", "c9", "topology", {"why": "NUMA"}, 3, 2, 1.5)
+    written = Attempt("server-1", "n1", "c1", "written", {}, 3, 41, 2.5, 8.0)
+    placed = record(
+        ("server-1",), request_id="req-global", local_request_id="req-local", attempts=(refused, written),
+        answer=(("c1", "c2", "c3"),), decisions=(DecisionCounts(0, 5, 4, {"no_room:VCPU": 1}, best),),
+    )  # fmt: skip
+    nothing = record(
+        ("server-2",), request_id="req-none", failure="no_valid_host", text="0 of 5 hosts pass", answer=(), attempts=(),
+        decisions=(DecisionCounts(0, 5, 0, {"no_room:MEMORY_MB": 5}),),
+    )  # fmt: skip
+    return [
+        entries.entry(placed, "sched1", 1_760_000_000.0),
+        build("c1", 1_760_000_001.0), build("c2", 1_760_000_002.0), build("c3", 1_760_000_003.0),
+        build("c3", 1_760_000_003.2),  # two schedulers have recorded it
+        entries.entry(nothing, "sched2", 1_760_000_010.0, [SHORT]),
+        entries.entry(record(("server-3",), request_id="req-good"), "sched1", 1_760_000_020.0),
+        build("cmp2", 1_760_000_021.0, "server-3", ""),
+    ]  # fmt: skip
+
+
+@pytest.fixture(params=["file", "database", "configuration"])
+def ask(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Asks about ``stored``: exit code, output, errors."""
+    path, url = tmp_path / "shared-scheduler" / "records.jsonl", f"sqlite:///{tmp_path}/records.sqlite"
+    conf = tmp_path / "nova.conf"
+    conf.write_text(f"[DEFAULT]\nstate_path = {tmp_path}\n")
+    where = {
+        "file": ["--records", str(path)], "database": ["--records", url], "configuration": ["--config-file", str(conf)],
+    }  # fmt: skip
+    store: RecordWriter = RecordTable(url) if request.param == "database" else JsonLines(path)
+    store.write(stored())
+    store.close()
+
+    def answer(*arguments: str) -> tuple[int, str, str]:
+        code = manage.main([arguments[0], *where[request.param], *arguments[1:]])
+        return code, *capsys.readouterr()
+
+    return answer
+
+
+@pytest.mark.parametrize("name", ["req-local", "req-global", "server-1"])
+def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
+    code, out, _ = ask("why", name)
+
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == f"{name}: the build on c3 failed"
+    assert lines[1:4] == [f"  cause     {NO_ADDRESS} (on {host})" for host in ("c1", "c2", "c3")], "each, not the last"
+    assert "  tried     c9: topology; why NUMA; verdict 1.5 ms" in lines
+    assert "  answer    server-1 on c1; alternates c2, c3" in lines
+    assert "  weights   c1 1.5, c2 1.25" in lines
+    assert out.count("failed") == 4, "the end that two schedulers recorded is shown once"
+
+
+def test_a_request_without_a_host_says_what_was_missing(ask: Ask) -> None:
+    code, out, _ = ask("why", "server-2")
+
+    assert code == 0
+    assert "server-2: no host was found (no_valid_host)" in out
+    assert "  cause     0 of 5 hosts pass" in out
+    assert "  decided   0 of 5 hosts passed; rejected: 5 no_room:MEMORY_MB" in out
+    assert "c1 no_room:MEMORY_MB: asked 4096, used 8000, capacity 8192; 3904 more would do" in out
+
+
+def test_a_server_that_was_built_has_no_cause(ask: Ask) -> None:
+    code, out, _ = ask("why", "req-good", "--format", "json")
+
+    story = json.loads(out)
+    assert (code, story["outcome"], story["causes"]) == (0, "active on cmp2", [])
+    assert [each["kind"] for each in story["records"]] == ["decision", "build"]
+
+
+def test_what_is_not_recorded_is_one_clear_line(ask: Ask) -> None:
+    code, out, err = ask("why", "server-9")
+
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("why: server-9: there is no record of it")
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("c1", ["passed, number 1 by weight 1.5 (state 3/41)", "tried: written", "selected", NO_ADDRESS]),
+        ("c2", ["passed, number 2 by weight 1.25 (state 3/7); c1 was the first with 1.5", "alternate of c1"]),
+        ("c9", ["tried: topology (why NUMA)"]),
+        ("c7", ["c7 is not named; 4 hosts passed, rejected: 1 no_room:VCPU"]),
+    ],
+)
+def test_why_not_tells_all_that_is_recorded_of_one_host(ask: Ask, host: str, told: list[str]) -> None:
+    code, out, _ = ask("why-not", "server-1", host)
+
+    assert code == 0
+    assert [text for text in told if text not in out] == []
+
+
+def test_why_not_gives_the_numbers_compared(ask: Ask) -> None:
+    _, out, _ = ask("why-not", "req-none", "c1", "--format", "json")
+
+    assert json.loads(out)[0]["text"] == "rejected: no_room:MEMORY_MB (asked 4096, used 8000, capacity 8192)"
+
+
+def test_the_last_records_are_listed(ask: Ask) -> None:
+    code, out, _ = ask("records", "last", "3")
+
+    assert code == 0
+    assert [line.split()[2] for line in out.splitlines()[1:]] == ["decision", "decision", "build"]
+    assert [line.split()[-3:-1] for line in out.splitlines()[-1:]] == [["server-3", "active"]]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "count"),
+    [
+        (["--result", "failed"], 4), (["--host", "c3", "--kind", "build"], 2), (["--reason", "no such text"], 0),
+        (["--reason", "No fixed IP"], 4), (["--reason", "no_room:MEMORY_MB"], 1), (["--project", "other"], 0),
+        (["--since", "1760000010", "--until", "1760000020"], 2),
+    ],
+)  # fmt: skip
+def test_the_last_records_with_conditions(ask: Ask, conditions: list[str], count: int) -> None:
+    code, out, _ = ask("records", "last", "100", "--format", "json", *conditions)
+
+    assert (code, len(out.splitlines())) == (0 if count else 1, count)
+
+
+def test_the_story_of_a_host(ask: Ask) -> None:
+    code, out, _ = ask("story", "c1", "--format", "json")
+
+    assert code == 0
+    assert [one["text"] for one in json.loads(out)] == [
+        "passed, number 1 by weight 1.5 (state 3/41)", "tried: written", "selected",
+        f"the build on c1 ended: failed {NO_ADDRESS}",
+    ]  # fmt: skip
+    assert ask("story", "c8")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (["--records", "/nowhere/records.jsonl"], "records_file: [Errno 2] No such file"),
+        (["--records", "what://no"], "records_connection: "),
+        (["--config-file", "/nowhere/nova.conf"], "records_file: "),
+    ],
+)
+def test_records_that_cannot_be_read_are_one_clear_line(
+    where: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert manage.main(["why", "req-1", *where]) == 2
+
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and text in err
+
+
+@pytest.mark.parametrize(
+    "command", [["why", "req-good"], ["records", "last", "5"], ["story", "c1"], ["why-not", "server-1", "c1"]]
+)
+def test_no_question_imports_nova_or_a_database(command: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    JsonLines(path).write(stored())
+    script = f"""
+import sys
+from shared_scheduler.cmd import manage
+manage.main({[command[0], "--records", str(path), *command[1:]]!r})
+print([name for name in ("nova", "numpy", "sqlalchemy", "alembic", "oslo_messaging") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
