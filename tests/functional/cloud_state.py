@@ -34,6 +34,7 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
     "nova_options": {},
     "update_resources_interval_s": 0,
     "allocation_conflict_retry_count": 0,
+    "placement_app": False,
     "service_down_time_s": CloudSettings().service_down_time_s,
 }
 COMMAND_TIMEOUT_S = 300

@@ -16,7 +16,7 @@ SLOTS = 4
 SETTINGS: dict[str, Any] = {
     "scheduler": "shared", "schedulers": SCHEDULERS, "computes": COMPUTES, "cells": CELLS, "agents": "all",
     "compute_slots": (SLOTS,), "compute_ram_mb": (), "numa_cells": 0, "hardware_of": {},
-    "gpus": 0, "vfs": 0, "update_resources_interval_s": 0, "allocation_conflict_retry_count": 0,
+    "gpus": 0, "vfs": 0, "update_resources_interval_s": 0, "allocation_conflict_retry_count": 0, "placement_app": False,
     "service_down_time_s": 20,
     "nova_options": {
         "DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"},

@@ -73,6 +73,8 @@ class CloudSettings:
     allocation_conflict_retry_count: int = 0
     """Placement's own retry; 0 leaves Placement's default."""
     placement_processes: int = 2
+    placement_app: bool = False
+    """Run Placement with the write path of `shared_scheduler.placement_app`."""
     rabbitmq: str = field(default_factory=chosen)
     """Directory that the broker was unpacked into; empty: the installed one."""
     rabbitmq_options: dict[str, str] = field(default_factory=dict)

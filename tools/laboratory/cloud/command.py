@@ -145,6 +145,8 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--rabbitmq-option", dest="rabbitmq_options", type=setting, action="append", metavar="NAME=VALUE",
         help="additional option for rabbitmq.conf")  # fmt: skip
     add("--placement-processes", type=int, metavar="N", help="number of Placement's processes (default 2)")
+    add("--placement-app", action=argparse.BooleanOptionalAction,
+        help="run Placement with the write path of shared_scheduler.placement_app (default: as it is)")  # fmt: skip
     add("--debug", action=argparse.BooleanOptionalAction, help="debug logs")
     add("--premap", action=argparse.BooleanOptionalAction,
         help="map hosts to cells; with --no-premap the scheduler discovers them")  # fmt: skip

@@ -23,6 +23,8 @@ ACCESS_FORMAT = (
 OUR_CODE = {"PYTHONPATH": str(ROOT)}
 """Virtual environments may be shared by clones of this project, so each clone sets the path to its own code."""
 
+PLACEMENT_MODULES = {False: "placement.wsgi.api", True: "shared_scheduler.placement_app.wsgi"}
+
 SCHEDULER_STOP_S = 20.0
 COMPUTE_STOP_S = 20.0
 SLOW_STOP_S = 60.0
@@ -84,9 +86,9 @@ def _apis(layout: Layout, settings: CloudSettings) -> list[Service]:
     return [
         _uwsgi(layout, "keystone", openstack, "keystone.wsgi.api", 1, 8,
                {"OS_KEYSTONE_CONFIG_DIR": str(etc / "keystone")}, (etc / "keystone" / "keystone.conf",), ("mariadb",)),
-        _uwsgi(layout, "placement", nova, "placement.wsgi.api", settings.placement_processes, 4,
-               {"OS_PLACEMENT_CONFIG_DIR": str(etc / "placement")}, (etc / "placement" / "placement.conf",),
-               ("mariadb",)),
+        _uwsgi(layout, "placement", nova, PLACEMENT_MODULES[settings.placement_app], settings.placement_processes, 4,
+               {"OS_PLACEMENT_CONFIG_DIR": str(etc / "placement"), **OUR_CODE},
+               (etc / "placement" / "placement.conf",), ("mariadb",)),
         _uwsgi(layout, "nova-api", nova, "nova.wsgi.osapi_compute", 1, 8, {"OS_NOVA_CONFIG_DIR": str(etc / "nova")},
                (layout.nova_conf(),), ("cells",)),
         _uwsgi(layout, "glance", openstack, "glance.wsgi.api", 1, 2, {"OS_GLANCE_CONFIG_DIR": str(etc / "glance")},

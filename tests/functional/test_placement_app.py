@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement with the write path: races on a real MariaDB, and a part of Placement's own functional tests.
+
+``tests/longer/test_placement_app.py`` has a thousand rounds and all of Placement's tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+import pytest
+import requests
+
+from tests.functional import placements_tests
+from tests.functional.placement_races import WRITERS, Outcome, Race, Racer
+from tests.functional.private_placement import SETTINGS, PrivatePlacement
+from tests.quick import ROOT
+
+ROUNDS = 20
+
+
+@pytest.fixture(scope="module")
+def placement() -> Iterator[PrivatePlacement]:
+    with PrivatePlacement.running(replace(SETTINGS, placement_app=True)) as one:
+        yield one
+
+
+def test_writers_that_race_never_over_commit(placement: PrivatePlacement) -> None:
+    outcome = Race(placement).run(ROUNDS)
+    seen = (outcome.over_committed, outcome.untold, outcome.errors)
+    assert seen == (0, 0, 0), outcome
+    assert outcome.written and outcome.refused
+
+
+def test_it_announces_itself_where_nobody_needs_a_token(placement: PrivatePlacement) -> None:
+    answer = requests.get(placement.layout.url("placement"), timeout=60)
+    assert answer.status_code == 200 and answer.headers["OpenStack-Shared-Scheduler-Writes"] == "1"
+
+
+def test_of_writers_of_the_same_new_consumer_one_is_told_yes(placement: PrivatePlacement) -> None:
+    racers = [Racer(placement.layout.url("placement")) for _ in range(WRITERS)]
+    providers = [placement.provider(vcpus=ROUNDS) for _ in racers]
+    for _ in range(ROUNDS):
+        consumer, barrier = str(uuid.uuid4()), Barrier(WRITERS)
+
+        def write(racer: Racer, provider: str, consumer: str = consumer, barrier: Barrier = barrier) -> int:
+            barrier.wait()
+            return int(racer.put(consumer, [provider], None).status_code)
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            statuses = list(pool.map(write, racers, providers))
+        assert Counter(statuses) == {204: 1, 409: WRITERS - 1}
+        winner = providers[statuses.index(204)]
+        assert placement.client.consumer(consumer).allocations == {winner: {"VCPU": 1}}
+    assert sum(placement.used(provider) for provider in providers) == ROUNDS
+
+
+def test_a_database_that_is_restarted_is_found_again(placement: PrivatePlacement) -> None:
+    provider = placement.provider()
+    placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
+    placement.kill("mariadb")
+    placement.start_one("mariadb")
+    placement.take(str(uuid.uuid4()), {provider: {"VCPU": 1}})
+    assert placement.used(provider) == 2
+
+
+def test_placements_own_tests_of_allocations_pass() -> None:
+    """In a process of their own: they replace Placement's database, which is a global, and its logging."""
+    words = ("test_api.allocations-1.28", "test_api.allocations-post", "test_api.consumer-types", "test_allocation.")
+    command = [sys.executable, "-m", placements_tests.__name__, *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
+    assert done.returncode == 0, done.stdout
+    assert '"failed": []' in done.stdout and '"by_write_path": 0' not in done.stdout
+
+
+def test_a_race_that_over_commits_is_seen() -> None:
+    outcome = Outcome()
+    outcome.add_round(3, [4, 3], [])
+    assert (outcome.over_committed, outcome.units_too_much_at_most, outcome.untold) == (1, 1, 1)
