@@ -51,3 +51,18 @@ def test_out_and_in_again(cloud: Cloud, way: str) -> None:
     wait_choosable(cloud, "c2", True)
     assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c2"}
     cloud_state.assert_consistent(cloud)
+
+
+@pytest.mark.parametrize("way", ["disabled", "forced_down"])
+def test_what_is_requested_right_after_a_compute_was_taken_out_is_placed_elsewhere(cloud: Cloud, way: str) -> None:
+    # given a compute that every request would select, because the others have less memory left
+    for other in ("c1", "c3"):
+        cloud.wait_active(cloud.boot(availability_zone=f"nova:{other}"))
+    take_out, take_in = TAKE_OUT[way]
+    # when servers are requested at the moment at which it is taken out
+    take_out(cloud)
+    placed = cloud.wait_active(cloud.boot(2, parallel=2))
+    # then none of them is there, although no poll can have found that
+    take_in(cloud)
+    cloud.wait_services_up()
+    assert set(placed.values()) <= {"c1", "c3"}
