@@ -24,7 +24,6 @@ code                      the host was rejected because
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -92,7 +91,7 @@ def _fits_one(context: DecisionContext, form: PlacementForm, row: Row) -> bool:
 
 def form_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
     """The steps of one form: (code, mask of the slots that pass; None: all)."""
-    yield from _property_masks(context, form)
+    yield from _property_masks(context, form, form.root_forbidden, form.in_tree)
     for resource_class, amount in form.resources.items():
         yield NO_ROOM + resource_class, _room(context, resource_class, amount)
     for resource_class, amount in form.most_numbered().items():
@@ -106,8 +105,8 @@ def selects_by_placement(context: DecisionContext) -> BoolArray | None:
     Amounts and the trait of disabled hosts do not last, and the tree in a query is the target of one move."""
     found: BoolArray | None = None
     for form in context.request.forms:
-        lasting = replace(form, root_forbidden=form.root_forbidden - {DISABLED_TRAIT}, in_tree=None)
-        masks = chain(_property_masks(context, lasting), _group_masks(context, lasting))
+        lasting = _property_masks(context, form, form.root_forbidden - {DISABLED_TRAIT}, None)
+        masks = chain(lasting, _group_masks(context, form))
         passing = [mask for _, mask in masks if mask is not None]
         if not passing:
             return None
@@ -116,13 +115,15 @@ def selects_by_placement(context: DecisionContext) -> BoolArray | None:
     return found
 
 
-def _property_masks(context: DecisionContext, form: PlacementForm) -> Iterator[tuple[str, BoolArray | None]]:
-    if form.root_required or form.root_forbidden:
-        yield ROOT_TRAITS, _traits(context, form.root_required, form.root_forbidden)
+def _property_masks(
+    context: DecisionContext, form: PlacementForm, root_forbidden: frozenset[str], in_tree: str | None
+) -> Iterator[tuple[str, BoolArray | None]]:
+    if form.root_required or root_forbidden:
+        yield ROOT_TRAITS, _traits(context, form.root_required, root_forbidden)
     if form.member_of or form.forbidden_aggregates:
         yield AGGREGATES, _aggregates(context, form)
-    if form.in_tree is not None:
-        yield IN_TREE, _in_tree(context, form.in_tree)
+    if in_tree is not None:
+        yield IN_TREE, _in_tree(context, in_tree)
     if form.resources and (form.required or form.forbidden or form.required_any):
         yield TRAITS, _giver_traits(context, form)
 

@@ -23,6 +23,9 @@ from shared_scheduler.table.row import Row
 #: maximum number of cached masks; the oldest is removed first
 MASKS_MAX = 1024
 
+#: maximum number of cached results of ``derived``; each may hold some arrays
+DERIVED_MAX = 32
+
 #: maximum number of cached texts of requests
 TEXTS_MAX = 512
 
@@ -48,6 +51,7 @@ class MaskCache:
     def __init__(self) -> None:
         self._kept: FIFOCache[Hashable, _Kept] = FIFOCache(MASKS_MAX)
         self._parsed: FIFOCache[str, Any] = FIFOCache(TEXTS_MAX)
+        self._derived: FIFOCache[Hashable, Any] = FIFOCache(DERIVED_MAX)
         self._indexes: dict[str, tuple[int, dict[str, list[int]]]] = {}
 
     def __len__(self) -> int:
@@ -105,6 +109,13 @@ class MaskCache:
         found = self._parsed.get(text)
         if found is None:
             found = self._parsed[text] = parse(text)
+        return found
+
+    def derived(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What ``make`` creates; ``key`` contains everything on which the result depends."""
+        found: T | None = self._derived.get(key)
+        if found is None:
+            found = self._derived[key] = make()
         return found
 
     def index(

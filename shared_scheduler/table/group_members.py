@@ -96,7 +96,7 @@ class GroupMembers:
             return NOWHERE
         slots: IntArray = np.frombuffer(places.slots, dtype=np.int64)  # a view: no place can be added while it exists
         own = [places.position[besides, slot] for slot in places.at.get(besides, ())]
-        return np.delete(slots, own)
+        return np.delete(slots, own) if own else slots.copy()
 
     def has(self, group: str, instance: str, slot: int) -> bool:
         """Whether a row or claim on this slot has this instance in this group."""

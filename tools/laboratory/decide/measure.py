@@ -146,7 +146,8 @@ def make_decider(table: HostTable, workload: Workload) -> Decider:
     states = HostStates(AggregateCache())
     plugins = {"EvenHostsFilter": SiteFilter(nova_side.EvenHostsFilter(), states)}
     names = (*nova_side.DEFAULT_FILTERS, *workload.filters)
-    return Decider(table, DecisionSettings(enabled_filters=names), foreign_filters=plugins)
+    settings = DecisionSettings(enabled_filters=names, spread_keys=workloads.SPREAD_KEYS)
+    return Decider(table, settings, foreign_filters=plugins)
 
 
 def run(

@@ -7,6 +7,8 @@ from random import Random
 from typing import Any
 
 from shared_scheduler.decision.request import Flavor, Group, PlacementForm, Request
+from shared_scheduler.decision.spread_request import LABEL as LABEL_KEY
+from shared_scheduler.decision.spread_request import SPREAD, label_uuid, with_spreading
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.compute_node import leaves_from_compute_node
 from shared_scheduler.model.resources import Inventory
@@ -20,6 +22,9 @@ VCPUS, MEMORY_MB, DISK_GB = 64, 262144, 4000
 CPUS_A_CELL = 16
 CPU_INFO = json.dumps({"arch": "x86_64", "model": "EPYC", "features": ["avx", "sse"] * 40})
 PROJECT = "project-a"
+LABEL = "web"
+WEB = label_uuid(PROJECT, LABEL)
+SPREAD_KEYS = ("rack",)
 
 
 @dataclass
@@ -177,6 +182,25 @@ def aggregates(hosts: int) -> list[AggregateFacts]:
     return found
 
 
+def racks(hosts: int, count: int) -> list[AggregateFacts]:
+    """Aggregates with the key rack; neighbours are in different ones."""
+    return [
+        AggregateFacts(
+            100 + rack, f"rack{rack}", f"rack{rack}",
+            frozenset(f"compute{number}" for number in range(rack, hosts, count)), {"rack": f"r{rack}"},
+        )
+        for rack in range(min(count, hosts))
+    ]  # fmt: skip
+
+
+def labelled(hosts: int, servers: int) -> dict[int, dict[str, Consumer]]:
+    """Servers with the label, one after the other on the hosts: host number -> consumers."""
+    found: dict[int, dict[str, Consumer]] = {}
+    for number in range(servers):
+        found.setdefault(number % hosts, {})[instance(2 * 10**9 + number)] = Consumer({}, True, WEB)
+    return found
+
+
 def members(hosts: int, wanted: int) -> dict[int, str]:
     """Instances of a server group, spread over the fleet: host number -> uuid."""
     step = max(1, hosts // max(wanted, 1))
@@ -188,7 +212,9 @@ def make_table(workload: Workload, rows: list[dict[str, Any]], instances: int = 
     table = HostTable()
     group = workload.request.get("group") or {}
     placed = members(len(rows), int(group.get("members", 0)))
-    table.set_aggregates(aggregates(len(rows)))
+    spread = workload.request.get("spread") or {"racks": 0, "servers": 0}
+    table.set_aggregates([*aggregates(len(rows)), *racks(len(rows), spread["racks"])])
+    web = labelled(len(rows), spread["servers"])
     for number, row in enumerate(rows):
         node = row["uuid"]
         table.set_service(ServiceFacts(row["host"]))
@@ -202,6 +228,7 @@ def make_table(workload: Workload, rows: list[dict[str, Any]], instances: int = 
         }
         if number in placed:
             consumers[placed[number]] = Consumer({}, True)
+        consumers |= web.get(number, {})
         table.load(node, leaves, consumers, epoch=1, sequence=1)
     return table
 
@@ -220,7 +247,9 @@ def make_request(workload: Workload, hosts: int, topology: str) -> Request:
     memory_mb, disk_gb = resources["MEMORY_MB"], resources["DISK_GB"]
     group = asked.get("group")
     placed = members(hosts, int(group["members"])) if group else {}
-    return Request(
+    spread = asked.get("spread")
+    hints = {SPREAD: (";".join(spread["constraints"]),), LABEL_KEY: (LABEL,)} if spread else {}
+    made = Request(
         request_id="req-bench",
         project_id=PROJECT,
         user_id="user",
@@ -234,4 +263,6 @@ def make_request(workload: Workload, hosts: int, topology: str) -> Request:
         has_numa="numa" in asked,
         has_pci="devices" in asked,
         topology=topology,
+        hints=hints,
     )
+    return with_spreading(made, SPREAD_KEYS)
