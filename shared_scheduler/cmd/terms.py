@@ -170,6 +170,7 @@ FAILURES = Group("Result of a request", "why and records; the log.", {
     "draining": "The scheduler is stopping and takes no new requests.",
     "placement_unreachable": "Placement did not answer.",
     "overloaded": "More than requests_max requests are under way, or Placement does not keep up with the writes.",
+    "no_time": "Placement cannot write so many servers before the time of the request is over; nothing was tried.",
     "bad_request": "The request cannot be decided; the text says why.",
     "group_unsettled": "Where the other members of the server group are could not be read, or they were placed "
                        "elsewhere again and again.",

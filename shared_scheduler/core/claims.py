@@ -80,6 +80,7 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Look
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, ConsumerAnswered, WriteCode
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
+from shared_scheduler.core.write_pace import BurstForecast
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import (
@@ -206,6 +207,8 @@ class Intent:
     counts_groups: bool = False
     #: whether the nova-compute service of the host accepted servers at the decision
     service_accepts: bool = False
+    #: when the request arrived
+    asked_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -288,6 +291,7 @@ class Claims:
         self.begun = 0
         self.endings: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
+        self.forecast = BurstForecast()
         self._prefix = identity.digest()
 
     def __len__(self) -> int:
@@ -381,6 +385,7 @@ class Claims:
                 deadline_s=deadline_s,
                 cell=intent.cell,
                 service_host=intent.host if intent.service_accepts else "",
+                asked_s=intent.asked_s,
             )
         )
 
@@ -446,6 +451,7 @@ class Claims:
 
     def on_written(self, step: Step, event: AllocationWritten) -> None:
         """Handle the result of a write."""
+        self.forecast.heard(event.consumer_s, step.now)
         claim = self._open.get(event.claim_id)
         if claim is None or claim.state != ClaimState.WRITING:
             self._written_after_all(step, event)

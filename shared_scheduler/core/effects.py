@@ -61,6 +61,7 @@ class WriteAllocation(OfRequest):
     for claims that only Placement judges, completely or for their part of shared storage, where little is free.
     ``service_host``: the host of ``cell`` whose nova-compute service has to accept servers at the time of the write,
     because it did at the decision; empty: it need not.
+    ``asked_s``: when the request arrived (write_pace.py).
     """
 
     claim_id: str
@@ -75,6 +76,7 @@ class WriteAllocation(OfRequest):
     deadline_s: float
     cell: str = ""
     service_host: str = ""
+    asked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class FailureCode(StrEnum):
     PLACEMENT_UNREACHABLE = "placement_unreachable"
     OVERLOADED = "overloaded"
     BAD_REQUEST = "bad_request"
+    NO_TIME = "no_time"  # Placement cannot write so many servers before the deadline
     GROUP_UNSETTLED = "group_unsettled"
 
 

@@ -133,7 +133,8 @@ class WriteCode(StrEnum):
 class AllocationWritten(Caused):
     """The answer to a ``WriteAllocation``.  ``written``: if WRITTEN, the allocations of the consumer (after a
     merge more than the claim asked for); if UNREACHABLE, the allocations that it may have.  ``before``: the
-    allocations that a merge found.  ``generation``: the consumer's generation after the write; None: not known."""
+    allocations that a merge found.  ``generation``: the consumer's generation after the write; None: not known.
+    ``consumer_s``: the time of one writer for one consumer, as the last writes took; 0 if it is not known."""
 
     claim_id: str
     code: WriteCode
@@ -141,6 +142,7 @@ class AllocationWritten(Caused):
     written: Allocations = field(default_factory=dict)
     before: Allocations = field(default_factory=dict)
     generation: int | None = None
+    consumer_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

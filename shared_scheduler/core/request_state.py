@@ -239,13 +239,21 @@ class RequestState:
         """The claims of the request that have not ended."""
         return (instance.claim for instance in self.instances if instance.claim is not None)
 
-    def next_open(self) -> InstancePlacement | None:
-        """The instance to decide now; None while one waits for its candidates or for the end of a claim."""
+    def next_open(self, unwritten_max: int) -> InstancePlacement | None:
+        """The instance to decide now.
+
+        None while one waits for its candidates or for the end of a claim, and while ``unwritten_max`` claims are not
+        written yet.
+        """
+        unwritten = 0
         for instance in self.instances:
             if instance.state in (InstanceState.ASKING, InstanceState.WAITING):
                 return None
             if instance.state == InstanceState.OPEN:
                 return instance
+            unwritten += instance.state == InstanceState.CLAIMING
+            if unwritten >= unwritten_max:
+                return None
         return None
 
     def wake(self) -> None:

@@ -10,7 +10,9 @@ released before the request fails.
 phase       event                                           next        action
 ==========  ==============================================  ==========  =======================================
 (none)      arrives while draining, or beyond the bound     -           Fail
+(none)      arrives, too many for Placement's pace          -           Fail
 (none)      arrives                                         PLACING     decide each instance in turn
+PLACING     ``unwritten_max`` claims are not written yet    PLACING     decide the next instance after a write
 PLACING     best host found, root-only                      PLACING     begin its claim
 PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
 PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
@@ -219,7 +221,7 @@ class Requests:
         self._count += 1
         deadline_s = min(event.deadline_s, self._latest_s)
         state = RequestState.begin(self._count, event.request, step.now, deadline_s)
-        refused = self._refuse(state)
+        refused = self._refuse(state) or self._has_no_time(state, step.now)
         if refused is not None:
             self._emit_fail(step, state, *refused)
         elif not state.claims_hosts:
@@ -241,10 +243,21 @@ class Requests:
             return FailureCode.BAD_REQUEST, "the request names no instance"
         return self._planner.spread(state)
 
+    def _has_no_time(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
+        """Whether Placement cannot write all instances before the claims of the request have to be released."""
+        count, left_s = len(state.instances), state.deadline_s - self._cleanup_s(state) - now
+        needed_s = self._claims.forecast.needed_s(count, now) if state.claims_hosts else 0.0
+        if needed_s <= left_s:
+            return None
+        text = f"Placement needs about {needed_s:.0f} s to write {count} servers, and {left_s:.0f} s are left"
+        return FailureCode.NO_TIME, text
+
+    def _cleanup_s(self, state: RequestState) -> float:
+        """A request with little time cleans up in the second half of it."""
+        return min(self._settings.cleanup_s, (state.deadline_s - state.arrived_s) / 2)
+
     def _set_timer(self, step: Step, state: RequestState) -> None:
-        # a request with little time cleans up in the second half of it
-        most_s = min(self._settings.cleanup_s, (state.deadline_s - state.arrived_s) / 2)
-        early_s = 0.0 if state.phase == Phase.FAILING else most_s
+        early_s = 0.0 if state.phase == Phase.FAILING else self._cleanup_s(state)
         at_s = max(step.now, state.deadline_s - early_s)
         self._timers.set(("request", str(state.key)), at_s)
 
@@ -273,7 +286,8 @@ class Requests:
 
     def _advance(self, step: Step, state: RequestState) -> None:
         """Decide the open instances, then answer if all are placed."""
-        while state.phase == Phase.PLACING and (instance := state.next_open()) is not None:
+        unwritten_max = self._settings.unwritten_max
+        while state.phase == Phase.PLACING and (instance := state.next_open(unwritten_max)) is not None:
             self._decide(step, state, instance)
         if state.phase != Phase.PLACING:
             return
@@ -359,6 +373,7 @@ class Requests:
             group=self._planner.claim_group(state, instance, choice.node),
             counts_groups=self._nodes.counts_groups(choice.node),
             service_accepts=self._planner.service_accepts(choice.host),
+            asked_s=state.arrived_s,
         )
 
     def _ask(self, step: Step, state: RequestState, instance: InstancePlacement, question: CandidatesWanted) -> None:

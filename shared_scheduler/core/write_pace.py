@@ -7,11 +7,15 @@ almost until its deadline, so it is late, so it has to be deleted, and the delet
 (*Metastable failures in distributed systems*, Bronson et al., HotOS 2021.)  Four rules prevent this:
 
 * A batch holds no more consumers than Placement writes in ``CALL_S``, by the time that the last calls took.
-* While writes wait longer than ``OVERLOADED_AFTER_S``, the newest write is sent first.  Those that cannot be served
-  are then the oldest, whose callers give up anyway, and the others are served in time.  (*Fail at Scale*, Maurer, ACM
-  Queue 2015, calls it adaptive LIFO.)
+* While writes wait longer than ``OVERLOADED_AFTER_S``, those of the newest request are sent first.  Those that cannot
+  be served are then the oldest, whose callers give up anyway, and the others are served in time.  (*Fail at Scale*,
+  Maurer, ACM Queue 2015, calls it adaptive LIFO.)  The writes of one request keep their order, because the request
+  needs all of them.
 * A write that cannot end before its deadline is not sent.  It needs no delete either.
 * Deletes have a writer of their own, and others only take one while no write can be sent.
+
+A request for many servers that cannot be written before its deadline fails when it arrives (``BurstForecast``),
+because it would only take the time of other requests, and of the deletes that follow.
 
 All bounds of the queue of writes are here.
 """
@@ -28,7 +32,9 @@ MAX_WAITING = 4096
 #: Time that one call may take: a fifth of ``write_timeout_s``.
 CALL_S = 2.0
 #: A write that waits longer than this shows that Placement does not keep up.
-OVERLOADED_AFTER_S = 1.0
+OVERLOADED_AFTER_S = 3.0
+#: A pace that was measured longer ago says nothing: a request for many servers is then tried.
+FORECAST_VALID_S = 30.0
 #: Weight of the newest measurement.  Four or five calls of a Placement that is well again are enough.
 NEWEST = 0.5
 
@@ -60,3 +66,23 @@ class WritePace:
         """Whether a write cannot end in time.  No measurement makes one late that has ``CALL_S`` left: otherwise
         nothing would be sent after a standstill, and nothing would show that it is over."""
         return now + min(self.consumer_s, CALL_S) >= deadline_s
+
+
+class BurstForecast:
+    """How long Placement needs for a request, by the pace that the answers to the last writes carry."""
+
+    def __init__(self) -> None:
+        self._consumer_s = 0.0
+        self._heard_s = float("-inf")
+
+    def heard(self, consumer_s: float, now: float) -> None:
+        """An answer to a write carried this pace, in seconds of one writer for each consumer; 0: none."""
+        if consumer_s:
+            self._consumer_s, self._heard_s = consumer_s, now
+
+    def needed_s(self, consumers: int, now: float) -> float:
+        """Seconds for so many consumers; 0 if no pace was heard lately.
+
+        Other writes are not counted: while Placement does not keep up, the newest are sent first.
+        """
+        return 0.0 if now - self._heard_s > FORECAST_VALID_S else consumers * self._consumer_s / WRITERS

@@ -27,6 +27,8 @@ class Job(Generic[Item]):
     alone: bool
     work: Item
     queued_s: float = 0.0
+    #: when its request arrived
+    asked_s: float = 0.0
     #: a write is not sent if it cannot end before this time
     deadline_s: float = float("inf")
     deletes: bool = False
@@ -61,8 +63,8 @@ class WriteQueue(Generic[Item]):
 
     * Jobs of one consumer are served in the order of their arrival.
     * While Placement keeps up, the same holds for the writes of each provider: a write never overtakes an earlier one
-      that shares a provider.  While it does not keep up, the newest write comes first, and a write never overtakes a
-      newer one that shares a provider.
+      that shares a provider.  While it does not keep up, the writes of the newest request come first, and those of one
+      request in the order of their arrival.
     * Deletes are served in the order of their arrival.  The next one keeps its providers free of new writes.
     * No two batches in flight share a provider or a consumer, because concurrent writes to one provider may over-commit
       it, or fail the write of more providers without need.
@@ -158,11 +160,12 @@ class WriteQueue(Generic[Item]):
         return self._remove(self._compatible(self._ordered(firsts, busy, now), firsts, busy))
 
     def _ordered(self, firsts: set[int], busy: _Taken, now: float) -> list[Job[Item]]:
-        """The writes that may end in time: the oldest first or, while Placement does not keep up, the newest."""
+        """The writes that may end in time: the oldest first or, while Placement does not keep up, those of the newest
+        request."""
         writes = [job for job in self._waiting if not (job.deletes or self._pace.is_too_late(job.deadline_s, now))]
         if not any(now - job.queued_s > OVERLOADED_AFTER_S and not busy.touches(job) for job in writes):
             return writes
-        return [job for job in reversed(writes) if id(job) in firsts]
+        return sorted((job for job in writes if id(job) in firsts), key=lambda job: job.asked_s, reverse=True)
 
     def _compatible(self, ordered: Iterable[Job[Item]], firsts: set[int], busy: _Taken) -> list[Job[Item]]:
         """The next batch; ``firsts`` are the jobs that no other job of their consumer precedes."""
@@ -225,7 +228,7 @@ def job_of(work: Work, now: float) -> Job[Work]:
     if isinstance(work, DeleteAllocation):
         return Job(work.consumer, frozenset(work.written), True, work, now, deletes=True)
     alone = work.serialise or work.policy is ConsumerPolicy.MERGE
-    return Job(work.consumer, frozenset(work.allocations), alone, work, now, work.deadline_s)
+    return Job(work.consumer, frozenset(work.allocations), alone, work, now, work.asked_s, work.deadline_s)
 
 
 def not_carried_out(work: Work, code: WriteCode, why: str) -> AllocationWritten | AllocationDeleted:

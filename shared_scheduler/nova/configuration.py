@@ -24,6 +24,9 @@ CONF = nova.conf.CONF
 #: mistake in a column filter then costs time and not a server.
 LAST_WORDS_MAX = 3
 
+#: Time for the answer on its way to nova-conductor, and for the caller's own call.
+ANSWER_S = 2.0
+
 #: Options of Nova that nova-scheduler reads only at a restart, and that this service reads again at SIGHUP.
 RELOADED: Mapping[str, Sequence[cfg.Opt]] = {
     "filter_scheduler": scheduler_options.filter_scheduler_opts,
@@ -58,6 +61,16 @@ def check_files() -> None:
     for group, options in groups.items():
         for option in options:
             getattr(probe[group], option.dest)
+
+
+def request_timeout_s() -> float:
+    """How long a request may take from its arrival: less than nova-conductor waits for the answer.
+
+    nova-conductor calls with ``long_rpc_timeout``, and gives up earlier only if no heartbeat of the call arrives within
+    ``rpc_response_timeout`` (nova/scheduler/rpcapi.py).  oslo.messaging sends these heartbeats while the call runs.
+    """
+    ours_s, conductors_s = float(CONF.shared_scheduler.request_timeout_s), float(CONF.long_rpc_timeout)
+    return max(1.0, min(ours_s, conductors_s - ANSWER_S))
 
 
 def decision_settings(enabled_filters: Iterable[str], weighers: Iterable[str]) -> DecisionSettings:

@@ -188,7 +188,7 @@ class RunningScheduler:
         :raises EngineBrokenError: when there will be no answer
         """
         outcome = self._sync.decision_reads.deciding(
-            partial(self.engine.decide, request), _is_no, CONF.shared_scheduler.request_timeout_s,
+            partial(self.engine.decide, request), _is_no, configuration.request_timeout_s(),
             writes=request.claim and bool(request.forms),
         )
         self._record(outcome)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
@@ -218,7 +219,8 @@ class GroupCommit:
                 self._wake()  # for jobs that waited for the same providers
             elif self._idle():
                 self._changed.notify_all()
-        self._tell(event)
+            consumer_s = self._pace.consumer_s
+        self._tell(replace(event, consumer_s=consumer_s) if isinstance(event, AllocationWritten) else event)
 
     def _tell(self, event: AllocationWritten | AllocationDeleted) -> None:
         try:

@@ -12,7 +12,7 @@ A write whose answer is lost is answered with UNREACHABLE at once; the product r
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
@@ -190,8 +190,8 @@ class SimWriters:
             self._queue.done(job)
         call.done()
         for effect in call.effects():
-            written = effect.allocations
-            self._reply(ev.AllocationWritten(effect.claim_id, code, detail, written, cause=effect.cause))
+            event = ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations, cause=effect.cause)
+            self._reply(replace(event, consumer_s=self._pace.consumer_s))
 
     # -- deletes
 

@@ -56,11 +56,12 @@ class DecisionReads:
     ) -> Outcome:
         """Revalidate and decide; before a refusal, revalidate again, and decide again if that changed anything.
 
-        ``decide`` gets the seconds that it may take: ``timeout_s``, and the second time the rest of them.
+        ``decide`` gets the seconds that it may take: what is left of ``timeout_s``, which counts from now.
         """
+        until_s = self._clock() + timeout_s
         self.before_decision(writes)
-        known, until_s = self._revalidator.news, self._clock() + timeout_s
-        outcome = decide(timeout_s)
+        known = self._revalidator.news
+        outcome = decide(max(0.0, until_s - self._clock()))
         if is_no(outcome):
             self.before_no()
             left_s = until_s - self._clock()

@@ -241,11 +241,12 @@ class SchedulerDriver:
         return self.hear(Verdict(claim.claim_id, claim.node, 1, False, reason, 0, news))
 
     def written(
-        self, write: ef.WriteAllocation, code: ev.WriteCode = ev.WriteCode.WRITTEN
+        self, write: ef.WriteAllocation, code: ev.WriteCode = ev.WriteCode.WRITTEN, consumer_s: float = 0.0
     ) -> list[ef.Effect]:
         """Placement answers a write."""
         done = write.allocations if code == ev.WriteCode.WRITTEN else {}
-        return self.give(ev.AllocationWritten(write.claim_id, code, "", done, cause=write.cause))
+        event = ev.AllocationWritten(write.claim_id, code, "", done, consumer_s=consumer_s, cause=write.cause)
+        return self.give(event)
 
     def deleted(self, delete: ef.DeleteAllocation, gone: bool = True) -> list[ef.Effect]:
         """Placement answers a delete."""

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from shared_scheduler.core.write_pace import CALL_S, MAX_BATCH, WritePace
+from shared_scheduler.core.write_pace import CALL_S, FORECAST_VALID_S, MAX_BATCH, WRITERS, BurstForecast, WritePace
 
 
 def paced(*measured: tuple[int, float]) -> WritePace:
@@ -55,3 +55,21 @@ def test_what_has_the_time_of_a_call_left_is_always_sent() -> None:
 @given(st.lists(st.tuples(st.integers(1, MAX_BATCH), st.floats(0.0, 600.0)), max_size=20))
 def test_a_batch_is_never_empty_nor_too_large(measured: list[tuple[int, float]]) -> None:
     assert 1 <= paced(*measured).batch_max() <= MAX_BATCH
+
+
+# -- requests for many servers
+
+
+def test_a_burst_needs_its_share_of_all_writers() -> None:
+    forecast = BurstForecast()
+    forecast.heard(0.5, 10.0)
+    assert forecast.needed_s(80, 11.0) == 80 * 0.5 / WRITERS
+
+
+def test_an_answer_without_a_pace_changes_nothing_and_an_old_pace_says_nothing() -> None:
+    forecast = BurstForecast()
+    assert forecast.needed_s(1_000, 10.0) == 0.0
+    forecast.heard(0.5, 10.0)
+    forecast.heard(0.0, 11.0)
+    assert forecast.needed_s(1, 10.0 + FORECAST_VALID_S) > 0.0
+    assert forecast.needed_s(1_000, 10.1 + FORECAST_VALID_S) == 0.0

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -16,7 +18,7 @@ NOW = 100.0
 def job(
     consumer: str, *providers: str, alone: bool = False, queued_s: float = NOW, deadline_s: float = float("inf")
 ) -> Job[str]:
-    return Job(consumer, frozenset(providers), alone, consumer, queued_s, deadline_s)
+    return Job(consumer, frozenset(providers), alone, consumer, queued_s, queued_s, deadline_s)
 
 
 def delete(consumer: str, *providers: str) -> Job[str]:
@@ -144,6 +146,13 @@ def test_the_newest_goes_first_once_one_has_waited_too_long() -> None:
     assert [names(batches.take(NOW)) for _ in range(3)] == [["c"], ["b"], ["a"]]
 
 
+def test_the_writes_of_one_request_keep_their_order() -> None:
+    # given two writes of a request that has others behind it, and a newer request
+    older = [replace(one, asked_s=NOW - 9.0) for one in waiting("a", "b", since_s=NOW - 9.0)]
+    batches = queue(*older, job("c", "n-c"), consumer_s=2.0)
+    assert [names(batches.take(NOW)) for _ in range(3)] == [["c"], ["a"], ["b"]]
+
+
 def test_a_write_that_waits_for_its_provider_does_not_speak_for_placement() -> None:
     batches = queue(job("first", "n1"), consumer_s=2.0)
     batches.take(NOW)
@@ -246,7 +255,7 @@ class Traffic(RuleBasedStateMachine):
         deletes=st.booleans(),
     )
     def add(self, consumer: str, providers: frozenset[str], alone: bool, deletes: bool) -> None:
-        one = Job(consumer, providers, alone or deletes, len(self.accepted), self.now, deletes=deletes)
+        one = Job(consumer, providers, alone or deletes, len(self.accepted), self.now, self.now, deletes=deletes)
         room = self.batches.waiting < 12
         assert self.batches.add(one) is room
         if room:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.core.effects import Answer
+from shared_scheduler.core.effects import Answer, Fail
+from shared_scheduler.core.write_pace import WRITERS
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.rest import heal
-from shared_scheduler.sim.workload import FLAVORS, Habits
+from shared_scheduler.sim.workload import FLAVORS, Asked, Habits, Server, make_request
 from shared_scheduler.sim.world import Sizes, World
 
 #: four writers at one second for each consumer
@@ -62,7 +63,48 @@ def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after(slow_fo
 
 
 def test_a_second_for_each_call_is_no_overload_because_batches_grow() -> None:
-    world = crowded_world(2, rate_per_s=45.0)
+    world = crowded_world(2, rate_per_s=30.0)
     world.placement.call_s = SLOW_S
     world.run(30.0)
     assert share_answered(world, world.now - 20.0, world.now - 5.0) == 1.0
+
+
+def ask_for(world: World, count: int) -> Asked:
+    """One request for so many servers."""
+    request = make_request(1_000_000, FLAVORS[0], count, True, "", 0)
+    servers = tuple(Server(uuid, request.request_id, request.usage) for uuid in request.instance_uuids)
+    asked = Asked(request, world.schedulers[0].name, world.now, world.now + 50.0, servers)
+    world.users.servers.update({server.uuid: server for server in servers})
+    world.users.asked[request.request_id] = asked
+    world.schedulers[0].ask(request, asked.deadline_s)
+    return asked
+
+
+@pytest.mark.parametrize("count", [100, 1_404])
+def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count: int) -> None:
+    # given a request for many servers, of which some are written
+    world = crowded_world(3, rate_per_s=0.001)
+    world.placement.consumer_s = 0.02
+    asked = ask_for(world, count)
+    while len(world.placement.consumers) < count // 2:
+        world.run(0.01)
+
+    # when Placement is away until the request is over
+    world.set_placement(False)
+    world.run(60.0)
+    assert isinstance(asked.outcome, Fail)
+    world.set_placement(True)
+
+    # then nothing of it stays
+    heal(world)
+    assert world.placement.consumers.keys().isdisjoint(asked.request.instance_uuids)
+    assert world.checkers.violations == []
+
+
+def test_the_largest_burst_of_a_public_cloud_is_placed_in_time() -> None:
+    world = crowded_world(4, rate_per_s=0.001)
+    world.placement.consumer_s = 0.02
+    asked = ask_for(world, 1_404)
+    world.run(50.0)
+    assert isinstance(asked.outcome, Answer)
+    assert asked.ended_s - asked.asked_s < 2 * 1_404 * 0.02 / WRITERS

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for many servers at once, and more requests than Placement can write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.write_pace import FORECAST_VALID_S, WRITERS
+from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request
+
+VCPUS = 4_000
+
+
+def servers(count: int) -> list[str]:
+    return [f"server-{number}" for number in range(count)]
+
+
+def large_nodes(**settings: Any) -> SchedulerDriver:
+    """Four nodes with room for thousands, which take any number of claims at once."""
+    driver = SchedulerDriver(claims_per_node_max=10_000, **settings)
+    for number in range(4):
+        node = f"node-{number}"
+        driver.with_agents(node, vcpus=VCPUS, free_mb=VCPUS * 1_024, **facts(node))
+    return driver
+
+
+def facts(node: str) -> dict[str, Any]:
+    return {f"rp.{node}": large_provider(node)}
+
+
+def large_provider(node: str) -> Any:
+    totals = {"VCPU": VCPUS, "MEMORY_MB": VCPUS * 1_024, "DISK_GB": VCPUS * 10}
+    inventories = {name: [total, 0, 1, total, 1, 1.0] for name, total in totals.items()}
+    return {"name": node, "parent": None, "generation": 1, "inventories": inventories, "traits": [], "aggregates": []}
+
+
+def paced(driver: SchedulerDriver, consumer_s: float) -> None:
+    """One server is placed, and Placement took so long for it."""
+    claim = only_claim(driver.ask(request("first", request_id="req-0")))
+    write = only(ef.WriteAllocation, driver.accept(claim))
+    only(ef.Answer, driver.written(write, consumer_s=consumer_s))
+
+
+# -- too many for the time
+
+
+def test_a_burst_that_placement_cannot_write_in_time_fails_at_once() -> None:
+    # given a Placement that takes a second for each server, and a caller that waits for a minute
+    driver = large_nodes()
+    paced(driver, consumer_s=1.0)
+
+    # when more servers are asked for than it writes in a minute
+    effects = driver.ask(request(*servers(61 * WRITERS)), within_s=60.0)
+
+    # then nothing is claimed, and the reason says it
+    fail = only(ef.Fail, effects)
+    assert fail.code == ef.FailureCode.NO_TIME
+    assert "needs about 61 s to write 244 servers, and 58 s are left" in fail.text
+    driver.idle()
+
+
+def test_a_burst_that_can_end_in_time_is_tried() -> None:
+    driver = large_nodes()
+    paced(driver, consumer_s=1.0)
+    assert claims_in(driver.ask(request(*servers(50 * WRITERS)), within_s=60.0))
+
+
+def test_a_pace_of_long_ago_stops_nothing() -> None:
+    driver = large_nodes()
+    paced(driver, consumer_s=1.0)
+    driver.now += FORECAST_VALID_S + 1.0
+    assert claims_in(driver.ask(request(*servers(61 * WRITERS)), within_s=60.0))
+
+
+def test_a_request_that_writes_nothing_needs_no_time() -> None:
+    driver = large_nodes()
+    paced(driver, consumer_s=1_000.0)
+    only(ef.Answer, driver.ask(request("a", claim=False)))
+
+
+# -- in steps
+
+
+def test_the_instances_of_a_burst_are_claimed_as_fast_as_they_are_written() -> None:
+    # given a bound of three claims that are not written yet
+    driver = large_nodes(unwritten_max=3)
+    claims = claims_in(driver.ask(request(*servers(5))))
+    assert len(claims) == 3
+    writes = [only(ef.WriteAllocation, driver.accept(claim)) for claim in claims]
+
+    # when one is written, then the next one is claimed
+    for write in writes[:2]:
+        claims += claims_in(driver.written(write))
+    assert [claim.consumer for claim in claims] == servers(5)
+
+    # and the answer follows after the last one
+    writes += [only(ef.WriteAllocation, driver.accept(claim)) for claim in claims[3:]]
+    for write in writes[2:4]:
+        assert not of_kind(ef.Answer, driver.written(write))
+    assert len(only(ef.Answer, driver.written(writes[4])).choices) == 5
+
+
+# -- all or nothing
+
+
+@pytest.mark.parametrize("count", [100, 1_404])
+def test_what_a_burst_has_written_is_taken_back_whole_when_placement_fails_in_the_middle(count: int) -> None:
+    # given a request for many servers, of which half are written
+    driver = large_nodes()
+    waiting = claims_in(driver.ask(request(*servers(count)), within_s=600.0))
+    written: list[ef.WriteAllocation] = []
+    while len(written) < count // 2:
+        write = only(ef.WriteAllocation, driver.accept(waiting.pop(0)))
+        written.append(write)
+        waiting += claims_in(driver.written(write))
+
+    # when the next write is refused for good
+    refused = only(ef.WriteAllocation, driver.accept(waiting.pop(0)))
+    effects = driver.written(refused, ev.WriteCode.CONSUMER_CONFLICT)
+
+    # then everything that was written is deleted and every other claim released, and the caller is told once
+    deletes = of_kind(ef.DeleteAllocation, effects)
+    assert [one.consumer for one in deletes] == [one.consumer for one in written]
+    fails = [fail for delete in deletes for fail in of_kind(ef.Fail, driver.deleted(delete))]
+    assert [fail.code for fail in fails] == [ef.FailureCode.CONSUMER_CONFLICT]
+    driver.idle()
+
+
+def test_a_write_that_was_never_sent_fails_its_request_and_deletes_nothing() -> None:
+    # given a Placement that does not keep up
+    driver = large_nodes()
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+
+    # then there is nothing to delete, and no other host is tried, because its write would wait as well
+    effects = driver.written(write, ev.WriteCode.NEVER_SENT)
+    assert of_kind(ef.DeleteAllocation, effects) == [] and claims_in(effects) == []
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.OVERLOADED]
+    driver.idle()
