@@ -105,7 +105,7 @@ def order(
     None: without effect."""
     if not len(weights):
         return
-    first = _first(weights, settings, own, rng, meeting) or [int(weights.argmax())]
+    first = _order_near_ties(weights, settings, own, rng, meeting) or [int(weights.argmax())]
     yield first[0]
     left = weights.copy()
     left[first] = -np.inf
@@ -113,14 +113,14 @@ def order(
     yield from _descending(left, len(weights) - len(first))
 
 
-def _first(
+def _order_near_ties(
     weights: FloatArray,
     settings: DecisionSettings,
     own: BoolArray | None,
     rng: Random | None,
     meeting: IntArray | None,
 ) -> list[int]:
-    """The first positions, whose order does not follow from the weights alone."""
+    """The first positions: those of near ties, whose order does not follow from the weights alone."""
     if meeting is not None and settings.near_tie is not None:
         near = np.flatnonzero(weights >= weights.max() - settings.near_tie)
         where: list[int] = near[np.argsort(meeting[near])[::-1]].tolist()

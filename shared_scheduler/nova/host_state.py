@@ -8,11 +8,11 @@ PCI pools) are cached until the row changes.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from cachetools import LRUCache
 from nova import context as nova_context
 from nova import objects
 from nova.scheduler import host_manager
@@ -162,7 +162,7 @@ class HostStates:
         """``cell_context`` creates a context for the database of a cell (by uuid)."""
         self._aggregates = aggregates
         self._cell_context = cell_context
-        self._kept: OrderedDict[str, RowParts] = OrderedDict()
+        self._kept: LRUCache[str, RowParts] = LRUCache(KEPT_MAX)
 
     def make(self, view: HostView) -> RowHostState:
         """A new host state with the data of the view."""
@@ -174,7 +174,4 @@ class HostStates:
         kept = self._kept.get(view.node)
         if kept is None or kept.generation != view.generation:
             kept = self._kept[view.node] = RowParts(view)
-        self._kept.move_to_end(view.node)
-        while len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
         return kept

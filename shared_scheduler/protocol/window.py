@@ -355,15 +355,18 @@ class MessageWindow:
             return ()
         assert self.sequence is not None
         if message.sequence <= self.sequence:
-            self.counters.duplicates += 1
-            self._step(Cause.HEARD, now)
-            return ()
+            return self._drop_duplicate(now)
         self._newest = max(self._newest, message.sequence)
         if message.sequence > self.sequence + 1:
             self._hold(message)
             self._step(Cause.AHEAD, now)
             return ()
         return self._apply_next(message, now)
+
+    def _drop_duplicate(self, now: float) -> tuple[()]:
+        self.counters.duplicates += 1
+        self._step(Cause.HEARD, now)
+        return ()
 
     def _apply_next(self, message: Increment, now: float) -> tuple[Increment, ...]:
         applied = (message, *self._early.take_after(message.sequence))

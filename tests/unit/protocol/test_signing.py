@@ -48,6 +48,7 @@ def test_what_is_signed_is_believed() -> None:
         (b"\xc1\x01", "another version"),
         (b"\xc1" + b"\x00" * (limits.BODY_MAX_BYTES + 100), "too large"),
     ],
+    ids=lambda value: value[:16].hex() if isinstance(value, bytes) else value,
 )
 def test_what_is_not_well_signed_is_refused_with_the_reason(forged: bytes, complaint: str) -> None:
     ours = signer(Signing.ENFORCE, NEW)
