@@ -408,7 +408,7 @@ class AgentCore:
         if claim.node != self.node:
             return Reason(RefusalCode.WRONG_NODE, {"node": self.node})
         if not self.ready:
-            return Reason(RefusalCode.NOT_AUTHORITATIVE, {"why": self._missing()})
+            return Reason(RefusalCode.NOT_AUTHORITATIVE, {"why": self.missing()})
         if claim.seen_epoch not in (0, self.epoch):
             # An earlier run may have judged it and seen its end, so it must not begin again.  An epoch above ours
             # belongs to a run whose state directory is lost (epochs.py).
@@ -491,7 +491,8 @@ class AgentCore:
 
     # -- notices ------------------------------------------------------------------------------------
 
-    def _missing(self) -> str:
+    def missing(self) -> str:
+        """What is missing until claims are judged."""
         if not self._reported:
             return self._why_not_reported
         if not self.ledger.accounts.tree_known:
@@ -504,7 +505,7 @@ class AgentCore:
             if self.ready:
                 self._notice(NoticeCode.READY, mode=self._mode)
             else:
-                self._notice(NoticeCode.NOT_READY, why=self._missing())
+                self._notice(NoticeCode.NOT_READY, why=self.missing())
 
     def _notice_verdict(self, code: NoticeCode, claim: Claim, reason: Reason | None) -> None:
         detail: dict[str, Leaf] = {"claim_id": claim.claim_id, "consumer": claim.consumer}

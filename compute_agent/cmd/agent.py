@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from compute_agent.sources import nova_conf
         from shared_scheduler.placement.reader import PlacementConfigError
         from shared_scheduler.protocol.errors import KeyringError
+        from shared_scheduler.service.telemetry_address import TelemetryError
     except ImportError as error:
         return _refuse(
             f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory"
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     try:
         process.run()
+    except TelemetryError as error:
+        return _refuse(str(error))
     except Exception as error:
         log.getLogger(__name__).exception("the agent exits because of an error")
         return _refuse(f"unexpected {type(error).__name__}: {error}; see the log", EXIT_UNEXPECTED)

@@ -11,6 +11,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from shared_scheduler.service.telemetry_address import TELEMETRY
 from shared_scheduler.transport.keys import SIGNING
 
 GROUP = cfg.OptGroup(
@@ -149,7 +150,7 @@ STATE = [
 ]
 
 #: Options of Nova's own that the agent reads where Nova's configuration is not imported.
-AGENT_OPTS = [*TAP, *SOURCE, *TIMES, *SIGNING, *STATE]
+AGENT_OPTS = [*TELEMETRY, *TAP, *SOURCE, *TIMES, *SIGNING, *STATE]
 
 #: sun_path holds 108 bytes, one of them the end
 SOCKET_PATH_MAX_CHARS = 100

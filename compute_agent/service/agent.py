@@ -11,9 +11,10 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, Full, SimpleQueue
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
@@ -41,6 +42,8 @@ from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Items that wait to be handled.  When there are more, messages of schedulers are dropped (they ask again) and the
 #: tap's reader waits (the queue in nova-compute is bounded and never waits).
 INBOX_MAX = 10_000
@@ -50,6 +53,8 @@ RESERVE_MAX = 1_000
 INBOX_FULL_PAUSE_S = 0.05
 #: The pause after a tick that failed, because its node is still due.
 FAILED_TICK_PAUSE_S = 0.1
+#: How long another thread waits for an answer of the agent's.
+INSPECT_TIMEOUT_S = 5.0
 #: The longest wait for an item; it bounds the effect of a wrong deadline.
 IDLE_MAX_S = 5.0
 
@@ -78,6 +83,27 @@ class Do:
 
 
 Item = ForNode | FromTap | Do
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node; ``missing`` says why it is not ready."""
+
+    ready: bool
+    missing: str
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """What the agent tells operators.  ``counters`` are those of the channel, ``notices`` by ``NoticeCode``."""
+
+    connected: bool
+    tap_connected: bool
+    waiting: int
+    counters: Mapping[str, int]
+    notices: Mapping[str, int]
+    nodes: Mapping[str, NodeFacts]
 
 
 class State(Protocol):
@@ -167,12 +193,38 @@ class Agent:
     def reconfigure(self, settings: AgentSettings) -> None:
         self.put(Do(lambda: self._set_settings(settings)))
 
+    def inspect(self, question: Callable[[Agent], T]) -> T:
+        """Ask something in the agent's thread.
+
+        :raises TimeoutError: when the agent has not answered within ``INSPECT_TIMEOUT_S``
+        """
+        answer: Future[T] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question(self))
+            except Exception as error:
+                answer.set_exception(error)
+
+        self.put(Do(ask))
+        return answer.result(INSPECT_TIMEOUT_S)
+
     def stop(self) -> None:
         """Safe to call from a signal handler."""
         self.put(Do(self._stop))
 
     def _placement_answered(self, node: str, answer: Answer) -> None:
         self.put(ForNode(node, answer))
+
+    def facts(self) -> AgentFacts:
+        """What operators are told.  Call in the agent's thread (``inspect``)."""
+        nodes = {
+            node: NodeFacts(core.ready, "" if core.ready else core.missing(), len(core.ledger.pending))
+            for node, core in self.cores.items()
+        }
+        counters = {**self._channel.counters, "inbox_full": self._dropped}
+        waiting, tap_connected = self._inbox.qsize(), self.tap_lost_at_s is None
+        return AgentFacts(self._connected, tap_connected, waiting, counters, dict(self._notices.counts), nodes)
 
     # -- the agent's thread -------------------------------------------------------------------------
 

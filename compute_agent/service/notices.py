@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Final
 
 from compute_agent.effects import Notice, NoticeCode
@@ -64,9 +65,12 @@ class NoticeLog:
 
     def __init__(self) -> None:
         self._repeating = RateLimitedLog(LOG)
+        #: by code
+        self.counts: Counter[str] = Counter()
 
     def write(self, notice: Notice) -> None:
         """Log one line."""
+        self.counts[notice.code.value] += 1
         level, line = _LINES[notice.code]
         line += " [%(cause)s]"
         detail = {"node": notice.node, "why": "", **notice.detail, "cause": notice.cause}

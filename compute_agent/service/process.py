@@ -15,7 +15,8 @@ import random
 import signal
 import threading
 import time
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.conf import state_directory, tap_socket_path
@@ -29,11 +30,15 @@ from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.placement.reader import PlacementReader, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
+from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
 from shared_scheduler.transport.keys import load_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
+
+if TYPE_CHECKING:
+    from shared_scheduler.service.telemetry import Telemetry
 
 LOG = logging.getLogger(__name__)
 
@@ -56,6 +61,22 @@ def fallback_times(conf: Any) -> FallbackTimes:
         busy_s=options.conductor_poll_busy_s,
         idle_s=options.conductor_poll_idle_s,
     )
+
+
+def _telemetry(conf: Any, agent: Agent) -> Telemetry | None:
+    """The metrics and health of the agent, if they are to be served.
+
+    :raises TelemetryError: when ``metrics_listen`` cannot be used
+    """
+    address = telemetry_address(conf.compute_agent.metrics_listen, "compute_agent")
+    if address is None:
+        return None
+    from compute_agent.service import metrics  # prometheus_client costs memory, which most agents can save
+    from shared_scheduler.service.telemetry import Telemetry
+
+    served = Telemetry(address, partial(metrics.not_alive, agent), partial(metrics.not_ready, agent))
+    metrics.AgentMetrics(agent, served.registry)
+    return served
 
 
 class AgentProcess:
@@ -97,10 +118,16 @@ class AgentProcess:
             if source == "tap"
             else Fallback(self.agent, ConductorReader(conf.host), fallback_times(conf))
         )
+        self.telemetry = _telemetry(conf, self.agent)
 
     def run(self) -> None:
-        """Run until SIGTERM or SIGINT."""
+        """Run until SIGTERM or SIGINT.
+
+        :raises TelemetryError: when ``metrics_listen`` cannot be bound
+        """
         self._handle_signals()
+        if self.telemetry is not None:
+            self.telemetry.start()
         for part in (self.tap, self.fallback):
             if part is not None:
                 part.start()
@@ -109,6 +136,8 @@ class AgentProcess:
         for part in (self.tap, self.fallback):
             if part is not None:
                 part.stop()
+        if self.telemetry is not None:
+            self.telemetry.stop()
 
     def _handle_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():

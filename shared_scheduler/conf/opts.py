@@ -10,6 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
+from shared_scheduler.service.telemetry_address import TELEMETRY
 from shared_scheduler.transport.keys import SIGNING
 
 
@@ -29,6 +30,7 @@ options suit a cloud of several thousand hosts.
 )
 
 PROCESS = [
+    *TELEMETRY,
     cfg.IntOpt(
         "workers",
         default=1,

@@ -33,6 +33,7 @@ from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.release import release
 from shared_scheduler.service import preflight
 from shared_scheduler.service.runner import REFUSED_TO_START, WORKER_NUMBER, Runner, Supervisor
+from shared_scheduler.service.telemetry_address import TelemetryError
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.transport.rpc_consumers import cancel_consumers
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
@@ -56,6 +57,7 @@ CORRECTABLE = (
     KeyringError,
     PluginError,
     RecordsError,
+    TelemetryError,
     TransportUrlError,
     db_exception.DBError,
     MessagingException,  # a broker that went away after the preflight check

@@ -50,9 +50,12 @@ from shared_scheduler.release import release
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.service.inspection import questions
+from shared_scheduler.service.metrics import SchedulerMetrics
 from shared_scheduler.service.notices import Notices
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.runner import WORKER_NUMBER
+from shared_scheduler.service.telemetry import Telemetry
+from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.service.why import Why
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell
@@ -100,7 +103,9 @@ class RunningScheduler:
         self._recent = Recent()
         self._explanations = TokenBucket(EXPLANATIONS_PER_S, EXPLANATIONS_BURST)
         self._admin = self._admin_server()
+        self._is_loaded = False
         self._sync = self._connect(PlacementClient(ReportClientTransport(), count=cost.count))
+        self._telemetry, self._metrics = self._make_telemetry()
         self._apply_decision_settings()
 
     def _connect(self, client: PlacementClient) -> StateSync:
@@ -120,8 +125,8 @@ class RunningScheduler:
             sweep=sweeper.sweep,
             log_new=Notices(self.engine, ours.nodes_max).log_new,
         )  # fmt: skip
-        commit = GroupCommit(client, handle, locate, writers=ours.placement_writers)
-        checks = ServiceChecks(commit, sync.fleet, sync.revalidator, handle)
+        self._commit = GroupCommit(client, handle, locate, writers=ours.placement_writers)
+        checks = ServiceChecks(self._commit, sync.fleet, sync.revalidator, handle)
         self._sinks = Sinks(checks, sync, self._record_build)
         return sync
 
@@ -133,10 +138,13 @@ class RunningScheduler:
         :raises DatabaseError: when the databases cannot be read
         """
         begun_s = time.monotonic()
+        if self._telemetry is not None:
+            self._telemetry.start()
         self.recorder.start()
         self.engine.start(self._sinks)
         cells = self._sync.load()
         self._use_cells(cells)
+        self._is_loaded = True
         if self._admin is not None:
             _start_admin(self._admin)
         LOG.info(
@@ -177,6 +185,8 @@ class RunningScheduler:
         """End every thread.  Idempotent."""
         if self._admin is not None:
             self._admin.stop()
+        if self._telemetry is not None:
+            self._telemetry.stop()
         self.engine.stop()
         self.recorder.stop()
 
@@ -200,6 +210,8 @@ class RunningScheduler:
             at_s = time.time()
             LOG.info(entries.line(outcome.record))
             self._recent.add(outcome, at_s)
+            if self._metrics is not None:
+                self._metrics.observe(outcome.record)
             if self.recorder:
                 self.recorder.add(entries.entry(outcome.record, self._name, at_s, self._near(outcome)))
         except Exception:
@@ -254,6 +266,27 @@ class RunningScheduler:
         why = Why(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
         return AdminServer(path, questions(self.engine, known_as, why.answer, lambda: self._sync.revalidator.report()))
+
+    def _make_telemetry(self) -> tuple[Telemetry | None, SchedulerMetrics | None]:
+        """:raises TelemetryError: when ``metrics_listen`` cannot be used"""
+        address = telemetry_address(CONF.shared_scheduler.metrics_listen, "shared_scheduler")
+        if address is None:
+            return None, None
+        served = Telemetry(address.of_worker(os.environ.get(WORKER_NUMBER)), self._not_alive, self._not_ready)
+        queues = {"placement_writes": self._commit.waiting, "records": self.recorder.waiting}
+        return served, SchedulerMetrics(self.engine, self._sync.revalidator.report, queues, served.registry)
+
+    def _not_alive(self) -> list[str]:
+        """Nothing; it does not return while the core does not handle events."""
+        self.engine.inspect(lambda core: None)
+        return []
+
+    def _not_ready(self) -> list[str]:
+        """Why this scheduler cannot serve every cell."""
+        if not self._is_loaded:
+            return ["the databases and Placement are being read"]
+        channels = list(self.engine.channels.items())
+        return [f"cell {cell} is not connected" for cell, own in channels if not own.channel.connected]
 
     def _apply_decision_settings(self) -> None:
         manager = self._host_manager

@@ -234,9 +234,7 @@ def options_result(conf: Any) -> Result:
     return Result(Code.SUCCESS, "none is set")
 
 
-def _set(
-    conf: Any, options: Iterable[tuple[tuple[str, str], str]]
-) -> list[tuple[tuple[str, str], str]]:
+def _set(conf: Any, options: Iterable[tuple[tuple[str, str], str]]) -> list[tuple[tuple[str, str], str]]:
     return [
         (option, advice)
         for option, advice in options

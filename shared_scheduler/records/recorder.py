@@ -62,6 +62,10 @@ class Recorder:
         """Whether there is any store."""
         return bool(self._stores)
 
+    def waiting(self) -> int:
+        """The number of records that are queued."""
+        return self._queue.qsize()
+
     def start(self) -> None:
         """Start the thread.  Call it after the last fork, which threads do not survive."""
         if self._stores:

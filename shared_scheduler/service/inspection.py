@@ -35,13 +35,13 @@ def questions(
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
-        "tables": lambda _: {"scheduler": name, "nodes": _rows(engine, _whole)},
+        "tables": lambda _: {"scheduler": name, "nodes": rows(engine, _whole)},
         "reads": lambda _: {"scheduler": name, "pid": os.getpid(), "reads": reads()},
         "why": why,
     }
 
 
-def _rows(engine: Engine, describe: Describe) -> list[dict[str, Any]]:
+def rows(engine: Engine, describe: Describe) -> list[dict[str, Any]]:
     """One row for each node, in parts: each row is consistent, but the rows are not all of the same moment."""
     there = engine.inspect(lambda core: list(core.table.nodes()))
     parts = [there[start : start + NODES_PER_LOOK] for start in range(0, len(there), NODES_PER_LOOK)]
@@ -82,7 +82,7 @@ def releases(engine: Engine) -> dict[str, dict[str, int]]:
     peers = engine.inspect(lambda core: core.peers.releases())
     # a scheduler has an address in each cell, which differ in their last part only
     schedulers = {address.rpartition(".")[0] or address: told for address, told in peers.items()}
-    agents = [row["release"] for row in _rows(engine, _agent_release) if row["spoken_for"]]
+    agents = [row["release"] for row in rows(engine, _agent_release) if row["spoken_for"]]
     return {"schedulers": _counted([release(), *schedulers.values()]), "agents": _counted(agents)}
 
 
@@ -120,7 +120,7 @@ def _core_status(core: SchedulerCore) -> dict[str, Any]:
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
     """One short row for each node, by host."""
-    return sorted(_rows(engine, partial(_short, engine.clock())), key=lambda row: (row["host"], row["node"]))
+    return sorted(rows(engine, partial(_short, engine.clock())), key=lambda row: (row["host"], row["node"]))
 
 
 def _short(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:

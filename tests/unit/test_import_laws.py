@@ -63,6 +63,8 @@ SHARED = (
     "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
     "shared_scheduler.release",
+    "shared_scheduler.service.telemetry",
+    "shared_scheduler.service.telemetry_address",
 )
 
 #: a simulated world holds both programs

@@ -75,7 +75,7 @@ def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.C
     assert [line.split("  ")[0] for line in (first, *others)] == [source.name for source in SOURCES]
     shown = dict(zip(head.split(), re.split(r"\s{2,}", first), strict=True))
     assert {name: shown[name] for name in ("decision_waits", "oldest_s", "reads", "ms_each", "queries_each")} == {
-        "decision_waits": "always", "oldest_s": "1.2", "reads": "4", "ms_each": "1.5", "queries_each": "1.0",
+        "decision_waits": "nothing is written", "oldest_s": "1.2", "reads": "4", "ms_each": "1.5", "queries_each": "1.0",
     }  # fmt: skip
 
 

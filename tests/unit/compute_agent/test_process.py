@@ -18,6 +18,8 @@ import pytest
 
 from compute_agent.effects import KeptClaim
 from compute_agent.service.state_directory import StateDirectory
+from shared_scheduler.release import release
+from tests.support.unix_http import OverUnixSocket, get
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.worlds import HOST, NODE, claim
 
@@ -180,3 +182,33 @@ def test_without_broker_and_placement_it_says_so_and_goes_on(tmp_path: Path) -> 
         assert process.end() == 0
     finally:
         process.close()
+
+
+def test_metrics_and_health_are_served_where_the_option_says(process: Process, tmp_path: Path) -> None:
+    # given an agent without broker and nova-compute
+    path = tmp_path / "metrics.sock"
+    process.configure(metrics_listen=path)
+    process.start()
+    process.wait(path.exists)
+
+    status, text = get(OverUnixSocket(path), "/metrics")
+
+    assert status == 200
+    assert "compute_agent_channel_connected 0.0" in text
+    assert f'compute_agent_info{{release="{release()}"}} 1.0' in text
+    assert get(OverUnixSocket(path), "/live") == (200, "ok\n")
+    status, text = get(OverUnixSocket(path), "/ready")
+    assert status == 503
+    assert text.splitlines() == ["the state channel is not connected", "nova-compute has not reported a node yet"]
+    assert process.end() == 0
+    assert not path.exists()
+
+
+def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(process: Process, tmp_path: Path) -> None:
+    process.configure(metrics_listen=tmp_path / "no" / "metrics.sock")
+
+    child = process.start()
+
+    said, _ = child.communicate(timeout=WAIT_S)
+    assert child.returncode == 1
+    assert "metrics_listen" in said and said.count("\n") == 1

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Alert rules and the Grafana board name metrics, labels and values that the programs serve."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from compute_agent.service.agent import Agent, AgentFacts, NodeFacts
+from compute_agent.service.metrics import AgentMetrics
+from shared_scheduler.cmd import terms
+from shared_scheduler.decision.record import Attempt, DecisionRecord
+from tests.unit.service.test_metrics import World
+
+ROOT = Path(__file__).resolve().parents[3]
+RULES = ROOT / "etc" / "prometheus" / "shared-scheduler.rules.yml"
+BOARD = ROOT / "etc" / "grafana" / "shared-scheduler.json"
+PAGE = ROOT / "doc" / "source" / "admin" / "monitoring.rst"
+
+METRIC = re.compile(r"\b((?:shared_scheduler|compute_agent)_\w+)(?:\{([^}]*)\})?")
+MATCHER = re.compile(r'(\w+)(=~|=)"([^"]*)"')
+#: what Prometheus adds to each series, and the variable of the board
+ADDED = {"instance", "job"}
+
+#: metrics with a series for each cell, of which the scheduler of this test has none
+OF_CELLS = ("shared_scheduler_cell_connected", "shared_scheduler_cell_heard_age_seconds")
+
+#: values of labels that are known before anything has happened
+VALUES: Mapping[str, frozenset[str]] = {
+    "event": frozenset(terms.COUNTERS.terms),
+    "freshness": frozenset(terms.FRESHNESS.terms),
+    "outcome": frozenset(terms.FAILURES.terms) | frozenset(terms.ATTEMPTS.terms),
+    "stage": frozenset({"total", "verdict", "write"}),
+}
+
+
+class Told:
+    """An agent in whose thread nothing happens."""
+
+    def inspect(self, _: Any) -> AgentFacts:
+        return AgentFacts(True, True, 0, Counter(inbox_full=1), Counter(accepted=1), {"n1": NodeFacts(True, "", 2)})
+
+
+def served() -> dict[str, set[str]]:
+    """Metric -> its labels, of a scheduler and an agent that have done something."""
+    world, registry = World(), CollectorRegistry()
+    world.driver.with_agents("n1")
+    done = (Attempt("vm", "n1", "h1", "written", verdict_ms=3.0, write_ms=20.0),)
+    world.metrics.observe(DecisionRecord("req-1", {}, attempts=done, timings_ms={"total": 60.0}))
+    AgentMetrics(cast(Agent, Told()), registry)
+    found: dict[str, set[str]] = {name: {"cell"} for name in OF_CELLS}
+    for each in (world.registry, registry):
+        for family in each.collect():
+            found.setdefault(family.name, set())
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+    found["shared_scheduler_source_age_seconds"] = {"source"}  # of sources that have been read
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Where it stands, and the expression."""
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+    for panel in json.loads(BOARD.read_text())["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+EXPRESSIONS = [*expressions()]
+
+
+def mistakes(expression: str, known: Mapping[str, set[str]]) -> Iterator[str]:
+    for name, matchers in METRIC.findall(expression):
+        if name not in known:
+            yield f"no metric {name}"
+            continue
+        for label, operator, value in MATCHER.findall(matchers):
+            if label in ADDED:
+                continue
+            if label not in known[name]:
+                yield f"{name} has no label {label}"
+            wanted = value.split("|") if operator == "=~" else [value]
+            yield from (f"{label} is never {one}" for one in wanted if one not in VALUES.get(label, {one}))
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, set[str]]:
+    return served()
+
+
+@pytest.mark.parametrize(("where", "expression"), EXPRESSIONS)
+def test_each_expression_names_what_is_served(where: str, expression: str, known: dict[str, set[str]]) -> None:
+    assert [*mistakes(expression, known)] == []
+    assert expression.count("(") == expression.count(")")
+
+
+def test_a_mistake_is_found(known: dict[str, set[str]]) -> None:
+    assert [*mistakes("shared_scheduler_nods > 0", known)] == ["no metric shared_scheduler_nods"]
+    assert [*mistakes('shared_scheduler_nodes{freshness="old"}', known)] == ["freshness is never old"]
+    assert [*mistakes('shared_scheduler_nodes{cell="c1"}', known)] == ["shared_scheduler_nodes has no label cell"]
+
+
+def test_each_alert_says_what_has_happened() -> None:
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["summary"].endswith(".")
+            assert rule["labels"]["severity"] in ("critical", "warning", "info")
+
+
+def test_the_page_describes_every_metric_and_no_other(known: dict[str, set[str]]) -> None:
+    described = set(re.findall(r"``((?:shared_scheduler|compute_agent)_\w+)``", PAGE.read_text()))
+    families = {re.sub(r"_(total|bucket|sum|count|created)$", "", name) for name in known}
+    ours = {name for name in families if name.startswith(("shared_scheduler_", "compute_agent_"))}
+
+    assert {re.sub("_total$", "", name) for name in described} == ours
