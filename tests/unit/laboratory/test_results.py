@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tools.laboratory.bench import report
+from tools.laboratory.bench.command import contestants
 from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
 from tools.laboratory.bench.meters import Used
-from tools.laboratory.bench.results import Measurement, Results, Round, from_json, measured, quantile, ratio
+from tools.laboratory.bench.results import Measurement, Results, Round, burst_of, from_json, measured, quantile, ratio
 from tools.laboratory.cloud.access_log import parse
 
 ACCESS_LOG = """\
@@ -102,3 +103,42 @@ def test_quantiles_are_of_the_values_that_were_seen() -> None:
 def test_every_other_repeat_goes_backwards() -> None:
     order = [[one.name for one in in_turn((STOCK, SHARED), repeat)] for repeat in (1, 2, 3)]
     assert order == [["stock", "shared"], ["shared", "stock"], ["stock", "shared"]]
+
+
+# -- bursts
+
+
+def bursts() -> Results:
+    """A hundred servers in one request, and the same writes without a scheduler, which took half of the time."""
+    hosts = [f"host-{number % 50}" for number in range(100)]
+    ours = burst_of({**tally([2.0], hosts), "wall_s": 2.0}, used(1.0), 100, 1, 0.5)
+    alone = burst_of({**tally([0.1] * 100, hosts), "wall_s": 1.0}, used(0.0), 100, 100, 0.5)
+    rounds = [Round("shared", 1000, 1, bursts=[ours]), Round("write alone", 1000, 1, bursts=[alone])]
+    return Results(MACHINE, {}, rounds)
+
+
+def test_a_burst_is_told_beside_the_same_writes_without_a_scheduler() -> None:
+    (first, _) = report.bursts(bursts()).rows
+    assert first[:7] == ["1,000 hosts: shared #1", "100", "1", "100", "0", "2", "2x"]
+    assert first[-2:] == ["50", "0.5"]
+
+
+def test_bursts_are_read_back_and_older_files_have_none() -> None:
+    saved = json.loads(json.dumps(bursts().as_json()))
+    assert from_json(saved) == bursts()
+    for one in saved["rounds"]:
+        del one["bursts"]
+    assert [one.bursts for one in from_json(saved).rounds] == [[], []]
+
+
+def test_a_burst_that_failed_fails_the_run() -> None:
+    found = bursts()
+    assert not report.report_of(found).wrong
+    found.rounds[0].bursts[0].failures = 1
+    assert report.report_of(found).wrong
+
+
+def test_several_schedulers_are_contestants_of_their_own() -> None:
+    chosen = contestants(None, "with", True, (1, 4))
+    assert [one.name for one in chosen] == ["stock", "shared", "stock x4", "shared x4", "write alone"]
+    assert [one.workers for one in chosen] == [1, 1, 4, 4, 1]

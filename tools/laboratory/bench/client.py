@@ -7,6 +7,7 @@
 question  fields                                    answer
 ========= ========================================= ==============================================================
 call      callers, seconds, least                   the fields of `Tally`
+burst     servers                                   the same, of one request for that many servers
 write     the same, endpoint, hosts                 the same, of writes to Placement without a scheduler
 sync      hosts, rounds                             nothing, once nova-compute's reports of its instances were cast
                                                     for all hosts
@@ -56,10 +57,10 @@ class Tally:
     """The texts of the first few failures."""
 
 
-def request_spec(instance: str) -> Any:
-    """One server of 1 VCPU, 512 MB, 1 GB, as the conductor requests a plain boot."""
+def request_spec(instance: str, servers: int = 1) -> Any:
+    """Servers of 1 VCPU, 512 MB, 1 GB, as the conductor requests a plain boot."""
     return objects.RequestSpec(
-        id=1, instance_uuid=instance, project_id=PROJECT, user_id=USER, num_instances=1, availability_zone=None,
+        id=1, instance_uuid=instance, project_id=PROJECT, user_id=USER, num_instances=servers, availability_zone=None,
         image=objects.ImageMeta(
             id=str(uuid.uuid4()), name="tiny", status="active", container_format="bare", disk_format="raw", size=1024,
             min_ram=0, min_disk=0, properties=objects.ImageMetaProps(),
@@ -154,6 +155,23 @@ class Callers:
                 self.tally.errors.append(f"{type(error).__name__}: {error}"[:300])
 
 
+def burst(servers: int) -> Tally:
+    """One request for many servers."""
+    instances, tally = [str(uuid.uuid4()) for _ in range(servers)], Tally()
+    caller, began = context.RequestContext(USER, PROJECT, is_admin=True), time.monotonic()
+    try:
+        found = rpcapi.SchedulerAPI().select_destinations(
+            caller, request_spec(instances[0], servers), instances, True, True
+        )
+        tally.hosts = {one: choices[0].service_host for one, choices in zip(instances, found, strict=True)}
+        tally.alternates = sum(len(choices) - 1 for choices in found)
+        tally.latencies_s = [time.monotonic() - began]
+    except Exception as error:
+        tally.failures, tally.errors = 1, [f"{type(error).__name__}: {error}"[:300]]
+    tally.wall_s = time.monotonic() - began
+    return tally
+
+
 def sync(hosts: list[str], rounds: int) -> None:
     """Cast the reports that nova-computes send every two minutes; nova-scheduler uses its cache after two of them."""
     api, caller = rpcapi.SchedulerAPI(), context.get_admin_context()
@@ -175,6 +193,7 @@ def main() -> None:
     objects.register_all()
     serve(Path(sys.argv[2]), {
         "call": lambda asked: measured(scheduled(), asked),
+        "burst": lambda asked: asdict(burst(asked["servers"])),
         "write": lambda asked: measured(written(asked["endpoint"], asked["hosts"]), asked),
         "sync": lambda asked: sync(asked["hosts"], asked["rounds"]),
     })  # fmt: skip

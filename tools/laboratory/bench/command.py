@@ -26,6 +26,7 @@ MANUAL = Manual(
     examples=(
         ("tools/lab bench --hosts 100 --repeats 1 --seconds 5", "a short run, two minutes"),
         ("tools/lab bench --hosts 100,1000 --floor --save FILE", "the run shown in doc/source/user/benchmarks.rst"),
+        ("tools/lab bench --hosts 10000 --burst 100 --floor", "100 servers in one request and in 100 requests"),
         ("tools/lab bench --only shared --profile DIR", "a CPU profile of our scheduler"),
         ("tools/lab bench --show FILE --format rst", "the tables of a saved run"),
     ),
@@ -63,6 +64,11 @@ def parser() -> argparse.ArgumentParser:
                      help="duration of one measurement (default 20)")  # fmt: skip
     own.add_argument("--least", type=positive, default=16, metavar="N",
                      help="minimum number of requests in a measurement (default 16)")  # fmt: skip
+    own.add_argument("--burst", type=positive, default=0, metavar="N",
+                     help="ask for N servers at once, in one request and in N requests, instead of by callers that "
+                          "call repeatedly")  # fmt: skip
+    own.add_argument("--schedulers", type=numbers, default=(1,), metavar="N,...",
+                     help="numbers of scheduler processes, one round each (default 1)")  # fmt: skip
     own.add_argument("--agent-processes", type=positive, default=1, metavar="N",
                      help="number of processes that run the agents (default 1)")  # fmt: skip
     own.add_argument("--profile", default="", metavar="DIR", help="write CPU profiles of the scheduler to DIR")
@@ -76,16 +82,18 @@ def parser() -> argparse.ArgumentParser:
     return own
 
 
-def contestants(only: str | None, agents: str, floor: bool) -> tuple[Contestant, ...]:
+def contestants(only: str | None, agents: str, floor: bool, schedulers: tuple[int, ...]) -> tuple[Contestant, ...]:
     below = (FLOOR,) if floor or only == "floor" else ()
     ours = {"with": (SHARED,), "without": (SHARED_WITHOUT_AGENTS,), "both": (SHARED, SHARED_WITHOUT_AGENTS)}[agents]
-    return {"stock": (STOCK,), "shared": ours, "floor": (), None: (STOCK, *ours)}[only] + below
+    chosen = {"stock": (STOCK,), "shared": ours, "floor": (), None: (STOCK, *ours)}[only]
+    return (*(one.with_workers(number) for number in schedulers for one in chosen), *below)
 
 
 def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
     """Run the contest; after an interruption or an error, returns the measurements so far."""
     plan = Plan(
-        sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor),
+        sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor, asked.schedulers),
+        burst=asked.burst,
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
         agent_processes=asked.agent_processes, profile=asked.profile,
     )  # fmt: skip

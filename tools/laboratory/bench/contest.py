@@ -11,14 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shared_scheduler.core.write_pace import WRITERS
 from tools.laboratory.bench import checks, host_rows, readiness
 from tools.laboratory.bench.meters import Meters
 from tools.laboratory.bench.profiler import profiled
-from tools.laboratory.bench.results import Measurement, Results, Round, measured
+from tools.laboratory.bench.results import Burst, Measurement, Results, Round, burst_of, measured
 from tools.laboratory.bench.world import World
 from tools.laboratory.processes.controlled import ask_all, start_all
 from tools.laboratory.processes.startup import wait_for
@@ -26,6 +27,8 @@ from tools.laboratory.processes.usage import memory_mb
 from tools.laboratory.report import ProgressLine
 
 WARM_UP_CALLS = 3
+BURST_CALLERS = 64
+"""Concurrent callers of a burst; a write without a scheduler has as many as our scheduler has writers."""
 JOIN_TIMEOUT_S = 180.0
 AGENT_COUNTS = ("claims", "accepted", "refused", "released", "reads", "broadcast", "cast", "dropped")
 """The counters of all agents together that are stored for each round."""
@@ -38,6 +41,13 @@ class Contestant:
     name: str
     program: str
     agents: bool
+    workers: int = 1
+    """Scheduler processes."""
+
+
+    def with_workers(self, workers: int) -> "Contestant":
+        """The same with this number of scheduler processes."""
+        return self if workers == 1 else replace(self, name=f"{self.name} x{workers}", workers=workers)
 
 
 FLOOR = Contestant("write alone", "", agents=False)
@@ -63,6 +73,8 @@ class Plan:
     agent_processes: int = 1
     profile: str = ""
     """Directory for sampled stacks of the scheduler; empty for exact figures, because sampling costs CPU time."""
+    burst: int = 0
+    """Servers that are asked for at the same moment; 0: callers that call again and again."""
     takes_over_after_s: float = 1.0
     """How long a simulated nova-compute needs until its tracker counts a new server."""
 
@@ -128,17 +140,17 @@ class Life:
 
     def _start_scheduler(self) -> None:
         began = time.monotonic()
-        self.world.start_scheduler(self.contestant.program)
+        self.world.start_scheduler(self.contestant.program, self.contestant.workers)
         self.round.ready_s = round(time.monotonic() - began, 1)
 
     def _warm(self) -> None:
         began = time.monotonic()
-        if self.contestant is STOCK:
+        if self.contestant.program == STOCK.program:
             readiness.warm_stock(self.world, self.client, self.round.hosts)
         elif self.contestant.program:
-            readiness.wait_fresh(self.world, self.round.hosts, self.contestant.agents)
+            readiness.wait_fresh(self.world, self.round.hosts, self.contestant.agents, self.contestant.workers)
         self.round.warm_s = round(time.monotonic() - began, 1)
-        self._remember(self._call(1, 0, WARM_UP_CALLS))
+        self._remember(self._call(1, 0, WARM_UP_CALLS * self.contestant.workers))
 
     def _call(self, callers: int, seconds: float, least: int) -> dict[str, Any]:
         """The fields of `client.Tally`."""
@@ -151,16 +163,37 @@ class Life:
     def _measure(self) -> None:
         meters = Meters(self.world)
         self._idle(meters)
-        for callers in self.plan.callers:
-            measurement = self._one(meters, callers)
-            self.round.measurements.append(measurement)
-            self.say(line(self.contestant, self.round, measurement))
+        if self.plan.burst:
+            self._burst(meters, self.plan.burst)
+        else:
+            self._call_on(meters)
         counts = sum((Counter(found) for found in ask_all(self.agents, "status")), Counter[str]())
         self.round.agents = {name: counts[name] for name in AGENT_COUNTS if self.agents}
         for name in ("scheduler", "placement", "mariadb", "rabbitmq"):
             process = self.world.processes.alive(name)
             if process:
                 self.round.memory_mb[name] = memory_mb(process)
+
+    def _call_on(self, meters: Meters) -> None:
+        for callers in self.plan.callers:
+            measurement = self._one(meters, callers)
+            self.round.measurements.append(measurement)
+            self.say(line(self.contestant, self.round, measurement))
+
+    def _burst(self, meters: Meters, servers: int) -> None:
+        """One request for all, and then one request for each."""
+        for requests in (1, servers) if self.contestant.program else (servers,):
+            load, before = os.getloadavg()[0], meters.read()
+            callers = min(servers, BURST_CALLERS if self.contestant.program else WRITERS)
+            tally = self._call(callers, 0, servers) if requests > 1 else self._ask_for(servers)
+            burst = burst_of(tally, meters.since(before), servers, requests, load)
+            self._remember(tally)
+            self.round.bursts.append(burst)
+            self.say(burst_line(self.contestant, self.round, burst))
+
+    def _ask_for(self, servers: int) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.ask("burst", None, servers=servers)
+        return found
 
     def _idle(self, meters: Meters) -> None:
         before = meters.read()
@@ -200,4 +233,14 @@ def line(contestant: Contestant, one: Round, measurement: Measurement) -> str:
         f"  {one.hosts} hosts, repeat {one.repeat}, {contestant.name}, {measurement.callers} callers: "
         f"{measurement.per_second:.2f}/s, {measurement.median_ms:.0f} ms, "
         f"scheduler {1000 * measurement.cpu_s_each.get('scheduler', 0):.1f} ms CPU{failed}"
+    )
+
+
+def burst_line(contestant: Contestant, one: Round, burst: Burst) -> str:
+    """One burst as a line of progress."""
+    failed = f", {burst.failures} FAILED" if burst.failures else ""
+    failed += f" ({burst.errors[0].splitlines()[0]})" if burst.errors else ""
+    return (
+        f"  {one.hosts} hosts, repeat {one.repeat}, {contestant.name}, {burst.servers} servers in {burst.requests} "
+        f"requests: {burst.wall_s:.2f} s, {burst.writes} writes, Placement {burst.placement_s:.1f} s CPU{failed}"
     )

@@ -2,6 +2,7 @@
 """Waits until a scheduler has all data; each contestant gets the time that it needs."""
 
 import time
+from contextlib import suppress
 
 from shared_scheduler.service import admin
 from tools.laboratory.bench.world import World
@@ -43,25 +44,24 @@ def scheduler_cpu_s(world: World) -> float:
     return cpu_seconds(process)
 
 
-def wait_fresh(world: World, count: int, agents: bool) -> None:
-    """Wait until our scheduler has a row for each node, fresh if there are agents."""
+def wait_fresh(world: World, count: int, agents: bool, workers: int) -> None:
+    """Wait until each worker of our scheduler has a row for each node, fresh if there are agents."""
     deadline = time.monotonic() + WARM_TIMEOUT_S
     while time.monotonic() < deadline:
         scheduler_cpu_s(world)  # raises if it has ended
-        freshness = freshness_of_nodes(world)
-        if (freshness.get("fresh", 0) if agents else sum(freshness.values())) >= count:
+        tables = freshness_of_nodes(world)
+        known = [found.get("fresh", 0) if agents else sum(found.values()) for found in tables]
+        if len(known) >= workers and min(known) >= count:
             return
         time.sleep(POLL_S)
     raise LabError(f"after {WARM_TIMEOUT_S:.0f} s the scheduler knows {freshness_of_nodes(world)} of {count} nodes; "
                      f"see {world.layout.log_of('scheduler')}")  # fmt: skip
 
 
-def freshness_of_nodes(world: World) -> dict[str, int]:
-    """The number of rows of our scheduler's table by freshness; empty if it does not answer."""
+def freshness_of_nodes(world: World) -> list[dict[str, int]]:
+    """The number of rows by freshness, in the table of each worker that answers."""
+    found = []
     for path in admin.sockets(world.admin_sockets):
-        try:
-            found: dict[str, int] = admin.ask(path, "status")["freshness"]
-            return found
-        except admin.AdminError:
-            continue
-    return {}
+        with suppress(admin.AdminError):
+            found.append(admin.ask(path, "status")["freshness"])
+    return found

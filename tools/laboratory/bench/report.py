@@ -4,10 +4,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio
+from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio, spread
 from tools.laboratory.report import Report, Table, rst
 
 STOCK = "stock"
+ALONE = "write alone"
 SYSTEM = ("scheduler", "placement", "mariadb", "rabbitmq", "agents")
 """The processes of a request's total cost: all except the caller."""
 
@@ -155,10 +156,32 @@ def lives(results: Results, hosts: int) -> Table:
     return Table(head, rows, f"{hosts:,} hosts, each life")
 
 
+def bursts(results: Results) -> Table:
+    """Each burst; `/ write alone`: the time compared with that of the same writes without a scheduler."""
+    head = ["", "servers", "requests", "placed", "failed", "seconds", "/ write alone", "median s", "p95 s",
+            "writes", "CPU s: Placement, MariaDB", "hosts", "load before"]  # fmt: skip
+    alone = [one for one in results.rounds if one.contestant == ALONE]
+    alone_s = {(one.hosts, burst.servers): burst.wall_s for one in alone for burst in one.bursts}
+    rows = []
+    for one in results.rounds:
+        for burst in one.bursts:
+            least_s = alone_s.get((one.hosts, burst.servers))
+            rows.append([
+                f"{one.hosts:,} hosts: {one.contestant} #{one.repeat}", str(burst.servers), str(burst.requests),
+                str(burst.placed), str(burst.failures), number(burst.wall_s),
+                "-" if least_s is None else times(spread([burst.wall_s / least_s])), number(burst.median_s),
+                number(burst.p95_s), str(burst.writes), number(burst.placement_s), str(burst.distinct_hosts),
+                f"{burst.load_before:.1f}",
+            ])  # fmt: skip
+    return Table(head, rows, "Bursts")
+
+
 def introduction(results: Results) -> str:
     machine = results.machine
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    loads = [one.load_before for life in results.rounds for one in life.measurements] or machine["load"]
+    loads = [one.load_before for life in results.rounds for one in life.measurements]
+    loads += [one.load_before for life in results.rounds for one in life.bursts]
+    loads = loads or machine["load"]
     return (
         f"Commit {machine['commit']}; {machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, "
         f"kernel {machine['kernel']}; Python {machine['python']}, MariaDB {machine['mariadb']}, "
@@ -172,13 +195,19 @@ def page_of(results: Results) -> str:
     """The main figures of a run, for the documentation; `--show` prints all figures of its file."""
     sizes = " and ".join(f"{size:,}" for size in sorted({one.hosts for one in results.rounds}))
     title = f"{sizes} hosts"
-    return "\n".join([f"{title}\n{'-' * len(title)}\n", rst(introduction(results)), rst(summary(results))])
+    shown = bursts(results) if _has_bursts(results) else summary(results)
+    return "\n".join([f"{title}\n{'-' * len(title)}\n", rst(introduction(results)), rst(shown)])
 
 
 def report_of(results: Results) -> Report:
     """All tables; wrong if a request failed or Placement's allocations differ from the answers."""
     good = results.rounds and all(one.check.good() and not one.failures() for one in results.rounds)
-    return Report(results.as_json(), [introduction(results), summary(results), *_details(results)], not good)
+    tables = [bursts(results)] if _has_bursts(results) else [summary(results), *_details(results)]
+    return Report(results.as_json(), [introduction(results), *tables], not good)
+
+
+def _has_bursts(results: Results) -> bool:
+    return any(one.bursts for one in results.rounds)
 
 
 def _details(results: Results) -> Iterator[Table]:

@@ -43,6 +43,29 @@ class Measurement:
 
 
 @dataclass
+class Burst:
+    """Servers that were asked for at the same moment, in one request or in one request each."""
+
+    servers: int
+    requests: int
+    placed: int
+    failures: int
+    """Requests that were not answered with hosts."""
+    errors: list[str]
+    wall_s: float
+    """From the first call to the last answer."""
+    median_s: float
+    p95_s: float
+    """Of the requests."""
+    placement_s: float
+    """CPU time of Placement and MariaDB, for everything that was asked of them."""
+    writes: int
+    """Calls of Placement that write allocations."""
+    distinct_hosts: int
+    load_before: float
+
+
+@dataclass
 class Round:
     """One start of one contestant."""
 
@@ -59,11 +82,12 @@ class Round:
     agents: dict[str, int] = field(default_factory=dict)
     """Counters of all agents together in this round; see `contest.AGENT_COUNTS`."""
     measurements: list[Measurement] = field(default_factory=list)
+    bursts: list[Burst] = field(default_factory=list)
     check: Check = field(default_factory=Check)
 
     def failures(self) -> int:
         """Requests that were not answered with a host."""
-        return sum(measurement.failures for measurement in self.measurements)
+        return sum(one.failures for one in self.measurements) + sum(one.failures for one in self.bursts)
 
 
 @dataclass
@@ -99,6 +123,19 @@ def measured(tally: dict[str, Any], used: Used, callers: int, loads: tuple[float
         distinct_hosts=len(per_host), busiest_host=max(per_host, default=0),
         alternates_each=round(tally["alternates"] / each, 2),
         load_before=round(loads[0], 1), load_after=round(loads[1], 1),
+    )  # fmt: skip
+
+
+def burst_of(tally: dict[str, Any], used: Used, servers: int, requests: int, load: float) -> Burst:
+    """One burst from the client's counters and the meters."""
+    latencies_s = sorted(tally["latencies_s"])
+    return Burst(
+        servers=servers, requests=requests, placed=len(tally["hosts"]), failures=tally["failures"],
+        errors=tally["errors"], wall_s=round(tally["wall_s"], 3),
+        median_s=round(quantile(latencies_s, 0.5), 3), p95_s=round(quantile(latencies_s, 0.95), 3),
+        placement_s=round(sum(used.cpu_s.get(name, 0.0) for name in ("placement", "mariadb")), 2),
+        writes=used.calls().get("writes", 0), distinct_hosts=len(set(tally["hosts"].values())),
+        load_before=round(load, 1),
     )  # fmt: skip
 
 
@@ -162,5 +199,7 @@ def from_json(raw: dict[str, Any]) -> Results:
     rounds = []
     for one in raw["rounds"]:
         measurements = [Measurement(**measurement) for measurement in one["measurements"]]
-        rounds.append(Round(**{**one, "measurements": measurements, "check": Check(**one["check"])}))
+        bursts = [Burst(**burst) for burst in one.get("bursts", ())]
+        parts = {"measurements": measurements, "bursts": bursts, "check": Check(**one["check"])}
+        rounds.append(Round(**{**one, **parts}))
     return Results(raw["machine"], raw["plan"], rounds)

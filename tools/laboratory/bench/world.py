@@ -70,11 +70,11 @@ class World:
             "api": {"auth_strategy": "noauth2"},
             "placement_database": {"connection": self._database_url(PLACEMENT_USER, "placement")},
         }))  # fmt: skip
-        write(self.nova_conf, self._nova_conf())
+        write(self.nova_conf, self._nova_conf(1))
         (self.layout.run / "nova-lock").mkdir(exist_ok=True)
 
-    def _nova_conf(self) -> str:
-        """Nova's defaults except for addresses. One worker, so that each contestant uses about one core."""
+    def _nova_conf(self, workers: int) -> str:
+        """Nova's defaults except for addresses. A worker uses about one core."""
         return ini({
             "DEFAULT": {"host": SCHEDULER_HOST, "my_ip": LOOPBACK, "transport_url": self.layout.transport_url(1),
                         "state_path": str(self.layout.state)},
@@ -82,8 +82,8 @@ class World:
             "api_database": {"connection": self._database_url(SCHEDULER_USER, "nova_api")},
             "placement": {"auth_type": "admin_token", "endpoint": self.layout.url("placement"), "token": "admin"},
             "oslo_concurrency": {"lock_path": str(self.layout.run / "nova-lock")},
-            "scheduler": {"workers": "1"},
-            "shared_scheduler": {"admin_socket_dir": str(self.admin_sockets)},
+            "scheduler": {"workers": str(workers)},
+            "shared_scheduler": {"admin_socket_dir": str(self.admin_sockets), "workers": str(workers)},
         })  # fmt: skip
 
     def _database_url(self, user: str, name: str) -> str:
@@ -124,14 +124,15 @@ class World:
         if killed:
             self.say(f"had to be killed: {', '.join(killed)}")
 
-    def start_scheduler(self, program: str) -> None:
+    def start_scheduler(self, program: str, workers: int) -> None:
         """`nova-scheduler` or `shared-scheduler`, with the same arguments and the same check that it is ready."""
+        write(self.nova_conf, self._nova_conf(workers))
         queue = f"scheduler.{SCHEDULER_HOST}"
         argv = (str(self.layout.nova / "bin" / program), "--config-file", str(self.nova_conf))
         log = self.layout.log_of("scheduler")
         log.unlink(missing_ok=True)
         service = Service("scheduler", "scheduler", argv, log, env={"PYTHONPATH": str(ROOT)},
-                          ready=lambda: probes.consumers(self.layout, queue) > 0)  # fmt: skip
+                          ready=lambda: probes.consumers(self.layout, queue) >= workers)  # fmt: skip
         Startup(self.processes, [], {"scheduler": service}, lambda line: None).run()
 
     def close(self) -> None:
