@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import nova.conf
@@ -27,6 +28,7 @@ from oslo_service import opts as service_opts
 from shared_scheduler.conf import opts
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.host_manager import PluginError
+from shared_scheduler.nova.placement_file import USUAL_FILE, over_commit_warning
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
@@ -72,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the service.  Exit status: 0 after a signal, 78 if it could not start."""
     try:
         prepare(argv)
+        if not _is_worker():
+            warn_of_over_commit(USUAL_FILE)
         if CONF.shared_scheduler.workers > 1 and not _is_worker():
             return _supervise(argv)
         check_dependencies()
@@ -94,6 +98,13 @@ def prepare(argv: Sequence[str]) -> None:
     _broker()  # before Nova parses the URL, because its error shows part of a password that is not escaped
     rpc.init(CONF)
     gmr_opts.set_defaults(CONF)
+
+
+def warn_of_over_commit(placement_file: Path) -> None:
+    """Warn once, if ``placement.conf`` is on this machine and lets Placement over-commit hosts."""
+    warning = over_commit_warning(placement_file)
+    if warning:
+        LOG.warning(warning)
 
 
 def check_dependencies() -> None:

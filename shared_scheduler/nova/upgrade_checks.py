@@ -23,6 +23,7 @@ from oslo_upgradecheck.upgradecheck import Code, Result, UpgradeCommands
 
 from shared_scheduler.conf import opts
 from shared_scheduler.nova.databases import NovaApiDatabase
+from shared_scheduler.nova.placement_file import RETRIES, RETRIES_WANTED, USUAL_FILE, conflict_retries
 from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.placement.connection import MICROVERSION, data_of
 from shared_scheduler.release import release
@@ -35,8 +36,6 @@ CONF = nova.conf.CONF
 
 #: the release of Nova whose objects, databases and RPC this release uses
 NOVA_MAJOR = 34
-#: what Placement has if its file does not say it (placement/conf/placement.py)
-RETRIES_DEFAULT = 10
 PLACEMENT_TIMEOUT_S = 10.0
 
 #: options of nova-scheduler that this scheduler does not read, and what to do (doc/source/user/deviations.rst)
@@ -47,7 +46,7 @@ WITHOUT_EFFECT: Mapping[tuple[str, str], str] = {
 
 PLACEMENT_FILE = cfg.StrOpt(
     "placement-config-file",
-    default="/etc/placement/placement.conf",
+    default=str(USUAL_FILE),
     help="placement.conf of this cloud, if it is on this machine or was copied to it.",
 )
 
@@ -170,33 +169,21 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def retries_result(file: Path) -> Result:
     """Whether Placement refuses the loser of a race, as far as ``placement.conf`` is readable here."""
-    option = "[placement] allocation_conflict_retry_count"
     try:
-        retries = _retries(file)
+        retries = conflict_retries(file)
     except FileNotFoundError:
         return Result(
             Code.WARNING,
-            f"{file} is not on this machine: make sure that it has {option} = 1, or name a copy with "
+            f"{file} is not on this machine: make sure that it has {RETRIES} = 1, or name a copy with "
             f"--{PLACEMENT_FILE.name}",
         )
     except (cfg.Error, ValueError, OSError) as error:
         return _failure(f"{file} cannot be read: {error}")
-    if retries == 1:
-        return Result(Code.SUCCESS, f"{option} = 1")
+    if retries == RETRIES_WANTED:
+        return Result(Code.SUCCESS, f"{RETRIES} = 1")
     return Result(
-        Code.WARNING, f"{option} is {retries}: writers that race for a provider over-commit it; set it to 1 in {file}"
+        Code.WARNING, f"{RETRIES} is {retries}: writers that race for a provider over-commit it; set it to 1 in {file}"
     )
-
-
-def _retries(file: Path) -> int:
-    """:raises FileNotFoundError: when there is no such file
-    :raises cfg.Error: when the file or the value cannot be used"""
-    if not file.exists():
-        raise FileNotFoundError(file)
-    probe = cfg.ConfigOpts()
-    probe.register_opt(cfg.IntOpt("allocation_conflict_retry_count", default=RETRIES_DEFAULT), group="placement")
-    probe(args=[], default_config_files=[str(file)], default_config_dirs=[])
-    return int(probe.placement.allocation_conflict_retry_count)
 
 
 def channel_problems(cell: Cell) -> Mapping[str, str] | None:
