@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decision as data: the request, the hosts rejected by each reason, the best hosts, and the attempts.
 
-Logs, ``why``, the records database and replay are views of these.  ``as_dict`` returns plain values for JSON.
+Logs, ``why``, the records and replay are views of these.
 """
 
 from __future__ import annotations
@@ -75,10 +75,6 @@ class DecisionRecord:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     #: the id in Nova's logs and instance actions, if ``request_id`` is a global one
     local_request_id: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """The record as plain values."""
-        return asdict(self)
 
 
 def asked_of(request: Request) -> dict[str, Any]:

@@ -51,14 +51,16 @@ class JsonLines:
         """
         lines = [(_line(record), tuple(names_of(record))) for record in records]
         with self._locked():
-            size = self._open_current()
-            for line, names in lines:
-                if size and size + len(line) > self._max_bytes:
+            while lines:
+                start = self._open_current()
+                if start and start + len(lines[0][0]) > self._max_bytes:
                     self._rotate()
-                    size = self._open_current()
-                self._append(line)
-                self._index().add([(size, names)], size + len(line), FILE_MODE)
-                size += len(line)
+                    continue
+                fitting = list(_fitting(lines, self._max_bytes - start))
+                text = b"".join(line for line, _ in fitting)
+                self._append(text)
+                self._index().add(_placed(fitting, start), start + len(text), FILE_MODE)
+                del lines[: len(fitting)]
 
     def close(self) -> None:
         """Close the file.  Each record was passed to the operating system when it was written."""
@@ -180,6 +182,26 @@ def _wanted(wanted: Wanted, _: Path, data: Any) -> Iterator[Record]:
             return
         if wanted.accepts(record):
             yield record
+
+
+#: a line, and the names of its record
+Line = tuple[bytes, tuple[str, ...]]
+
+
+def _fitting(lines: Iterable[Line], room: int) -> Iterator[Line]:
+    """The first lines that have room together; the first one in any case."""
+    for number, line in enumerate(lines):
+        room -= len(line[0])
+        if number and room < 0:
+            return
+        yield line
+
+
+def _placed(lines: Iterable[Line], start: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Where each line begins, and its names."""
+    for line, names in lines:
+        yield start, names
+        start += len(line)
 
 
 def _line(record: Record) -> bytes:

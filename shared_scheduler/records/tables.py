@@ -29,6 +29,6 @@ RECORDS = sa.Table(
 NAMES = sa.Table(
     "shared_scheduler_record_names",
     METADATA,
-    sa.Column("name", sa.String(255), primary_key=True),
+    sa.Column("name", sa.String(300), primary_key=True),
     sa.Column("record_id", sa.Integer, primary_key=True, index=True),
 )

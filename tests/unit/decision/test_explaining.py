@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -115,7 +116,7 @@ def test_a_record_is_plain_data():
     decision = Decider(cloud("a", "b")).decide(small_request())
     request = small_request(group=Group("g", "affinity"), hints={"query": ("[]",)})
     record = DecisionRecord("req-1", asked_of(request), (decision.counts(),))
-    again = json.loads(json.dumps(record.as_dict()))
+    again = json.loads(json.dumps(asdict(record)))
     assert again["decisions"][0]["survivors"] == 2
     assert again["decisions"][0]["best"][0]["node"] == "a"
     assert again["asked"]["forms"][0]["resources"] == SMALL

@@ -27,7 +27,7 @@ def upgrade() -> None:
     )
     op.create_table(
         NAMES,
-        sa.Column("name", sa.String(255), primary_key=True),
+        sa.Column("name", sa.String(300), primary_key=True),
         sa.Column("record_id", sa.Integer, primary_key=True, index=True),
     )
     op.execute(

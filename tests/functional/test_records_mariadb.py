@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records in a real MariaDB, which several schedulers share and which is killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from shared_scheduler.records import recorder
+from shared_scheduler.records.database import RecordTable
+from shared_scheduler.records.recorder import Recorder
+from shared_scheduler.records.store import Wanted
+from tests.functional.private_placement import PrivatePlacement
+from tests.unit.records.test_stores import numbers, record
+from tools.laboratory.cloud import probes
+
+STARTS = 4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PrivatePlacement]:
+    with PrivatePlacement.running() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: PrivatePlacement) -> str:
+    """An empty database."""
+    with probes.database(server.layout) as connection, connection.cursor() as cursor:
+        cursor.execute("DROP DATABASE IF EXISTS records")
+        cursor.execute("CREATE DATABASE records")
+    return server.layout.database_url("records")
+
+
+def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
+    script = """
+import sys
+from shared_scheduler.records.database import RecordTable
+from tests.unit.records.test_stores import record
+table = RecordTable(sys.argv[1])
+sys.stdin.readline()
+table.write([record(int(sys.argv[2]))])
+"""
+    starts = [
+        subprocess.Popen([sys.executable, "-c", script, url, str(n)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        for n in range(STARTS)
+    ]
+    errors = [start.communicate(b"\n")[1].decode() for start in starts]
+
+    assert [start.returncode for start in starts] == [0] * STARTS, errors
+    assert numbers(RecordTable(url).last(10, Wanted())) == list(range(STARTS))
+
+
+def test_a_record_is_found_by_each_of_its_names_and_by_conditions(url: str) -> None:
+    kept = record(3, hosts=["cmp2"], reason="„größe“ \U0001f5a5 " + "x" * 100_000)
+    RecordTable(url).write([record(1), record(2), kept])
+
+    for name in ("req-3", "req-global-3", "server-3", "host:cmp2"):
+        assert RecordTable(url).find(name) == [kept]
+    assert RecordTable(url).last(5, Wanted(host="cmp2", reason="größe")) == [kept]
+
+
+def test_a_database_that_is_killed_costs_the_records_of_that_time_only(
+    url: str, server: PrivatePlacement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "PAUSE_AFTER_FAILURE_S", 0.0)
+    table, counters = RecordTable(url), Counter[str]()
+    keeper = Recorder([table], counters)
+    keeper.keep([record(1)])
+    server.kill("mariadb")
+    keeper.keep([record(2)])
+
+    server.start_one("mariadb")
+    keeper.keep([record(3)])
+
+    assert counters == {"records_lost": 1}
+    assert numbers(table.last(10, Wanted())) == [1, 3]
