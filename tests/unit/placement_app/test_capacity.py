@@ -48,3 +48,9 @@ def test_amounts_for_the_same_inventory_add_up() -> None:
 def test_an_amount_without_an_inventory_is_no_verdict() -> None:
     with pytest.raises(KeyError):
         first_misfit(amounts(1), {("node", "DISK_GB"): inventory()})
+
+
+def test_an_amount_without_an_inventory_is_no_verdict_even_if_another_one_does_not_fit() -> None:
+    """Placement looks all resource classes up first: one that does not exist is a 400."""
+    with pytest.raises(KeyError):
+        first_misfit([*amounts(11), Amount("node", "CUSTOM_A", 1)], {("node", "VCPU"): inventory()})
