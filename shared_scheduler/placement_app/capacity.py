@@ -8,7 +8,7 @@ the same request for one inventory add up.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -59,15 +59,16 @@ class Misfit(NamedTuple):
     reason: Reason
 
 
-def first_misfit(amounts: Iterable[Amount], inventories: Inventories) -> Misfit | None:
+def first_misfit(amounts: Sequence[Amount], inventories: Inventories) -> Misfit | None:
     """The amount that Placement would name in its answer; nothing if all fit.
 
-    :raises KeyError: when there is no inventory for an amount
+    :raises KeyError: when there is no inventory for one of the amounts
     """
+    # before any verdict: Placement looks all of them up before it checks an amount
+    held = [inventories[amount.provider, amount.resource_class] for amount in amounts]
     needed: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for amount in amounts:
+    for amount, inventory in zip(amounts, held, strict=True):
         key = (amount.provider, amount.resource_class)
-        inventory = inventories[key]
         needed[key] += amount.amount
         if not inventory.allows(amount.amount):
             return Misfit(amount, Reason.CONSTRAINTS)
