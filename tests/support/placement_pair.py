@@ -59,7 +59,7 @@ class Asked:
         request = webob.Request.blank(self.path, method=self.method)
         request.headers.update({
             "x-auth-token": "admin", "openstack-api-version": f"placement {self.version}",
-            "accept": "application/json", "x-openstack-request-id": "req-1",
+            "accept": "application/json", "x-roles": "admin,service", "x-openstack-request-id": "req-1",
         })  # fmt: skip
         if self.body is not None:
             request.body = self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
@@ -96,20 +96,29 @@ class OnePlacement:
         with self:
             return asked.request().get_response(self._app)
 
+    def number(self, sql: str, uuid: str) -> int | None:
+        """One number of one row."""
+        with self.engine.connect() as connection:
+            return connection.execute(sa.text(sql), {"uuid": uuid}).scalar()
+
     def tables(self) -> dict[str, list[Any]]:
         with self.engine.connect() as connection:
             return {name: sorted(map(str, connection.execute(sa.text(sql)))) for name, sql in TABLES.items()}
 
 
 class OwnHandlerCounter(logging.Handler):
-    """Counts requests that the write path leaves to Placement's own handler."""
+    """Counts requests that the write path leaves to Placement's own handler, until it is closed."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.count = 0
-        logger = logging.getLogger("shared_scheduler.placement_app.handler")
-        logger.setLevel(logging.DEBUG)
-        logger.addHandler(self)
+        self._logger = logging.getLogger("shared_scheduler.placement_app.handler")
+        self._logger.setLevel(logging.DEBUG)
+        self._logger.addHandler(self)
+
+    def close(self) -> None:
+        self._logger.removeHandler(self)
+        super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
         assert record.levelno <= logging.WARNING, record.getMessage()
@@ -140,6 +149,20 @@ class PlacementPair:
         answer = self.ask(Asked(*asked, **more))
         assert answer.status_code < 300, answer.text
         return answer.json if answer.body else None
+
+    def generation_of(self, provider: str) -> int:
+        """The generation of a provider; 0 if there is none."""
+        return self._stock.number("SELECT generation FROM resource_providers WHERE uuid = :uuid", provider) or 0
+
+    def consumer_generation_of(self, consumer: str) -> int | None:
+        """The generation of a consumer; nothing if there is none."""
+        return self._stock.number("SELECT generation FROM consumers WHERE uuid = :uuid", consumer)
+
+    def close(self) -> None:
+        """Forget the databases, and count no longer."""
+        self._left.close()
+        self._stock.engine.dispose()
+        self._ours.engine.dispose()
 
     def compare_tables(self) -> None:
         """Fail unless both databases hold the same."""

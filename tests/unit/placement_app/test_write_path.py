@@ -99,6 +99,14 @@ def test_the_amount_that_makes_it_too_much_is_named(pair: PlacementPair) -> None
     assert pair.ok("GET", f"/resource_providers/{first}/usages")["usages"] == {"VCPU": 0}
 
 
+def test_a_consumer_that_exists_is_a_conflict_also_where_its_amount_does_not_fit(pair: PlacementPair) -> None:
+    """A client that has not heard the answer to its first attempt recognises its own allocations by that."""
+    compute, name = provider(pair), str(uuid.uuid4())
+    assert taken(pair, 204, put, consumer({compute: {"VCPU": 5}}), name)
+    answer = put(pair, consumer({compute: {"VCPU": 5}}), name)
+    assert answer.json["errors"][0]["code"] == "placement.concurrent_update"
+
+
 def test_names_that_nobody_has_used_are_created(pair: PlacementPair) -> None:
     compute = provider(pair)
     for number in range(2):
@@ -125,7 +133,7 @@ def test_what_the_path_does_not_take_is_placements(pair: PlacementPair) -> None:
         (400, put, one | odd, {}),
         (400, put, b"{", {}),
         (415, put, one, {"headers": {"content-type": "text/plain"}}),
-        (403, put, one, {"headers": {"x-auth-token": "user"}}),
+        (403, put, one, {"headers": {"x-roles": "reader"}}),
         (400, put, one, {"name": "malformed"}),
         (400, post, one | odd, {}),
         (204, post, consumer({}), {}),  # leaves a consumer without allocations
