@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction of the write path: lock, check, insert, increment.
+"""The transaction of the write path: lock, insert consumers, check, insert allocations, increment generations.
 
-The lock is the first statement, because a snapshot begins with the first plain read (REPEATABLE READ) or with each
+The consumers come before the check, as in Placement's own handler: a consumer that exists is a conflict, also where its
+amounts do not fit.  The lock is the first statement, because a snapshot begins with the first plain read (REPEATABLE READ) or with each
 statement (READ COMMITTED): in both cases the capacity check sees everything that a writer committed before it gave the
 lock back.  Where a database has no row locks (SQLite), or none between its nodes (Galera), the generation check at the
 end, or the commit, fails instead.
@@ -64,9 +65,9 @@ class NewConsumersWrite:
         :raises placement.exception.InvalidInventory: when an amount does not fit
         """
         generations = self._lock(connection)
+        connection.execute(statements.INSERT_CONSUMERS, self._consumer_rows)
         inventories = self._inventories(connection)
         self._check(inventories)
-        connection.execute(statements.INSERT_CONSUMERS, self._consumer_rows)
         connection.execute(statements.INSERT_ALLOCATIONS, list(self._allocation_rows(inventories)))
         self._increment(connection, generations)
 
