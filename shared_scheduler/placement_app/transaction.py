@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transaction of the write path: lock, insert consumers, check, insert allocations, increment generations.
 
-The consumers come before the check, as in Placement's own handler: a consumer that exists is a conflict, also where its
-amounts do not fit.  The lock is the first statement, because a snapshot begins with the first plain read (REPEATABLE READ) or with each
+The lock is the first statement, because a snapshot begins with the first plain read (REPEATABLE READ) or with each
 statement (READ COMMITTED): in both cases the capacity check sees everything that a writer committed before it gave the
 lock back.  Where a database has no row locks (SQLite), or none between its nodes (Galera), the generation check at the
 end, or the commit, fails instead.
+
+The consumers come before the capacity check, as in Placement's own handler: a consumer that exists is a conflict, also
+where its amounts do not fit.
 """
 
 from __future__ import annotations

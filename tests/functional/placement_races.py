@@ -109,18 +109,19 @@ class Race:
         return racer.put(consumer, providers, generation, OLD if kind == "old" else NEWEST)  # type: ignore[no-any-return]
 
 
-def race(rounds: int, with_write_path: bool) -> Outcome:
+def race(rounds: int, with_write_path: bool, seed: int = 1) -> Outcome:
     """Start a Placement of its own and run the rounds."""
     with PrivatePlacement.running(replace(SETTINGS, placement_app=with_write_path)) as placement:
-        return Race(placement).run(rounds)
+        return Race(placement).run(rounds, seed)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--stock", action="store_true", help="Placement as it is, without the write path")
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    outcome = race(arguments.rounds, not arguments.stock)
+    outcome = race(arguments.rounds, not arguments.stock, arguments.seed)
     print(json.dumps(dataclasses.asdict(outcome)))
     return 1 if outcome.over_committed else 0
 

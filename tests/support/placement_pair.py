@@ -99,7 +99,8 @@ class OnePlacement:
     def number(self, sql: str, uuid: str) -> int | None:
         """One number of one row."""
         with self.engine.connect() as connection:
-            return connection.execute(sa.text(sql), {"uuid": uuid}).scalar()
+            found: int | None = connection.execute(sa.text(sql), {"uuid": uuid}).scalar()
+        return found
 
     def tables(self) -> dict[str, list[Any]]:
         with self.engine.connect() as connection:
