@@ -3,24 +3,33 @@
 
 Each belief about a consumer carries the time at which it was true: the start of the read that showed it.  A read that
 began before that time does not change the belief.
+
+Placement shows the consumers of a provider, not their allocations of other trees.  A consumer of generation 1 was
+written once.  If the agent accepted a claim for it, and Placement shows exactly the allocations of the claim, that
+write is known completely: the consumer has nothing in other trees (``is_whole``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from shared_scheduler.model import leaves
 from shared_scheduler.model.providers import Provider
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.protocol.messages import Allocations, Leaf
+
+#: The generation of a consumer after its first write.
+WRITTEN_ONCE = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """The ``allocations`` that a consumer had in Placement at ``true_at_s``."""
+    """The ``allocations`` that a consumer had in Placement at ``true_at_s``.  ``generation`` 0: not known."""
 
     allocations: Allocations
     true_at_s: float
+    generation: int = 0
 
 
 class Accounts:
@@ -29,6 +38,8 @@ class Accounts:
     def __init__(self) -> None:
         self.providers: dict[str, Provider] = {}
         self.beliefs: dict[str, Belief] = {}
+        #: consumer -> all allocations of the last claim that was accepted for it
+        self._claimed: dict[str, Allocations] = {}
         self.tree_known = False
         self.allocations_known = False
 
@@ -48,7 +59,9 @@ class Accounts:
         self.tree_known = bool(self.providers)
         return before.keys() != self.providers.keys()
 
-    def set_allocations(self, consumers: Mapping[str, Allocations], started_at_s: float) -> None:
+    def set_allocations(
+        self, consumers: Mapping[str, Allocations], started_at_s: float, generations: Mapping[str, int]
+    ) -> None:
         """Take a complete read of the tree's consumers that began at ``started_at_s``."""
         kept = {
             consumer: belief
@@ -56,7 +69,7 @@ class Accounts:
             if belief.true_at_s > started_at_s
         }
         read = {
-            consumer: Belief(allocations, started_at_s)
+            consumer: Belief(allocations, started_at_s, generations.get(consumer, 0))
             for consumer, allocations in consumers.items()
         }
         self.beliefs = read | kept
@@ -64,6 +77,22 @@ class Accounts:
 
     def believe(self, consumer: str, allocations: Allocations, true_at_s: float) -> None:
         self.beliefs[consumer] = Belief(allocations, true_at_s)
+
+    def set_claimed(self, consumer: str, allocations: Allocations) -> None:
+        """Remember all allocations of an accepted claim."""
+        self._claimed[consumer] = allocations
+
+    def forget_claimed(self, waiting: Collection[str]) -> None:
+        """Forget the claims of consumers that have no allocation here and no pending claim."""
+        for consumer in self._claimed.keys() - self.beliefs.keys() - frozenset(waiting):
+            del self._claimed[consumer]
+
+    def is_whole(self, consumer: str) -> bool:
+        """Whether the consumer is known to have no allocations in other trees."""
+        belief, claimed = self.beliefs.get(consumer), self._claimed.get(consumer)
+        if belief is None or claimed is None or belief.generation != WRITTEN_ONCE:
+            return False
+        return same_allocations(belief.allocations, claimed)
 
     def holds(self, consumer: str, allocations: Allocations, since_s: float) -> bool:
         """Whether a read since ``since_s`` showed exactly these amounts for the consumer, perhaps among others.

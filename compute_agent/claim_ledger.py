@@ -62,6 +62,7 @@ CAPACITY = (
 #: The allocations of a consumer that holds nothing.
 _NOTHING: Allocations = {}
 _NO_GROUPS: Mapping[str, str] = {}
+_NO_GENERATIONS: Mapping[str, int] = {}
 
 
 class ClaimEnd(StrEnum):
@@ -146,6 +147,7 @@ class ClaimLedger:
         self.groups.learn(claim, present)
         known_as = _ways(self.members.get(claim.consumer))
         self.pending[claim.claim_id] = PendingClaim(claim, now, known_as)
+        self.accounts.set_claimed(claim.consumer, claim.allocations)
         _apply(self.leaves, changed)
         _add_usage(self.leaves, claim.usage)
         return None
@@ -153,6 +155,7 @@ class ClaimLedger:
     def restore(self, kept: KeptClaim, now: float) -> None:
         """Count a claim that an earlier run of this agent accepted, until there is evidence of its end."""
         self.pending[kept.claim.claim_id] = PendingClaim(kept.claim, now, kept.known_as)
+        self.accounts.set_claimed(kept.claim.consumer, kept.claim.allocations)
         self.groups.learn(kept.claim, self._present())
         self._count_again()
 
@@ -222,10 +225,14 @@ class ClaimLedger:
         return endings
 
     def allocations_read(
-        self, consumers: Mapping[str, Allocations], started_at_s: float, check_after_s: float
+        self,
+        consumers: Mapping[str, Allocations],
+        started_at_s: float,
+        check_after_s: float,
+        generations: Mapping[str, int] = _NO_GENERATIONS,
     ) -> list[EndedClaim]:
         """Take a complete read of the tree's consumers.  Claims that it disproves end."""
-        self.accounts.set_allocations(consumers, started_at_s)
+        self.accounts.set_allocations(consumers, started_at_s, generations)
         gone = [
             key
             for key, held in self.pending.items()
@@ -233,6 +240,7 @@ class ClaimLedger:
             and self._is_disproved(held, started_at_s, check_after_s)
         ]
         endings = self._end(gone, ClaimEnd.VANISHED)
+        self.accounts.forget_claimed({held.claim.consumer for held in self.pending.values()})
         self._forget_groups()
         return endings
 
@@ -301,9 +309,17 @@ class ClaimLedger:
     def _consumer(self, uuid: str, allocations: Allocations, member: bool) -> Consumer:
         """Return the same object as last time if it is equal, so that the comparison of the pipe is cheap."""
         last, group = self._consumers.get(uuid), self.groups.known.get(uuid, "")
-        if last is not None and last.allocations is allocations and last.member is member and last.group == group:
+        generation = self._generation(uuid, allocations)
+        known = last is not None and last.allocations is allocations and last.generation == generation
+        if last is not None and known and last.member is member and last.group == group:
             return last
-        return Consumer(allocations, member, group)
+        whole = bool(generation) and self.accounts.is_whole(uuid)
+        return Consumer(allocations, member, group, generation, whole)
+
+    def _generation(self, uuid: str, allocations: Allocations) -> int:
+        """The generation that Placement had with these allocations; 0 if a pending claim is counted with them."""
+        belief = self.accounts.beliefs.get(uuid)
+        return belief.generation if belief is not None and belief.allocations is allocations else 0
 
     def claims(self) -> dict[str, str]:
         return {key: held.claim.consumer for key, held in self.pending.items()}

@@ -307,7 +307,7 @@ class AgentCore:
         self._last_read_s = event.started_at_s
         self._note_endings(
             self.ledger.allocations_read(
-                event.consumers, event.started_at_s, self._settings.claim_check_after_s
+                event.consumers, event.started_at_s, self._settings.claim_check_after_s, event.generations
             ),
             now,
         )

@@ -118,10 +118,11 @@ class TreeRead:
 
 @dataclass(frozen=True, slots=True)
 class AllocationsRead:
-    """The answer to ``ReadAllocations``: every consumer of the node's tree."""
+    """The answer to ``ReadAllocations``: every consumer of the node's tree, and the ``generations`` that are known."""
 
     consumers: Mapping[str, Allocations]
     started_at_s: float
+    generations: Mapping[str, int] = field(default_factory=dict)
     cause: str = field(default="allocations read", kw_only=True)
 
 

@@ -6,15 +6,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from queue import SimpleQueue
 
 from compute_agent.effects import ReadAllocations, ReadTree
 from compute_agent.events import AllocationsRead, ReadFailed, TreeChanged, TreeRead
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.placement.connection import PlacementError, RefusedError
-from shared_scheduler.placement.reader import PlacementReader
-from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.placement.reader import PlacementReader, common_generation
 
 LOG = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class PlacementThread:
         try:
             if isinstance(read, ReadTree):
                 return TreeRead(self._tree(read.node), started_at_s, cause=read.cause)
-            return AllocationsRead(self._allocations(read.providers), started_at_s, cause=read.cause)
+            return self._allocations(read, started_at_s)
         except PlacementError as error:
             if isinstance(error, RefusedError) and error.status == 404:  # the tree that named the provider is old
                 self._answered(read.node, TreeChanged())
@@ -71,10 +70,11 @@ class PlacementThread:
             self._known[node] = found
         return tuple(found.values())
 
-    def _allocations(self, providers: Iterable[str]) -> dict[str, Allocations]:
-        """Consumer -> provider -> class -> amount."""
+    def _allocations(self, read: ReadAllocations, started_at_s: float) -> AllocationsRead:
         found: dict[str, dict[str, dict[str, int]]] = {}
-        for provider in providers:
-            for consumer, amounts in self._reader.allocations(provider).items():
-                found.setdefault(consumer, {})[provider] = amounts
-        return dict(found)
+        generations: dict[str, int] = {}
+        for provider in read.providers:
+            for consumer, held in self._reader.allocations(provider).items():
+                found.setdefault(consumer, {})[provider] = held.amounts
+                generations[consumer] = common_generation(generations.get(consumer), held.generation)
+        return AllocationsRead(dict(found), started_at_s, generations, cause=read.cause)

@@ -92,7 +92,7 @@ class NodeRead:
 
     ``leaves`` and ``consumers`` have the shape that an agent would publish
     (``shared_scheduler/model/leaves.py``).  Ignored while the node's agent reports.
-    ``read_at_s`` is when the read began; claims made later survive it.
+    ``read_at_s`` is when the read began; claims made later survive it.  ``generations`` of the consumers that have any.
     """
 
     cell: str
@@ -103,6 +103,7 @@ class NodeRead:
     consumers: Mapping[str, Allocations]
     members: frozenset[str]  # instance uuids on the host
     read_at_s: float
+    generations: Mapping[str, int] = field(default_factory=dict)
     cause: str = field(default="node read", kw_only=True)
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from shared_scheduler.core.effects import Send
@@ -34,6 +34,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.protocol.limits import (
     RESYNC_PATIENCE_S,
     RESYNCS_IN_FLIGHT_MAX,
@@ -79,12 +80,24 @@ BY_AGENT = frozenset({Freshness.FRESH, Freshness.SUSPECT, Freshness.STALE})
 NODENAME_LEAF = COMPUTE_NODE + "hypervisor_hostname"
 
 
-def consumers_of(event: NodeRead) -> dict[str, Consumer]:
+def consumers_of(event: NodeRead, table: HostTable) -> dict[str, Consumer]:
     """The consumers of a read, in the form in which an agent publishes them."""
     return {
-        uuid: Consumer(event.consumers.get(uuid, {}), uuid in event.members)
+        uuid: _with_known_part(_consumer_of(event, uuid), table.consumer(event.node, uuid))
         for uuid in sorted(event.consumers.keys() | event.members)
     }
+
+
+def _consumer_of(event: NodeRead, uuid: str) -> Consumer:
+    generation = event.generations.get(uuid, 0)
+    return Consumer(event.consumers.get(uuid, {}), uuid in event.members, generation=generation)
+
+
+def _with_known_part(found: Consumer, known: Consumer | None) -> Consumer:
+    """Keep what the agent knew of a consumer that was not written since: that it has nothing in other trees."""
+    if known is None or not known.whole or known.generation != found.generation:
+        return found
+    return replace(found, whole=same_allocations(known.allocations, found.allocations))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +332,7 @@ class Nodes:
         known.read_at_s = event.read_at_s
         known.host = event.host
         self._table.upsert(event.node, event.cell, event.host, event.nodename)
-        self._table.load(event.node, event.leaves, consumers_of(event))
+        self._table.load(event.node, event.leaves, consumers_of(event, self._table))
         known.window.forget(step.now)
         self._show(known)
         step.tell(RowRead(known.node))

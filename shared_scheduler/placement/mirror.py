@@ -16,7 +16,7 @@ from shared_scheduler.model.leaves import PROVIDER
 from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.client import PlacementClient, Summary
-from shared_scheduler.placement.reader import ListedProvider
+from shared_scheduler.placement.reader import ListedProvider, ProviderAllocation, common_generation
 from shared_scheduler.protocol.messages import Leaf
 
 #: Maximum number of cached providers; a full cache is emptied, which only costs reads.
@@ -31,21 +31,22 @@ Seen = dict[str, tuple[int, str | None, str]]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The providers of a node as ``rp.<uuid>`` leaves, and the allocations of each consumer."""
+    """The providers of a node as ``rp.<uuid>`` leaves, and the allocations and generation of each consumer."""
 
     leaves: dict[str, Leaf] = field(default_factory=dict)
     consumers: Consumers = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     provider: Provider
-    consumers: Mapping[str, Mapping[str, int]]
+    consumers: Mapping[str, ProviderAllocation]
 
     def used(self) -> dict[str, int]:
         total: dict[str, int] = {}
-        for amounts in self.consumers.values():
-            for name, amount in amounts.items():
+        for held in self.consumers.values():
+            for name, amount in held.amounts.items():
                 total[name] = total.get(name, 0) + amount
         return total
 
@@ -89,7 +90,7 @@ class PlacementMirror:
         for listed in self._client.providers(in_tree=node):
             known = self._read(listed)
             tree.leaves[PROVIDER + listed.uuid] = known.provider.to_leaf()
-            _add(tree.consumers, listed.uuid, known.consumers)
+            _add(tree, listed.uuid, known.consumers)
         return tree
 
     def sharing(self) -> dict[str, Provider]:
@@ -166,11 +167,10 @@ def _rough_leaf(summary: Summary) -> dict[str, Leaf]:
     return rough.to_leaf()
 
 
-def _add(
-    consumers: Consumers, provider: str, found: Mapping[str, Mapping[str, int]]
-) -> None:
-    for consumer, amounts in found.items():
-        consumers.setdefault(consumer, {})[provider] = dict(amounts)
+def _add(tree: Tree, provider: str, found: Mapping[str, ProviderAllocation]) -> None:
+    for consumer, held in found.items():
+        tree.consumers.setdefault(consumer, {})[provider] = dict(held.amounts)
+        tree.generations[consumer] = common_generation(tree.generations.get(consumer), held.generation)
 
 
 def _positive(used: Mapping[str, int]) -> dict[str, int]:

@@ -29,6 +29,14 @@ class PlacementConfigError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderAllocation:
+    """The amounts of one provider that a consumer has, and the generation of the consumer."""
+
+    amounts: dict[str, int]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class ListedProvider:
     """One resource provider in a list, without inventories, traits and aggregates."""
 
@@ -77,10 +85,13 @@ class PlacementReader:
             self.inventories(uuid), self._traits(uuid), self._aggregates(uuid),
         )  # fmt: skip
 
-    def allocations(self, provider: str) -> dict[str, dict[str, int]]:
-        """consumer uuid -> its amounts of this provider."""
+    def allocations(self, provider: str) -> dict[str, ProviderAllocation]:
+        """consumer uuid -> what it has of this provider."""
         body = self._get(f"/resource_providers/{provider}/allocations")
-        return {consumer: dict(part["resources"]) for consumer, part in body["allocations"].items()}
+        return {
+            consumer: ProviderAllocation(dict(part["resources"]), part["consumer_generation"])
+            for consumer, part in body["allocations"].items()
+        }
 
     def inventories(self, provider: str) -> dict[str, Inventory]:
         """resource class -> inventory."""
@@ -150,3 +161,9 @@ def _listed(item: Mapping[str, Any]) -> ListedProvider:
     return ListedProvider(
         item["uuid"], item["name"], item["generation"], item["parent_provider_uuid"], item["root_provider_uuid"],
     )  # fmt: skip
+
+
+def common_generation(before: int | None, found: int) -> int:
+    """The generation that the reads of several providers show for one consumer; 0 if they differ, because it was
+    written in between."""
+    return found if before in (None, found) else 0

@@ -149,6 +149,8 @@ resource_class = repeated(text(limits.RESOURCE_CLASS_MAX_CHARS))
 amount = integer(0, limits.AMOUNT_MAX)
 #: the group of a consumer, empty for none
 _group_id = repeated(text(limits.ID_MAX_CHARS, chars_min=0))
+#: the generation of a consumer, 0 if it is not known
+_generation = integer(0, limits.COUNT_MAX)
 
 
 def mapping(value: Any, length_max: int = limits.CONTAINER_LENGTH_MAX) -> Mapping[Any, Any]:
@@ -230,10 +232,12 @@ def allocations(value: Any) -> Allocations:
 
 
 def read_consumer(value: Any) -> Consumer:
-    """``[allocations, member]``, followed by the group if there is one."""
+    """``[allocations, member, group, generation, whole]``; an older sender, or one that has no more, sends fewer."""
     fields = list_of(value, 2)
     group = _group_id(fields[2]) if len(fields) > 2 else ""
-    return Consumer(allocations(fields[0]), flag(fields[1]), group)
+    generation = _generation(fields[3]) if len(fields) > 3 else 0
+    whole = flag(fields[4]) if len(fields) > 4 else False
+    return Consumer(allocations(fields[0]), flag(fields[1]), group, generation, whole)
 
 
 def write_consumer(value: Any) -> list[Any]:
@@ -241,6 +245,8 @@ def write_consumer(value: Any) -> list[Any]:
     if type(value) is not Consumer:
         raise FieldError(f"a consumer was expected, not {kind_of(value)}")
     plain = [allocations(value.allocations), flag(value.member)]
+    if value.generation:
+        return [*plain, _group_id(value.group), _generation(value.generation), flag(value.whole)]
     return [*plain, _group_id(value.group)] if value.group else plain
 
 

@@ -7,7 +7,7 @@ one.  A receiver computes it from its copy when a heartbeat names the sequence o
 
 The groups of consumers are separate entries, whose XOR is the field ``groups_digest``: the previous release does not
 know groups and compares only the rest.  In this module and in all copies, the digest covers everything; it equals the
-XOR of the two numbers in a message (``told_digest``).
+XOR of the two numbers in a message (``told_digest``).  The generations of consumers are not part of it.
 
 The hash of an entry is BLAKE2b-64 over canonical msgpack of (kind, key, value), with maps sorted by key.  It detects
 accidents (a lost update, a bug, a flipped bit); ``signing`` protects against forgery.

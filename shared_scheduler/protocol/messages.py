@@ -63,11 +63,16 @@ class Consumer:
     moves in or out); server groups depend on it.  The consumer of an accepted claim is a member at once, because the
     decision for the next member of its group must count it.
     ``group`` is the uuid of its server group if the agent knows it from a claim; empty otherwise.
+    ``generation`` is the consumer generation that Placement had with these allocations, 0 if it is not known.
+    ``whole`` is true if the consumer has no other allocations at this generation, in any tree.  Both are not part of
+    the digest, because Placement checks a generation whenever it is used.
     """
 
     allocations: Allocations
     member: bool = False
     group: str = ""
+    generation: int = 0
+    whole: bool = False
 
 
 class GroupPolicy(StrEnum):

@@ -395,7 +395,7 @@ def _checked_claim(claim_id: Any, consumer: Any) -> Any:
 
 def entry_size(key: str, value: Any) -> int:
     """The size of one entry in an increment, in bytes."""
-    wire = [value.allocations, value.member, value.group] if isinstance(value, Consumer) else value
+    wire = codec.write_consumer(value) if isinstance(value, Consumer) else value
     return len(msgpack.packb(key)) + len(msgpack.packb(wire))
 
 

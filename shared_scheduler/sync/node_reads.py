@@ -97,7 +97,7 @@ def node_read(
         return None
     return NodeRead(
         cell, row["uuid"], row["host"], row["hypervisor_hostname"] or "",
-        own | tree.leaves, tree.consumers, members, read_at_s,
+        own | tree.leaves, tree.consumers, members, read_at_s, tree.generations,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ Only one thread may call the table at a time.  Other modules name nodes by uuid;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -51,6 +51,7 @@ from shared_scheduler.table.row import (
     Version,
     groups_part_of_digest,
     part_of_digest,
+    restore,
 )
 from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
 
@@ -200,6 +201,20 @@ class HostTable:
     def is_member(self, node: str, instance: str) -> bool:
         """Whether an instance counts as being on this node, including own outstanding claims."""
         return self._row(node).is_member(instance)
+
+    def consumer(self, node: str, uuid: str) -> Consumer | None:
+        """A consumer of a node's base, without its group; None if there is no such consumer or node."""
+        row = self._of_node.get(node)
+        stored = None if row is None else row.consumers.get(uuid)
+        return None if stored is None else restore(node, stored)
+
+    def standing_on(self, hosts: Collection[str], uuid: str) -> Consumer | None:
+        """All allocations of an instance, with their generation, if they are on one node of ``hosts``; None if that is
+        not certain."""
+        rows = [self._row_at(slot) for slot in self.members.slots(uuid)]
+        found = [restore(row.node, row.consumers[uuid]) for row in rows if uuid in row.consumers]
+        certain = len(found) == 1 and found[0].whole and rows[0].host in hosts
+        return found[0] if certain and len(rows) == 1 else None
 
     def slots_of_host(self, host: str) -> tuple[int, ...]:
         """All nodes of one service host, lowest slot first."""

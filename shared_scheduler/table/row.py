@@ -62,16 +62,19 @@ Amounts = tuple[tuple[str, int], ...]
 class StoredConsumer(NamedTuple):
     """A consumer in compact form; equal consumers are one object in the whole table.
 
-    ``root`` are its amounts of the node's root provider, None if it takes nothing from the root.
+    ``root`` are its amounts of the node's root provider, None if it takes nothing from the root.  ``generation`` and
+    ``whole`` as in ``Consumer``; most consumers were written once.
     """
 
     member: bool
     root: Amounts | None
     others: tuple[tuple[str, Amounts], ...]
+    generation: int = 0
+    whole: bool = False
 
 
 #: the fields of a stored consumer as a plain tuple, which is equal to it and cheaper to create
-CompactConsumer = tuple[bool, Amounts | None, tuple[tuple[str, Amounts], ...]]
+CompactConsumer = tuple[bool, Amounts | None, tuple[tuple[str, Amounts], ...], int, bool]
 
 
 def compact(node: str, consumer: Consumer) -> CompactConsumer:
@@ -79,13 +82,14 @@ def compact(node: str, consumer: Consumer) -> CompactConsumer:
     allocations = consumer.allocations
     root = allocations.get(node)
     if root is not None and len(allocations) == 1:  # the usual case
-        return (consumer.member, tuple(root.items()), ())
+        return (consumer.member, tuple(root.items()), (), consumer.generation, consumer.whole)
     others = tuple(
         (provider, tuple(amounts.items()))
         for provider, amounts in allocations.items()
         if provider != node
     )
-    return (consumer.member, None if root is None else tuple(root.items()), others)
+    amounts = None if root is None else tuple(root.items())
+    return (consumer.member, amounts, others, consumer.generation, consumer.whole)
 
 
 def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int]]:
@@ -96,7 +100,7 @@ def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int
 
 def restore(node: str, stored: StoredConsumer, group: str = "") -> Consumer:
     """The inverse of ``compact``; a row stores the group separately (``Row.groups``)."""
-    return Consumer(allocations_of(node, stored), stored.member, group)
+    return Consumer(allocations_of(node, stored), stored.member, group, stored.generation, stored.whole)
 
 
 @lru_cache(PARTS_MAX)

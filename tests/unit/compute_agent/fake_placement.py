@@ -48,7 +48,8 @@ class FakePlacement:
             unit = {"min_unit": 1, "max_unit": 9999, "step_size": 1, "allocation_ratio": 1.0, "reserved": 0}
             return {"inventories": {"VCPU": {"total": self.vcpus} | unit, "MEMORY_MB": {"total": 9999} | unit}}
         if path.endswith("/allocations"):
-            return {"allocations": {key: {"resources": held} for key, held in self.consumers.items()}}
+            rows = {key: {"resources": held, "consumer_generation": 1} for key, held in self.consumers.items()}
+            return {"allocations": rows}
         return {"traits": ["COMPUTE_NODE"]} if path.endswith("/traits") else {"aggregates": []}
 
 

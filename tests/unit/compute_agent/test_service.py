@@ -351,6 +351,7 @@ class TestReadsOfPlacement:
 
         assert isinstance(answer, AllocationsRead)
         assert answer.consumers == {"vm-1": {NODE: {"VCPU": 1}}}
+        assert answer.generations == {"vm-1": 1}
 
     def test_an_answer_that_is_none_is_a_failed_read(self) -> None:
         self.placement.status = 503

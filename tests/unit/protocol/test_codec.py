@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_scheduler.protocol import limits
+from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.codec import HEADER_FIELDS, LAYOUTS, VERSION, decode, encode
+from shared_scheduler.protocol.digest import consumer_hash
 from shared_scheduler.protocol.errors import (
     MalformedMessage,
     MessageTooLarge,
@@ -99,6 +100,8 @@ consumers = st.builds(
     st.dictionaries(ids, st.dictionaries(ids, st.integers(0, 2**31 - 1), max_size=2), max_size=2),
     st.booleans(),
     st.just("") | ids,
+) | st.builds(
+    Consumer, st.just({}), st.booleans(), st.just("") | ids, st.integers(1, 2**63 - 1), st.booleans()
 )
 increments = st.builds(
     Increment,
@@ -201,9 +204,10 @@ def test_fields_that_a_newer_release_appends_are_ignored(message: Message) -> No
 
 
 def test_fields_that_a_newer_release_appends_inside_a_consumer_are_ignored() -> None:
-    row = row_of(Increment(NODE, EPOCH, 1, consumers={"c": Consumer({}, True)}))
-    row[6]["c"] += ["", "new"]
-    assert decode(msgpack.packb(row)).consumers == {"c": Consumer({}, True)}  # type: ignore[union-attr]
+    sent = {"c": Consumer({}, True, "", 1, True)}
+    row = row_of(Increment(NODE, EPOCH, 1, consumers=sent))
+    row[6]["c"] += ["new", 1]
+    assert decode(msgpack.packb(row)).consumers == sent  # type: ignore[union-attr]
 
 
 def test_not_even_a_newer_release_appends_without_end() -> None:
@@ -234,6 +238,27 @@ def test_a_message_of_the_release_without_groups_is_understood(message: Message)
     row = row_of(message)
     needed = HEADER_FIELDS + LAYOUTS[row[1]].required
     assert decode(msgpack.packb(row[:needed])) == message
+
+
+@pytest.mark.parametrize("fields", [2, 3])
+def test_a_consumer_of_a_release_without_generations_has_none(fields: int) -> None:
+    row = row_of(Increment(NODE, EPOCH, 1, consumers={"c": Consumer(ALLOCATIONS, True, "group", 3, True)}))
+    consumers = next(field for field in row if isinstance(field, dict) and "c" in field)
+    consumers["c"] = consumers["c"][:fields]
+    found = decode(msgpack.packb(row))
+    assert isinstance(found, Increment)
+    assert found.consumers == {"c": Consumer(ALLOCATIONS, True, "group" if fields == 3 else "")}
+
+
+def test_a_consumer_without_a_generation_is_sent_as_to_a_release_that_knows_none() -> None:
+    assert codec.write_consumer(Consumer({}, True)) == [{}, True]
+    assert codec.write_consumer(Consumer({}, True, "group")) == [{}, True, "group"]
+    assert codec.write_consumer(Consumer({}, True, "", 1)) == [{}, True, "", 1, False]
+
+
+def test_a_generation_is_not_part_of_the_digest() -> None:
+    known = Consumer(ALLOCATIONS, True, "group", 3, True)
+    assert consumer_hash(SERVER, known) == consumer_hash(SERVER, Consumer(ALLOCATIONS, True, "group"))
 
 
 def test_a_claim_names_a_bounded_number_of_members() -> None:

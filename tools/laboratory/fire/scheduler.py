@@ -109,7 +109,8 @@ class Rereads:
 
     def _node(self, key: Key, began_s: float) -> Iterator[core_events.NodeRead]:
         host = self._hosts[key[1]]
-        yield node_read(host, self._client.allocations(host.node), began_s)
+        held = {uuid: one.amounts for uuid, one in self._client.allocations(host.node).items()}
+        yield node_read(host, held, began_s)
 
 
 def node_read(host: Host, held: Mapping[str, Mapping[str, int]], read_at_s: float) -> core_events.NodeRead:
