@@ -87,6 +87,7 @@ from shared_scheduler.protocol.messages import (
     Allocations,
     Claim,
     ClaimGroup,
+    Consumer,
     Reason,
     Release,
     Usage,
@@ -199,6 +200,8 @@ class Intent:
     policy: ConsumerPolicy
     request_id: str
     deadline_s: float
+    #: all allocations that a merge is known to find; None: they must be read
+    standing: Consumer | None = None
     #: what the claim takes of NUMA cells and PCI pools, as far as the judge knows
     take: TopologyUsage | None = None
     epoch: int = 0
@@ -386,6 +389,7 @@ class Claims:
                 cell=intent.cell,
                 service_host=intent.host if intent.service_accepts else "",
                 asked_s=intent.asked_s,
+                standing=intent.standing,
             )
         )
 

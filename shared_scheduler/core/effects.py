@@ -15,7 +15,7 @@ from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.request import Request
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.protocol.causes import Caused
-from shared_scheduler.protocol.messages import Allocations, Message
+from shared_scheduler.protocol.messages import Allocations, Consumer, Message
 
 
 class OfRequest:
@@ -62,6 +62,8 @@ class WriteAllocation(OfRequest):
     ``service_host``: the host of ``cell`` whose nova-compute service has to accept servers at the time of the write,
     because it did at the decision; empty: it need not.
     ``asked_s``: when the request arrived (write_pace.py).
+    ``standing``: all allocations that the consumer is known to have before a merge, with their generation, so that
+    they need not be read.  None: they must be read.
     """
 
     claim_id: str
@@ -77,6 +79,7 @@ class WriteAllocation(OfRequest):
     cell: str = ""
     service_host: str = ""
     asked_s: float = 0.0
+    standing: Consumer | None = None
 
 
 @dataclass(frozen=True, slots=True)

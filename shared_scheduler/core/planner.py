@@ -28,7 +28,7 @@ from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.limits import AMOUNT_MAX
-from shared_scheduler.protocol.messages import ClaimGroup, Reason, RefusalCode
+from shared_scheduler.protocol.messages import ClaimGroup, Consumer, Reason, RefusalCode
 from shared_scheduler.table.host_table import HostTable
 
 
@@ -227,6 +227,10 @@ class Planner:
         """Whether the nova-compute service of a host is known to accept servers."""
         service = self._table.service(host)
         return service is not None and service.takes_servers
+
+    def standing(self, request: Request, consumer: str) -> Consumer | None:
+        """All allocations of a server that leaves a host, which the request excludes; None if they must be read."""
+        return self._table.standing_on(request.ignore_hosts, consumer)
 
     def claim_group(self, state: RequestState, instance: InstancePlacement, node: str) -> ClaimGroup | None:
         """The server group in the claim of an instance, for the agent of the node."""

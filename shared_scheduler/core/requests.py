@@ -352,7 +352,7 @@ class Requests:
     def _intent(self, state: RequestState, instance: InstancePlacement, plan: Selected) -> Intent:
         choice, request = plan.choice, state.request
         assert choice.candidate is not None, "a claim needs a candidate"
-        policy = ConsumerPolicy.MERGE if request.merge_with_existing else ConsumerPolicy.NEW
+        merges = request.merge_with_existing
         return Intent(
             node=choice.node,
             cell=choice.cell,
@@ -365,7 +365,8 @@ class Requests:
             by_agent=self._nodes.agent_speaks_for(choice.node),
             project_id=request.project_id,
             user_id=request.user_id,
-            policy=policy,
+            policy=ConsumerPolicy.MERGE if merges else ConsumerPolicy.NEW,
+            standing=self._planner.standing(request, instance.consumer) if merges else None,
             request_id=request.request_id,
             deadline_s=state.deadline_s,
             take=plan.take,

@@ -89,6 +89,7 @@ class _Course:
     effect: WriteAllocation
     next: ConsumerWrite
     before: ConsumerAllocations | None = None  # set for a merge
+    known: bool = False  # ``before`` is what the table knows, and was not read
     sent: int = 0
     unsure: bool = False  # a write without an answer may still be carried out
     conflicts_since_s: float | None = None
@@ -175,17 +176,16 @@ class AllocationWriter:
         )
 
     def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
+        if effect.standing is not None:
+            known = ConsumerAllocations(effect.standing.allocations, effect.standing.generation)
+            return _Course(effect, _union_write(effect, known), before=known, known=True)
         standing = self._read(effect.consumer, effect.deadline_s)
         if standing is None:
             detail = "could not read the allocations of an evacuated instance"
             return AllocationWritten(effect.claim_id, WriteCode.UNREACHABLE, detail, cause=effect.cause)
-        if not standing.allocations:
-            return _Course(effect, first_write(effect))
-        both = consumer_conflicts.union(standing.allocations, effect.allocations)
-        write = replace(
-            first_write(effect), allocations=both, generation=standing.generation, mappings={}
-        )
-        return _Course(effect, write, before=standing)
+        course = _Course(effect, first_write(effect))
+        _merge_with(course, standing)
+        return course
 
     def _advance(self, course: _Course) -> AllocationWritten:
         """Send and compare in turn until the write ends."""
@@ -220,6 +220,9 @@ class AllocationWriter:
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
         finding = self._finding(course, standing)
+        if course.known and finding is Comparison.FOREIGN:
+            _merge_with(course, standing)
+            return None
         step = consumer_conflicts.RULES[course.policy][finding]
         if step in _ENDS:
             return self._end(course, _ENDS[step])
@@ -433,6 +436,18 @@ class AllocationWriter:
 
     def _wait_s(self, until_s: float) -> float:
         return min(TIMEOUT_S, max(MIN_CALL_S, until_s - self._clock()))
+
+
+def _merge_with(course: _Course, standing: ConsumerAllocations) -> None:
+    """Merge with allocations that were read; without any, the consumer is new."""
+    effect, course.known = course.effect, False
+    course.before = standing if standing.allocations else None
+    course.next = _union_write(effect, standing) if standing.allocations else first_write(effect)
+
+
+def _union_write(effect: WriteAllocation, standing: ConsumerAllocations) -> ConsumerWrite:
+    both = consumer_conflicts.union(standing.allocations, effect.allocations)
+    return replace(first_write(effect), allocations=both, generation=standing.generation, mappings={})
 
 
 def _left_alone(attempt: Attempt, claim_id: str, request_id: str, standing: ConsumerAllocations) -> AllocationDeleted:

@@ -12,8 +12,9 @@ operation.
 provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the record is
 an orphan (a consumer without a record refuses 0), and once more with null.  A lost race changes the generation of a
 provider, so the generations are read before and after that last write.  If none changed, the record of the consumer
-refuses null and 0, and no other host would help: a hard error.  Otherwise it is a provider conflict.  *Merge* reads
-first and sends the generation that it read; without allocations it is *new*.  An allocation of this scheduler is
+refuses null and 0, and no other host would help: a hard error.  Otherwise it is a provider conflict.  *Merge* sends the
+generation that the table knows, and reads after a conflict; without a known one it reads first.  Without allocations it
+is *new*.  An allocation of this scheduler is
 deleted with the generation that was just read, if it is exactly what was written; anything else stays.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
@@ -150,7 +151,7 @@ def find_new(
 
 def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> Comparison:
     """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``."""
-    if standing.generation == before.generation:
+    if standing.generation == before.generation and same(standing.allocations, before.allocations):
         return Comparison.UNCHANGED
     return Comparison.AS_WANTED if same(standing.allocations, wanted) else Comparison.FOREIGN
 

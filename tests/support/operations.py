@@ -85,7 +85,7 @@ OPERATIONS = (
     _ours("cold migrate", _NEW, "null"),
     _ours("live migrate", _NEW, "null"),
     # the server still holds its source
-    _ours("evacuate", _MERGE, "as read"),
+    _ours("evacuate", _MERGE, "as known"),
     _theirs("rebuild", Writer.NOBODY, "-", *(Then.NOTHING,) * 4),
     _theirs("confirm", Writer.COMPUTE, "as read",
             Then.NOTHING, Then.FAILS, Then.FAILS, Then.NOTHING),

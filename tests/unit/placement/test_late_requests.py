@@ -96,7 +96,7 @@ def test_a_replacement_that_arrives_late_leaves_the_next_attempt(
 
     # and the next host, with a write that replaces the first one, and is stuck on its way
     second = intent(world.provider(), consumer=first.consumer, deadline_s=clock.now + 30.0)
-    world.http.faults = [carried_out, carried_out, held] + [never_sent] * 1000
+    world.http.faults = [carried_out, carried_out, held, *[never_sent] * 1000]
     sent_s = clock.now
     assert allocation_writer.write(second).code is WriteCode.UNREACHABLE
     world.http.faults = []

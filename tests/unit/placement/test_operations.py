@@ -43,7 +43,7 @@ def test_the_document_shows_the_table_of_the_code() -> None:
 def test_what_we_write_never_goes_over_somebody_elses(one: Operation) -> None:
     assert one.policy is not None
     assert one.consumer_conflict is Then.FAILS
-    assert one.sends == ("null" if one.policy is ConsumerPolicy.NEW else "as read")
+    assert one.sends == ("null" if one.policy is ConsumerPolicy.NEW else "as known")
 
 
 def test_only_an_evacuation_expects_allocations() -> None:
