@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shared_scheduler.model import leaves as names
 from shared_scheduler.model.compute_node import PLAIN_COLUMNS, leaves_from_compute_node
 from shared_scheduler.protocol.messages import Leaf
-
-Pools = Iterable[Mapping[str, Any]]
 
 
 def scalar_leaves(compute_node: Any, stats: Mapping[str, Any] | None = None) -> dict[str, Leaf]:

@@ -56,7 +56,6 @@ class Flavor:
     memory_mb: int = 0
     root_gb: int = 0
     ephemeral_gb: int = 0
-    swap_mb: int = 0
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -162,7 +162,6 @@ class HostCell:
     """One NUMA cell of a host; ``pages``: (size in KiB, total, free), smallest first."""
 
     shared_cpus: int
-    pinnable_cpus: int
     free_pinnable: int
     memory_mb: int
     cpu_usage: int
@@ -186,7 +185,6 @@ def _host_cell(static: Mapping[str, Any], dynamic: Any) -> HostCell:
     )
     return HostCell(
         shared_cpus=len(static["cpuset"]),
-        pinnable_cpus=len(static["pcpuset"]),
         free_pinnable=_free(static["pcpuset"], taken),
         memory_mb=static["memory"],
         cpu_usage=cpu_usage,

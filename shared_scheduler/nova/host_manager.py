@@ -13,7 +13,6 @@ import threading
 from typing import Any
 
 import nova.conf
-from nova import context as nova_context
 from nova import exception
 from nova.scheduler import filters, host_manager, weights
 
@@ -118,10 +117,6 @@ class HostManager(host_manager.HostManager):
     def delete_aggregate(self, aggregate: Any) -> None:
         """Forget an aggregate."""
         self._aggregates.delete(aggregate.id)
-
-    def instance_uuids_of(self, host: str) -> set[str]:
-        """Uuids of the instances on a service host, from its cell's database."""
-        return set(self._get_instances_by_host(nova_context.get_admin_context(), host))
 
 
 def _loaded(handler: Any, option: str, names: list[str]) -> list[Any]:

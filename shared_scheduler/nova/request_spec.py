@@ -222,7 +222,6 @@ def _flavor(flavor: Any) -> Flavor:
         memory_mb=flavor.memory_mb,
         root_gb=flavor.root_gb,
         ephemeral_gb=flavor.ephemeral_gb,
-        swap_mb=flavor.swap,
         extra_specs=dict(flavor.extra_specs) if "extra_specs" in flavor else {},
     )
 

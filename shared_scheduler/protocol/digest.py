@@ -55,14 +55,6 @@ def group_hash(consumer: str, group: str) -> int:
     return _hash(GROUP, consumer, group) if group else 0
 
 
-def groups_digest_of(consumers: Mapping[str, Consumer]) -> int:
-    """The part of the groups of these consumers in the digest."""
-    digest = 0
-    for uuid, consumer in consumers.items():
-        digest ^= group_hash(uuid, consumer.group)
-    return digest
-
-
 def told_digest(message: Heartbeat | Snapshot) -> int:
     """The digest of everything at the sender of this message."""
     return message.digest ^ message.groups_digest

@@ -91,7 +91,7 @@ def test_all_hosts_at_once_get_the_answers_of_one_host_at_a_time(its: list[Any],
 
 def test_a_request_of_many_different_cells_is_never_refused_wrongly() -> None:
     asked = [CellAsk(0, cpus, 16, 0, True, False) for cpus in range(1, KINDS_MAX + 2)]
-    fitting_cells = [HostCell(0, cpus, cpus, 1024, 0, 0, ()) for cpus in range(1, KINDS_MAX + 2)]
+    fitting_cells = [HostCell(0, cpus, 1024, 0, 0, ()) for cpus in range(1, KINDS_MAX + 2)]
     numa_columns = NumaColumns(ColumnSet())
     numa_columns.put(0, fitting_cells, False, 1.0, 1.0)
     numa_columns.put(1, fitting_cells[1:], False, 1.0, 1.0)

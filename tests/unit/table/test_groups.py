@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from shared_scheduler.protocol.digest import digest_of, groups_digest_of
+from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.table.host_table import HostTable
 from tests.unit.table.test_host_table import node_leaves
@@ -81,4 +81,3 @@ def test_a_snapshot_replaces_the_groups_and_the_digest_tells_them() -> None:
     table.load("node-1", node_leaves("node-1"), consumers, epoch=1, sequence=5)
     assert (homes(table), homes(table, "other")) == ({}, {"host-of-node-1": 1})
     assert table.digest("node-1") == digest_of(table.view("node-1").leaves, consumers, {})
-    assert groups_digest_of(consumers) != 0
