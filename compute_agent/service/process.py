@@ -30,6 +30,7 @@ from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.placement.reader import PlacementReader, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
+from shared_scheduler.service.service_manager import READY, STOPPING, Watchdog, notify
 from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
@@ -132,7 +133,12 @@ class AgentProcess:
             if part is not None:
                 part.start()
         LOG.info("compute-agent of host %s runs (source: %s)", self.conf.host, self.conf.compute_agent.source)
+        watchdog = Watchdog(lambda: self.agent.inspect(Agent.facts))
+        watchdog.start()
+        notify(READY)
         self.agent.run()
+        watchdog.stop()
+        notify(STOPPING)
         for part in (self.tap, self.fallback):
             if part is not None:
                 part.stop()

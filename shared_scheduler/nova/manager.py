@@ -92,6 +92,11 @@ class SharedSchedulerManager(manager.Manager):
         if self._running is not None:
             self._running.stop_polls()
 
+    def check_alive(self) -> None:
+        """Return if the scheduler handles events; do not return while it does not."""
+        if self._running is not None:
+            self._running.check_alive()
+
     def stop_within(self, timeout_s: float) -> None:
         """The service stops: requests under way may take at most this time from now on."""
         if self._running is not None:

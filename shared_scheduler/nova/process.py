@@ -147,7 +147,7 @@ def _run() -> int:
     server = service.Service.create(binary=PROGRAM, topic=rpcapi.RPC_TOPIC, manager=MANAGER)
     drain_timeout_s = CONF.shared_scheduler.drain_timeout_s
     lossless = LosslessStop(server, drain_timeout_s * REQUESTS_PART)
-    status = Runner(lossless, lambda: reload(server), drain_timeout_s).run()
+    status = Runner(lossless, lambda: reload(server), drain_timeout_s, server.manager.check_alive).run()
     thread_pool_factory.shutdown_all_executors()
     return status
 

@@ -276,9 +276,12 @@ class RunningScheduler:
         queues = {"placement_writes": self._commit.waiting, "records": self.recorder.waiting}
         return served, SchedulerMetrics(self.engine, self._sync.revalidator.report, queues, served.registry)
 
-    def _not_alive(self) -> list[str]:
-        """Nothing; it does not return while the core does not handle events."""
+    def check_alive(self) -> None:
+        """Return if the core handles events; do not return while it does not."""
         self.engine.inspect(lambda core: None)
+
+    def _not_alive(self) -> list[str]:
+        self.check_alive()
         return []
 
     def _not_ready(self) -> list[str]:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from shared_scheduler.service.service_manager import READY, STOPPING, Watchdog, notify, reloading
 from shared_scheduler.service.signals import Interrupted, SignalQueue
 
 LOG = logging.getLogger(__name__)
@@ -61,11 +62,17 @@ class Runner:
     """One worker, in this process."""
 
     def __init__(
-        self, service: Service, reload: Callable[[], None], drain_timeout_s: float
+        self,
+        service: Service,
+        reload: Callable[[], None],
+        drain_timeout_s: float,
+        alive: Callable[[], object] = lambda: None,
     ) -> None:
+        """``alive`` returns while the service handles events; it hangs or raises otherwise."""
         self._service = service
         self._reload = reload
         self._drain_timeout_s = drain_timeout_s
+        self._watchdog = Watchdog(alive)
 
     def run(self) -> int:
         """Start and serve; returns the exit status after a signal to stop."""
@@ -77,6 +84,8 @@ class Runner:
         except Interrupted:
             return self._drain()
         watch_supervisor()
+        notify(READY)
+        self._watchdog.start()
         while not self._handle(signals.wait()):
             pass
         return self._drain()
@@ -86,10 +95,12 @@ class Runner:
         if signal.SIGTERM in arrived or signal.SIGINT in arrived:
             return True
         if signal.SIGHUP in arrived:
+            notify(reloading())
             try:
                 self._reload()
             except Exception:
                 LOG.exception("Reload failed; the service continues with its previous configuration")
+            notify(READY)
         return False
 
     def _drain(self) -> int:
@@ -97,6 +108,7 @@ class Runner:
         guard = threading.Timer(self._drain_timeout_s, self._give_up)
         guard.daemon = True
         guard.start()
+        notify(STOPPING)
         LOG.info("Draining for at most %.0f seconds", self._drain_timeout_s)
         self._service.stop()
         return 0

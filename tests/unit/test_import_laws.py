@@ -63,6 +63,7 @@ SHARED = (
     "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
     "shared_scheduler.release",
+    "shared_scheduler.service.service_manager",
     "shared_scheduler.service.telemetry",
     "shared_scheduler.service.telemetry_address",
 )
