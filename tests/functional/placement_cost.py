@@ -3,7 +3,7 @@
 
 ``python -m tests.functional.placement_cost`` prints milliseconds (user and system time of all their processes) for
 ``PUT`` of one consumer and ``POST`` of several, with the write path and without it.  Each consumer takes VCPU,
-MEMORY_MB and DISK_GB of a provider.  There is no Keystone, and the times do not depend much on what else the machine does.
+MEMORY_MB and DISK_GB of a provider.  There is no Keystone.
 """
 
 from __future__ import annotations
