@@ -50,9 +50,9 @@ class WritePace:
         """Seconds for which one consumer occupies a writer; 0 before the first measurement."""
         return self._consumer_s or 0.0
 
-    def measured(self, consumers: int, took_s: float) -> None:
-        """Note that a call took so long; without an answer, it would have taken longer."""
-        each_s = took_s / consumers
+    def measured(self, consumers: int, took_s: float, answered: bool = True) -> None:
+        """Note that a call took so long.  Without an answer it would have taken longer, so the pace does not rise."""
+        each_s = took_s / consumers if answered else max(took_s / consumers, self.consumer_s)
         before_s = each_s if self._consumer_s is None else self._consumer_s
         self._consumer_s = before_s + NEWEST * (each_s - before_s)
 

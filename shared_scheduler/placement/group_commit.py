@@ -163,12 +163,12 @@ class GroupCommit:
         began_s = self._clock()
         answer = self._writer.write(work)
         if answer.code in (WriteCode.WRITTEN, WriteCode.UNREACHABLE):
-            self._measured(1, began_s)
+            self._measured(1, began_s, answer.code is WriteCode.WRITTEN)
         self._done(batch[0], answer)
 
-    def _measured(self, consumers: int, began_s: float) -> None:
+    def _measured(self, consumers: int, began_s: float, answered: bool) -> None:
         with self._changed:
-            self._pace.measured(consumers, self._clock() - began_s)
+            self._pace.measured(consumers, self._clock() - began_s, answered)
 
     def _post(self, batch: Batch) -> None:
         """Write a batch in one call; split it if Placement refuses it."""
@@ -179,7 +179,7 @@ class GroupCommit:
         reply = self._client.write_many(map(first_write, works), works[0].request_id, wait_s)
         meaning = reply.meaning
         if meaning in (Meaning.DONE, Meaning.UNKNOWN):
-            self._measured(len(works), began_s)
+            self._measured(len(works), began_s, meaning is Meaning.DONE)
         if meaning is Meaning.DONE:
             self._all_written(batch)
         elif meaning is Meaning.UNKNOWN:

@@ -40,6 +40,10 @@ BALANCE_EVERY = 8
 VIOLATIONS_MAX = 20
 
 
+#: requests that arrive this long after Placement is well are served as usual; and the failures that it causes
+WELL_AFTER_S = 10.0
+ILL_PLACEMENT = (ef.FailureCode.OVERLOADED, ef.FailureCode.NO_TIME, ef.FailureCode.PLACEMENT_UNREACHABLE)
+
 #: a server to which no resources are promised any more
 GONE = (Fate.FAILED, Fate.DELETED, Fate.MOVES)
 
@@ -297,6 +301,9 @@ class Checkers:
         undisturbed = scheduler.disturbed_s < asked.asked_s
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
+        if undisturbed and self._world.is_placement_well(asked.asked_s - WELL_AFTER_S):
+            ill = isinstance(effect, ef.Fail) and effect.code in ILL_PLACEMENT
+            self.check("well_again", not ill, where, request_id, isinstance(effect, ef.Fail) and effect.text)
         if isinstance(effect, ef.Answer):
             self._check_answer(asked, effect)
             self.groups.answered(scheduler, asked, effect)

@@ -32,6 +32,7 @@ WHILE_IT_RUNS = {
     "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
     "done by one more try.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
+    "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",
 }
 
 #: checked after the faults have ended

@@ -408,6 +408,16 @@ class World:
         self.placement.up = up
         self._placement_down_s = self.now
 
+    def slow_placement(self, consumer_s: float, call_s: float = 0.0) -> None:
+        """Let Placement take this much longer for each server that is written, and for each call; 0: well again."""
+        self.trace.note("placement", f"takes {consumer_s:.3f} s a server, {call_s:.3f} s a call")
+        self.placement.consumer_s, self.placement.call_s = consumer_s, call_s
+        self._placement_down_s = self.now
+
+    def is_placement_well(self, since_s: float) -> bool:
+        """Whether Placement answers, and has done so, as fast as usual, since this time."""
+        return self.placement.up and not self.placement.takes_s(1) and self._placement_down_s <= since_s
+
     def was_down_since(self, since_s: float) -> bool:
         """Whether Placement was stopped or started after ``since_s``."""
         return self._placement_down_s >= since_s

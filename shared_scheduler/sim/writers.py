@@ -185,7 +185,8 @@ class SimWriters:
             return
         call.is_awaited = False
         if code in (ev.WriteCode.WRITTEN, ev.WriteCode.UNREACHABLE):
-            self._pace.measured(len(call.batch), self._clock.now - call.sent_s)
+            answered = code is ev.WriteCode.WRITTEN
+            self._pace.measured(len(call.batch), self._clock.now - call.sent_s, answered)
         for job in call.batch:
             self._queue.done(job)
         call.done()

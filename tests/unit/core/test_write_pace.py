@@ -46,6 +46,14 @@ def test_a_few_calls_of_a_placement_that_is_well_again_are_enough() -> None:
     assert pace.batch_max() == MAX_BATCH
 
 
+def test_a_refused_connection_is_no_fast_write() -> None:
+    pace = paced((1, 1.0))
+    pace.measured(16, 0.001, answered=False)
+    assert pace.consumer_s == 1.0
+    pace.measured(1, 3.0, answered=False)
+    assert pace.consumer_s == 2.0
+
+
 def test_what_has_the_time_of_a_call_left_is_always_sent() -> None:
     # or nothing would be sent after a standstill, and nothing would show that it is over
     pace = paced((1, 600.0))

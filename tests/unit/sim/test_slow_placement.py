@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from shared_scheduler.core import write_queue
 from shared_scheduler.core.effects import Answer, Fail
-from shared_scheduler.core.write_pace import WRITERS
+from shared_scheduler.core.write_pace import WRITERS, WritePace
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.rest import heal
@@ -44,7 +45,7 @@ def share_answered(world: World, from_s: float, until_s: float) -> float:
 def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after(slow_for_s: float) -> None:
     # given 60 requests a second, and a Placement that takes a second for each server
     world = crowded_world(1)
-    world.placement.consumer_s = SLOW_S
+    world.slow_placement(SLOW_S)
     world.run(slow_for_s)
 
     # then it serves what it can until the end
@@ -52,7 +53,7 @@ def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after(slow_fo
     assert served > 0.7 * CAPACITY_PER_S, f"{served:.1f} answers a second"
 
     # and when it is well, so is everything ten seconds later
-    world.placement.consumer_s = 0.0
+    world.slow_placement(0.0)
     well_s = world.now
     world.run(WELL_AFTER_S + 10.0)
     assert share_answered(world, well_s + WELL_AFTER_S, world.now - 1.0) == 1.0
@@ -64,9 +65,19 @@ def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after(slow_fo
 
 def test_a_second_for_each_call_is_no_overload_because_batches_grow() -> None:
     world = crowded_world(2, rate_per_s=30.0)
-    world.placement.call_s = SLOW_S
+    world.slow_placement(0.0, call_s=SLOW_S)
     world.run(30.0)
     assert share_answered(world, world.now - 20.0, world.now - 5.0) == 1.0
+
+
+@pytest.mark.long
+def test_a_queue_that_keeps_its_order_collapses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_queue, "OVERLOADED_AFTER_S", float("inf"))
+    monkeypatch.setattr(WritePace, "is_too_late", lambda self, deadline_s, now: now >= deadline_s)
+    world = crowded_world(1)
+    world.slow_placement(SLOW_S)
+    world.run(60.0)
+    assert share_answered(world, world.now - 15.0, world.now - 5.0) == 0.0
 
 
 def ask_for(world: World, count: int) -> Asked:
@@ -84,7 +95,7 @@ def ask_for(world: World, count: int) -> Asked:
 def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count: int) -> None:
     # given a request for many servers, of which some are written
     world = crowded_world(3, rate_per_s=0.001)
-    world.placement.consumer_s = 0.02
+    world.slow_placement(0.02)
     asked = ask_for(world, count)
     while len(world.placement.consumers) < count // 2:
         world.run(0.01)
@@ -94,6 +105,7 @@ def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count:
     world.run(60.0)
     assert isinstance(asked.outcome, Fail)
     world.set_placement(True)
+    world.slow_placement(0.0)
 
     # then nothing of it stays
     heal(world)
@@ -103,7 +115,7 @@ def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count:
 
 def test_the_largest_burst_of_a_public_cloud_is_placed_in_time() -> None:
     world = crowded_world(4, rate_per_s=0.001)
-    world.placement.consumer_s = 0.02
+    world.slow_placement(0.02)
     asked = ask_for(world, 1_404)
     world.run(50.0)
     assert isinstance(asked.outcome, Answer)
