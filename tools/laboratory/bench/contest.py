@@ -75,6 +75,8 @@ class Plan:
     """Directory for sampled stacks of the scheduler; empty for exact figures, because sampling costs CPU time."""
     burst: int = 0
     """Servers that are asked for at the same moment; 0: callers that call again and again."""
+    placement_app: bool = False
+    """Whether Placement has the write path of `shared_scheduler.placement_app`."""
     takes_over_after_s: float = 1.0
     """How long a simulated nova-compute needs until its tracker counts a new server."""
 

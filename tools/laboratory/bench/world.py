@@ -38,12 +38,13 @@ SETTINGS = CloudSettings(computes=0)
 class World:
     """Services that run until `close()`. Everything is in one data directory."""
 
-    def __init__(self, data: Path, say: Say) -> None:
+    def __init__(self, data: Path, say: Say, settings: CloudSettings = SETTINGS) -> None:
+        self.settings = settings
         self.layout = Layout(data)
         self.say = say
         self.nova_conf = self.layout.etc / "nova" / "nova.conf"
         self.admin_sockets = self.layout.admin_sockets
-        services.check_installed(self.layout, SETTINGS.rabbitmq, "nova-scheduler")
+        services.check_installed(self.layout, settings.rabbitmq, "nova-scheduler")
         self.layout.prepare()
         if not all(is_free(port) for port in self.layout.ports.values()):
             self.layout.choose_ports()
@@ -52,19 +53,19 @@ class World:
     def open(self) -> None:
         """Start the services that both contestants use."""
         self._write_configs()
-        plan = services.plan(self.layout, SETTINGS)
+        plan = services.plan(self.layout, self.settings)
         plan = {name: plan[name] for name in BASE}
         plan["placement"] = dataclasses.replace(plan["placement"], needs=("users",))
         steps = [
             Step("databases", (), lambda: template.prepare(self.layout, self.say)),
-            Step("cells", ("mariadb",), lambda: databases.ensure_cells(self.layout, SETTINGS)),
+            Step("cells", ("mariadb",), lambda: databases.ensure_cells(self.layout, self.settings)),
             Step("users", ("cells",), self._make_users),
         ]
         Startup(self.processes, steps, plan, self.say).run()
 
     def _write_configs(self) -> None:
         etc = self.layout.etc
-        for name, text in configs.rabbitmq(self.layout, SETTINGS).items():
+        for name, text in configs.rabbitmq(self.layout, self.settings).items():
             write(etc / "rabbitmq" / name, text)
         write(etc / "placement" / "placement.conf", ini({
             "api": {"auth_strategy": "noauth2"},
@@ -144,10 +145,10 @@ class World:
 
 
 @contextmanager
-def opened(data: Path | None, keep: bool, say: Say) -> Iterator[World]:
+def opened(data: Path | None, keep: bool, say: Say, placement_app: bool) -> Iterator[World]:
     """A world in `data`, or in a new temporary directory that is removed unless `keep`."""
     directory = data or Path(tempfile.mkdtemp(prefix="ssb-"))
-    world = World(directory, say)
+    world = World(directory, say, dataclasses.replace(SETTINGS, placement_app=placement_app))
     guard = Guard(world.processes, None if data or keep else directory)
     try:
         world.open()
