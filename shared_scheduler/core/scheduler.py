@@ -15,6 +15,8 @@ requests.py          the life of a request, and the search for alternates
 request_state.py     the state of a request, and the data for its record
 planner.py           selects a host for one instance: decider and judge
 claims.py            the life of a claim, until its node reports it
+write_queue.py       the order of the writes to Placement, for the edges that carry them out
+write_pace.py        the size of their batches, and all bounds of the queue
 known_groups.py      members of a request's server group that the table knows
 group_check.py       checks the server group between write and answer
 recheck.py           asks Placement before "no valid host"
