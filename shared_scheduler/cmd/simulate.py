@@ -49,6 +49,7 @@ HABITS = (
         "part of the requests that ask for NUMA cells, large pages or devices; if not 0, nodes have them",
     ),
     Number("--grouped", 0, 1, "PART", "part of the requests that are for members of server groups"),
+    Number("--spread", 0, 1, "PART", "part of the requests that are for servers of a label, spread over racks"),
     Number("--migrations", 0, 1_000, "PER_S", "live migrations per second without a request to a scheduler"),
     Number("--heartbeat", 0.5, 60, "S", "time between heartbeats (default: %(default)s)", 5.0, "--beat"),
     Number("--agentless", 0, 1, "PART", "part of the nodes that have no agent"),
@@ -110,6 +111,7 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
             lifetime_s=args.lifetime,
             topologies=args.topologies,
             grouped=args.grouped,
+            spread=args.spread,
             migrations_per_s=args.migrations,
         ),
         weather=Weather(

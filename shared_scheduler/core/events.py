@@ -203,12 +203,14 @@ class ConsumerAnswered(Caused):
 class GroupAnswered(Caused):
     """The answer to a ``LookUpGroup``: the members that hold allocations, with their providers.
 
-    ``unanswered``: members without a cell, so the conductor has had no answer for them yet."""
+    ``unanswered``: members without a cell, so the conductor has had no answer for them yet.  ``gone``: those in
+    ``LookUpGroup.known`` that are not members any more."""
 
     ask_id: str
     standing: Mapping[str, frozenset[str]]
     error: str = ""
     unanswered: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

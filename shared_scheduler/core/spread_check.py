@@ -89,7 +89,8 @@ class SpreadCheck:
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
         """The outcome of the check for an answer."""
-        check, own, built = state.check, self._own(state), self._built(state)
+        check, own = state.check, self._own(state)
+        built = {uuid: slot for uuid, slot in self._built(state).items() if uuid not in event.gone}
         others = {uuid: self._slots(providers) for uuid, providers in event.standing.items() if uuid not in built}
         answered = [slot for uuid, slots in others.items() if uuid not in event.unanswered for slot in slots]
         everywhere = [slot for slots in others.values() for slot in slots]

@@ -186,7 +186,8 @@ class Questions:
         }
         standing = {uuid: providers for uuid, providers in held.items() if providers}
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
-        return GroupAnswered(question.ask_id, standing, "", unanswered, cause=question.cause)
+        gone = question.known - members.keys()
+        return GroupAnswered(question.ask_id, standing, "", unanswered, gone, cause=question.cause)
 
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()

@@ -7,6 +7,7 @@ force, or the conductor used an alternate for it, its group is *disturbed* from 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,22 @@ class GroupChecks:
             tried = any(attempt.outcome == YIELDED for attempt in answer.record.attempts)
             together = not (apart and first) or tried
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)
+        elif group.label:
+            self._check_spread(scheduler, group, asked, set(nodes.values()))
         elif group.policy == GroupPolicy.ANTI_AFFINITY:
             self._check_without_agents(scheduler, group, set(nodes.values()))
+
+    def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: Asked, nodes: set[str]) -> None:
+        """Every node is eligible.  A server that was deleted while the request was under way leaves the others where
+        they are."""
+        if group.left_s >= asked.asked_s:
+            return
+        rack_of = self._world.rack_of
+        counts = Counter(dict.fromkeys(map(rack_of, self._world.nodes), 0))
+        counts.update(map(rack_of, self._placed(group)))
+        most = max(counts[rack_of(node)] for node in nodes)
+        holds = most - min(counts.values()) <= group.max_skew
+        self._check("spread", holds, scheduler.name, asked.request.request_id, nodes, dict(counts), group.max_skew)
 
     def _check_without_agents(self, scheduler: SimScheduler, group: ServerGroup, nodes: set[str]) -> None:
         """Nodes that never had an agent: schedulers read Placement before they answer."""

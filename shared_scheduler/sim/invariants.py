@@ -31,6 +31,7 @@ WHILE_IT_RUNS = {
     "accepts.",
     "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
     "done by one more try.",
+    "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
     "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",
 }

@@ -24,6 +24,8 @@ STEPS = 50
 #: parts of the requests that belong to a server group, as in the production traces of a large public cloud; as half
 #: of these are followed by one more member, fewer are drawn
 GROUPED = (0.35, 0.48)
+#: parts of the requests that are for servers with a label, drawn by a generator of their own
+SPREAD = (0.0, 0.0, 0.3)
 
 #: part of the random worlds in which each receiver decodes each message
 DECODE_EACH = 0.25
@@ -53,7 +55,7 @@ class RunPlan:
             f"{PROGRAM} simulate --seed {self.seed} --nodes {sizes.nodes} --schedulers {sizes.schedulers}"
             f" --rate {exact(habits.rate_per_s)} --lifetime {exact(habits.lifetime_s)}"
             f" --topologies {exact(habits.topologies)} --grouped {exact(habits.grouped)}"
-            f" --migrations {exact(habits.migrations_per_s)}"
+            f" --spread {exact(habits.spread)} --migrations {exact(habits.migrations_per_s)}"
             f" --duration {exact(self.duration_s)} --loss {exact(weather.loss)}"
             f" --duplicates {exact(weather.duplicates)} --garbled {exact(weather.garbled)}"
             f" --late {exact(weather.late)} --agentless {exact(sizes.agentless)} --newer {exact(sizes.newer)}"
@@ -83,6 +85,7 @@ def drawn(seed: int) -> RunPlan:
             topologies=rng.choice((0.0, 0.3, 0.8)) if board is not None else 0.0,
             grouped=rng.choice((0.0, *GROUPED)),
             migrations_per_s=rng.choice((0.0, 0.0, 1.0)),
+            spread=Random(f"{seed}/spread").choice(SPREAD),
         ),
         weather=Weather(
             loss=rng.choice((0.0, 0.0, 0.01, 0.1, 0.3)),

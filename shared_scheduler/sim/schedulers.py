@@ -20,6 +20,7 @@ from shared_scheduler.sim.placement import wanted_of
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.ticking import Ticking
 from shared_scheduler.sim.topology import SimJudge
+from shared_scheduler.sim.workload import RACK
 from shared_scheduler.sim.writers import SimWriters
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Version
@@ -28,7 +29,7 @@ from shared_scheduler.table.row import Version
 CELL = "cell-1"
 #: Nova's defaults, and the two filters that a cloud with NUMA cells and devices enables
 DECISIONS = DecisionSettings(
-    enabled_filters=(*DEFAULT_FILTERS, "NUMATopologyFilter", "PciPassthroughFilter")
+    enabled_filters=(*DEFAULT_FILTERS, "NUMATopologyFilter", "PciPassthroughFilter"), spread_keys=(RACK,)
 )
 
 
@@ -53,8 +54,9 @@ class SchedulerListener(Protocol):
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """The scheduler is about to delete these allocations of the consumer."""
 
-    def members_of(self, group: str) -> frozenset[str]:
-        """The members of a server group, as Nova's API database has them now."""
+    def members_of(self, group: str) -> dict[str, bool]:
+        """The members of a server group or label, as Nova's API database has them now: uuid -> whether the conductor
+        has an answer for it."""
 
     def sent(self, scheduler: SimScheduler, message: Message) -> None:
         """The scheduler is about to send a message to an agent."""
@@ -248,15 +250,19 @@ class SimScheduler:
         self._agenda.after(self._placement_delay_s() / 2, self.feed, event)
 
     def _read_members(self, effect: ef.LookUpGroup) -> None:
-        members = self._listener.members_of(effect.group) - effect.known
+        members = self._listener.members_of(effect.group)
         self._agenda.after(self._placement_delay_s() / 2, self._look_up_members, effect, members)
 
-    def _look_up_members(self, effect: ef.LookUpGroup, members: frozenset[str]) -> None:
+    def _look_up_members(self, effect: ef.LookUpGroup, members: dict[str, bool]) -> None:
         placement = self._placement
         error = "" if placement.up else "Placement is down"
-        held = {uuid: placement.consumers[uuid] for uuid in sorted(members) if uuid in placement.consumers}
+        held = {uuid: placement.consumers[uuid] for uuid in sorted(members.keys() - effect.known)
+                if uuid in placement.consumers}
         standing = {uuid: frozenset(allocations) for uuid, allocations in held.items()}
-        self._reply(ev.GroupAnswered(effect.ask_id, {} if error else standing, error, cause=effect.cause))
+        unanswered = frozenset(uuid for uuid in standing if not members[uuid])
+        known = {} if error else standing
+        gone = effect.known - members.keys()
+        self._reply(ev.GroupAnswered(effect.ask_id, known, error, unanswered, gone, cause=effect.cause))
 
     def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer) -> None:
         error = "" if self._placement.up else "Placement is down"

@@ -14,7 +14,8 @@ from enum import StrEnum
 from random import Random
 
 from shared_scheduler.core.effects import Answer, Choice, Fail
-from shared_scheduler.decision.request import Flavor, Group, PlacementForm, Request
+from shared_scheduler.decision.request import LABEL_POLICY, Flavor, Group, PlacementForm, Request
+from shared_scheduler.decision.spread_request import LABEL, SPREAD, label_uuid
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
 from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
 
@@ -30,6 +31,12 @@ FLAVORS = (
 GROUP_MAX = 5
 RACES = 0.5
 RACE_S = 0.003
+#: servers with one label, and the part of the requests for a label that goes to a known one or is followed at once
+LABEL_MAX = 12
+LABEL_GROWS = 0.7
+PROJECT = "project"
+#: the key over which servers with a label are spread
+RACK = "rack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Habits:
     topologies: float = 0.0  # requests for NUMA cells, large pages or devices
     build_fails: float = 0.02
     grouped: float = 0.0  # requests for members of a server group
+    spread: float = 0.0  # requests for servers of a label that are spread over racks
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
     asks_again: float = 0.5  # of the requests that fail, those whose servers are requested again
     migrations_per_s: float = 0.0  # live migrations, which have no claim
@@ -56,14 +64,20 @@ class Habits:
 class ServerGroup:
     """A server group.  ``members`` joined it, in this order, before they were scheduled.
 
-    ``disturbed``: a member was moved by force, or the conductor used an alternate, so its policy cannot be kept.
+    ``disturbed``: a member was moved by force or failed to build, or the conductor used an alternate, so its policy
+    cannot be kept.
     """
 
     uuid: str
-    policy: GroupPolicy
+    policy: str
     max_server_per_host: int
     members: list[str] = field(default_factory=list)
     disturbed: bool = False
+    #: the label and ``max_skew`` of servers that are spread over racks; such a group is no server group of Nova
+    label: str = ""
+    max_skew: int = 0
+    #: when a member was deleted last
+    left_s: float = float("-inf")
 
 
 class Fate(StrEnum):
@@ -134,7 +148,7 @@ def make_request(
     query = "resources=" + ",".join(f"{rc}:{amount}" for rc, amount in sorted(amounts.items()))
     return Request(
         request_id=f"req-{number}",
-        project_id="project",
+        project_id=PROJECT,
         user_id="user",
         flavor=flavor,
         forms=(PlacementForm(amounts),),
@@ -168,10 +182,11 @@ class Users:
             return self.rng.random() * RACE_S
         return self.rng.expovariate(self.habits.rate_per_s)
 
-    def members_of(self, group: str) -> frozenset[str]:
-        """The members of a group, as Nova's API database has them."""
-        found = (one.members for one in self.groups if one.uuid == group)
-        return frozenset(uuid for members in found for uuid in members)
+    def members_of(self, group: str) -> dict[str, bool]:
+        """The members of a group, as Nova's API database has them: uuid -> whether the conductor has an answer."""
+        found = (uuid for one in self.groups if one.uuid == group for uuid in one.members)
+        fates = {uuid: self.servers[uuid].fate for uuid in found}
+        return {uuid: fate != Fate.ASKED for uuid, fate in fates.items() if fate != Fate.DELETED}
 
     def _draw_group(self) -> ServerGroup | None:
         """The group of the next request; half of the groups grow by a request at the same moment."""
@@ -179,15 +194,30 @@ class Users:
         if self.racing is not None:
             group, self.racing = self.racing, None
             return group
-        if rng.random() >= habits.grouped:
+        if habits.spread and rng.random() < habits.spread:
+            return self._draw_label()
+        if not habits.grouped or rng.random() >= habits.grouped:
             return None
-        grown = [group for group in self.groups if len(group.members) < GROUP_MAX]
+        grown = [group for group in self.groups if not group.label and len(group.members) < GROUP_MAX]
         if grown and rng.random() < 0.5:
             group = rng.choice(grown)
         else:
             group = ServerGroup(f"group-{len(self.groups) + 1}", rng.choice(list(GroupPolicy)), rng.choice((1, 1, 2)))
             self.groups.append(group)
         self.racing = group if rng.random() < RACES else None
+        return group
+
+    def _draw_label(self) -> ServerGroup:
+        """The label of the next request; most labels grow, and by several requests at the same moment."""
+        rng = self.rng
+        grown = [group for group in self.groups if group.label and len(group.members) < LABEL_MAX]
+        if grown and rng.random() < LABEL_GROWS:
+            group = rng.choice(grown)
+        else:
+            label, max_skew = f"label-{len(self.groups) + 1}", rng.choice((1, 1, 2))
+            group = ServerGroup(label_uuid(PROJECT, label), LABEL_POLICY, 1, label=label, max_skew=max_skew)
+            self.groups.append(group)
+        self.racing = group if rng.random() < LABEL_GROWS else None
         return group
 
     def _joined(
@@ -201,6 +231,9 @@ class Users:
 
     def _with_group(self, group: ServerGroup, request: Request, host_of: Callable[[Server], str]) -> Request:
         """The request with the group as the conductor reads it: ``hosts`` are those of built members."""
+        if group.label:
+            asked = f"key={RACK},max_skew={group.max_skew}"
+            return replace(request, hints={SPREAD: (asked,), LABEL: (group.label,)})
         known = [self.servers[uuid] for uuid in group.members if uuid in self.servers]
         hosts = frozenset(host_of(server) for server in known if server.fate in (Fate.LIVES, Fate.MOVES))
         found = Group(group.uuid, group.policy, frozenset(group.members), hosts, group.max_server_per_host)
@@ -210,7 +243,7 @@ class Users:
         """The next request, for ``scheduler``.  ``host_of`` returns the service host of a server that was built."""
         self.count += 1
         rng, habits = self.rng, self.habits
-        group = self._draw_group() if habits.grouped else None
+        group = self._draw_group() if habits.grouped or habits.spread else None
         several = rng.random() < habits.several
         count = rng.randint(2, habits.several_max) if several else 1
         root_only = rng.random() >= habits.not_root_only

@@ -17,6 +17,7 @@ from compute_agent import agent_settings
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Allocations, Claim, Message
@@ -29,7 +30,7 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, SimScheduler
 from shared_scheduler.sim.surroundings import Surroundings
-from shared_scheduler.sim.workload import Asked, Fate, Habits, Server, Users, disturb_group, placed
+from shared_scheduler.sim.workload import RACK, Asked, Fate, Habits, Server, Users, disturb_group, placed
 from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
@@ -55,6 +56,7 @@ class Sizes:
     heartbeat_interval_s: float = 5.0
     build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
     poll_s: float = 5.0  # interval of the reads of nodes without an agent
+    racks: int = 3  # only servers with a label are spread over them
 
 
 def settings_for(sizes: Sizes) -> SchedulerSettings:
@@ -159,11 +161,26 @@ class World:
         )
         services = tuple(ServiceFacts(node.host) for node in self.nodes.values())
         scheduler.feed(ev.ServicesRead(CELL, services, True))
+        if self.users.habits.spread:
+            scheduler.feed(ev.AggregatesRead(self._racks(), complete=True))
         for node in self.nodes.values():
             scheduler.feed(self._node_read(scheduler, node))
         scheduler.start()
         self.agenda.after(self.sizes.poll_s, self._poll, scheduler)
         return scheduler
+
+    def rack_of(self, node: str) -> str:
+        """The rack of a node."""
+        return f"rack-{[*self.nodes].index(node) % self.sizes.racks}"
+
+    def _racks(self) -> tuple[AggregateFacts, ...]:
+        hosts: dict[str, set[str]] = {}
+        for name, node in self.nodes.items():
+            hosts.setdefault(self.rack_of(name), set()).add(node.host)
+        return tuple(
+            AggregateFacts(number, rack, rack, frozenset(its), {RACK: rack})
+            for number, (rack, its) in enumerate(sorted(hosts.items()), 1)
+        )
 
     def kill_scheduler(self, number: int) -> None:
         """End a scheduler, with all its requests."""
@@ -249,8 +266,8 @@ class World:
         """A scheduler deletes an allocation that it wrote."""
         self.checkers.taken_back(scheduler, self.owners()[consumer], allocations)
 
-    def members_of(self, group: str) -> frozenset[str]:
-        """The members of a server group, as Nova's API database has them now."""
+    def members_of(self, group: str) -> dict[str, bool]:
+        """The members of a server group or label, as Nova's API database has them now."""
         return self.users.members_of(group)
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
@@ -296,6 +313,8 @@ class World:
             self.counters["unheard"] += 1
             self.trace.note(scheduler.name, f"the answer to {asked.request.request_id} has no receiver")
             asked.unheard = True
+            for server in asked.servers:
+                disturb_group(server)
             unheard = ev.AnswerUnheard(effect.claim_ids, cause=effect.cause)
             self.agenda.work(0.0, scheduler.feed, unheard)
             self._failed(asked)
@@ -353,6 +372,8 @@ class World:
     def _built(self, server: Server, alternates: tuple[ef.Choice, ...], built: bool) -> None:
         if not built:
             self.counters["builds_failed"] += 1
+            if server.group is not None and server.group.label:
+                disturb_group(server)
             self.placement.delete(server.uuid)
             self.checkers.drop_claims_of(server.node, server.uuid)
             self._try_alternate(server, alternates)
@@ -386,6 +407,8 @@ class World:
         server.fate = Fate.DELETED
         del self.living[server.uuid]
         self.counters["deleted"] += 1
+        if server.group is not None:
+            server.group.left_s = self.now
         self.nodes[server.node].delete(server.uuid)
 
     def owners(self) -> Mapping[str, Server]:

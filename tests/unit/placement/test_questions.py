@@ -49,17 +49,17 @@ def asker(world: World) -> Asker:
 
 
 def test_members_of_a_group_are_read_first_and_then_where_each_stands(world: World, asker: Asker) -> None:
-    # given a group of three: one stands on a node, one nowhere, one is known to the scheduler
+    # given a group of three: one stands on a node, one nowhere, one is known to the scheduler, as is one that has left
     node = world.provider()
     standing, known, nowhere = (str(uuid.uuid4()) for _ in range(3))
     asker.members["group"] = {standing: False, known: False, nowhere: False}
     world.take(standing, {node: {"VCPU": 1}})
 
-    answer = asker.ask(LookUpGroup("ask", "group", frozenset({known}), "req-1"))
+    answer = asker.ask(LookUpGroup("ask", "group", frozenset({known, "left"}), "req-1"))
 
-    # then the one that stands is named, and that its request has no answer yet
+    # then the one that stands is named, whose request has no answer yet, and the one that has left
     assert (answer.ask_id, answer.standing, answer.error) == ("ask", {standing: frozenset({node})}, "")
-    assert answer.unanswered == {standing}
+    assert (answer.unanswered, answer.gone) == ({standing}, {"left"})
 
 
 def test_a_group_that_cannot_be_read_is_answered_with_the_reason(asker: Asker) -> None:

@@ -21,11 +21,13 @@ from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import planner
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
 from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Planner
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.requests import Alternates, Requests
+from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.decision import filtering
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode
 from shared_scheduler.protocol.pipe import MessagePipe
@@ -371,6 +373,32 @@ def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner, "with_known_members", lambda table, request, consumer, add_hosts=True: request)
     patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
+
+
+# -- spreading
+
+
+@bug("spread")
+def answer_without_a_look_at_the_racks(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks where other servers with the label were written at the same moment."""
+    patch.setattr(SpreadCheck, "is_needed", lambda self, state: False)
+
+
+@bug("spread")
+def count_what_may_yield(patch: pytest.MonkeyPatch) -> None:
+    """Servers whose requests have no answer raise the smallest count of all racks, and yield afterwards."""
+
+    def judge(self: SpreadCheck, state: RequestState, event: GroupAnswered) -> Any:
+        return real(self, state, replace(event, unanswered=frozenset()))
+
+    real = SpreadCheck.judge
+    patch.setattr(SpreadCheck, "judge", judge)
+
+
+@bug("spread")
+def trust_the_table(patch: pytest.MonkeyPatch) -> None:
+    """Every server of the label that the table shows anywhere counts as built there."""
+    patch.setattr(SpreadCheck, "_is_built", lambda self, uuid, slot: True)
 
 
 PLANTED = tuple(found for found in list(globals().values()) if isinstance(found, Planted))

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.long
 SEEDS = 20
 #: more worlds, with room for everybody, in which Placement is away again and again
 OUTAGE_SEEDS = range(16, 20)
+#: worlds in which several schedulers place servers with one label at the same moment
+SPREAD_SEEDS = range(4)
 
 
 def plans() -> Iterator[RunPlan]:
@@ -54,6 +56,15 @@ def plans() -> Iterator[RunPlan]:
             fault_every_s=8.0,
             fault_kinds=("placement_down",),
             rows_every=1,
+        )
+    for seed in SPREAD_SEEDS:
+        yield RunPlan(
+            seed=seed,
+            duration_s=20.0,
+            sizes=Sizes(nodes=6, schedulers=4, heartbeat_interval_s=2.0),
+            habits=Habits(rate_per_s=6.0, lifetime_s=8.0, several=0.2, spread=0.7, flavors=FLAVORS[:1]),
+            weather=Weather(loss=0.05 * (seed % 2), late=0.2, late_max_s=1.0),
+            fault_every_s=2.0 * (seed // 2),
         )
 
 
