@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One request for many servers on a real Placement: all of them, or nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from shared_scheduler.core.effects import Answer, Fail, FailureCode
+from tests.functional.placement_driver import PlacementDriver, vcpus_for
+from tests.unit.placement.world import World
+
+NODES = 8
+#: the second one is the largest batch of a large public cloud
+COUNTS = [100, pytest.param(1_404, marks=pytest.mark.long)]
+
+
+@pytest.fixture
+def driver(world: World) -> Iterator[PlacementDriver]:
+    one = PlacementDriver(world.transport)
+    yield one
+    one.stop()
+
+
+def nodes_for(world: World, driver: PlacementDriver, count: int) -> list[str]:
+    """Hosts with twice the room that so many servers need."""
+    vcpus = 2 * count // NODES
+    nodes = [world.provider(vcpus=vcpus) for _ in range(NODES)]
+    driver.knows(*nodes, vcpus=vcpus)
+    return nodes
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_burst_is_written_whole(world: World, driver: PlacementDriver, count: int) -> None:
+    nodes, servers = nodes_for(world, driver, count), [str(uuid.uuid4()) for _ in range(count)]
+
+    answer = driver.select(vcpus_for(*servers, vcpus=1))
+
+    assert isinstance(answer, Answer)
+    assert sum(map(world.used, nodes)) == count == len(answer.choices)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_burst_that_fails_in_the_middle_is_taken_back_whole(
+    world: World, driver: PlacementDriver, count: int
+) -> None:
+    # given a server in the middle that another writer has placed already
+    nodes, theirs = nodes_for(world, driver, count), world.provider()
+    servers = [str(uuid.uuid4()) for _ in range(count)]
+    world.take(servers[count // 2], {theirs: {"VCPU": 1}})
+
+    # when the request fails because of it
+    fail = driver.select(vcpus_for(*servers, vcpus=1))
+    driver.settled()
+
+    # then nothing of the others stays, and what the other writer wrote does
+    assert isinstance(fail, Fail) and fail.code is FailureCode.CONSUMER_CONFLICT
+    assert [world.used(node) for node in nodes] == [0] * NODES
+    assert world.used(theirs) == 1
+    assert sum(path.startswith("/allocations") and method == "PUT" for method, path in world.http.calls) > count // 4
