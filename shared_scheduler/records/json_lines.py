@@ -27,6 +27,8 @@ from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted,
 
 BYTES_PER_MB = 1_000_000
 DIRECTORY_MODE = 0o750
+#: What is read at a time to find the last records.
+BLOCK_BYTES = 1 << 20
 #: what logrotate adds to the names of files that are not read
 COMPRESSED = frozenset({".gz", ".xz", ".bz2", ".zst"})
 
@@ -176,12 +178,21 @@ class JsonLines:
 
 
 def _wanted(wanted: Wanted, _: Path, data: Any) -> Iterator[Record]:
-    """Wanted records, newest first."""
-    for _start, record in _records(data, _lines_backwards(data)):
-        if wanted.is_behind(record):
-            return
-        if wanted.accepts(record):
-            yield record
+    """Wanted records, newest first.  Lines without a text that each wanted one has are not parsed."""
+    text = _text_of_all(wanted)
+    for block in _blocks_backwards(data):
+        for line in reversed(block.splitlines(keepends=True)) if text in block else ():
+            for _start, record in _records(line, [0] if text in line else ()):
+                if wanted.is_behind(record):
+                    return
+                if wanted.accepts(record):
+                    yield record
+
+
+def _text_of_all(wanted: Wanted) -> bytes:
+    """A text that the line of each wanted record contains; of several, the one that the fewest lines contain."""
+    texts = (wanted.reason, wanted.project, wanted.host, wanted.result, wanted.kind)
+    return json.dumps(next(filter(None, texts), ""))[1:-1].encode()
 
 
 #: a line, and the names of its record
@@ -216,12 +227,15 @@ def _lines(data: Any, start: int) -> Iterator[int]:
         start = len(data) if end < 0 else end + 1
 
 
-def _lines_backwards(data: Any) -> Iterator[int]:
-    """Where lines begin, the last one first."""
+def _blocks_backwards(data: Any) -> Iterator[bytes]:
+    """Whole lines of about ``BLOCK_BYTES`` together, the last ones first."""
     end = len(data)
     while end > 0:
-        end = data.rfind(b"\n", 0, end - 1) + 1
-        yield end
+        start = data.find(b"\n", end - BLOCK_BYTES, end - 1) + 1 if end > BLOCK_BYTES else 0
+        if end > BLOCK_BYTES and not start:  # a line that is longer than a block
+            start = data.rfind(b"\n", 0, end - 1) + 1
+        yield data[start:end]
+        end = start
 
 
 def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:

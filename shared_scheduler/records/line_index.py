@@ -21,6 +21,8 @@ from pathlib import Path
 
 ENTRY = struct.Struct("<8sQ")
 COVERED = bytes(8)
+#: What is searched at a time.
+BLOCK_BYTES = ENTRY.size << 16
 
 
 class LineIndex:
@@ -44,13 +46,10 @@ class LineIndex:
 
     def offsets(self, name: str) -> list[int]:
         """Where lines begin that probably have this name, in order."""
-        wanted, found, place = _digest(name), [], 0
+        wanted = _digest(name)
         with mapped(self._path) as entries:
-            while (place := entries.find(wanted, place)) >= 0:
-                if place % ENTRY.size == 0:
-                    found.append(ENTRY.unpack_from(entries, place)[1])
-                place += 1
-        return found
+            blocks = (entries[start : start + BLOCK_BYTES] for start in range(0, len(entries), BLOCK_BYTES))
+            return [offset for block in blocks for offset in _offsets(block, wanted)]
 
     def add(self, lines: Iterable[tuple[int, Iterable[str]]], covered: int, mode: int) -> None:
         """Add lines, as their offset and their names; all data up to ``covered`` is indexed after that.
@@ -68,6 +67,15 @@ class LineIndex:
     def remove(self) -> None:
         """Forget everything, because the inode belongs to other data now."""
         self._path.unlink(missing_ok=True)
+
+
+def _offsets(block: bytes, digest: bytes) -> Iterator[int]:
+    """The offsets of the entries with this digest in whole entries."""
+    place = block.find(digest)  # of bytes, which searches ten times as fast as find of a map
+    while place >= 0:
+        if place % ENTRY.size == 0 and place + ENTRY.size <= len(block):
+            yield ENTRY.unpack_from(block, place)[1]
+        place = block.find(digest, place + 1)
 
 
 def _digest(name: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.records import line_index
+from shared_scheduler.records import json_lines, line_index
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.line_index import LineIndex
 from shared_scheduler.records.store import Wanted
@@ -126,6 +126,28 @@ def test_a_name_is_found_without_reading_other_lines(path: Path) -> None:
     path.write_text(text.replace('"req-2"', '"req-3"'))  # same length; only the index knows where req-3 was
 
     assert numbers(JsonLines(path).find("req-3")) == [3]
+
+
+@pytest.mark.parametrize("size", [1, 100, 300, 1000, 1 << 20])
+def test_the_last_records_are_found_with_blocks_of_any_size(
+    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", size)
+    JsonLines(path).write([record(n, hosts=[f"cmp{n % 3}"], filler="x" * 40 * n) for n in range(12)])
+
+    assert numbers(JsonLines(path).last(5, Wanted())) == [7, 8, 9, 10, 11]
+    assert numbers(JsonLines(path).last(5, Wanted(host="cmp1"))) == [1, 4, 7, 10]
+    assert numbers(JsonLines(path).last(5, Wanted(since_s=1_760_000_009.0))) == [9, 10, 11]
+
+
+@pytest.mark.parametrize("entries", [1, 2, 7])
+def test_a_name_is_found_with_index_blocks_of_any_size(
+    path: Path, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_index, "BLOCK_BYTES", entries * line_index.ENTRY.size)
+    JsonLines(path).write([record(number) for number in range(20)])
+
+    assert [len(JsonLines(path).find(f"req-{number}")) for number in range(20)] == [1] * 20
 
 
 def test_many_writers_lose_nothing_while_files_are_rotated(path: Path) -> None:
