@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared_scheduler.model.read_schedule import ReadTimes
-from shared_scheduler.protocol.limits import COUNT_MAX, HEARTBEAT_INTERVAL_S
+from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
 
 #: Verdicts that are remembered, so that a claim that arrives twice gets the same verdict.
 MAX_RECENT_VERDICTS = 2048
@@ -16,9 +16,6 @@ MAX_EARLY_RELEASES = 2048
 MAX_WAITING_SCHEDULERS = 64
 #: Consumers that are watched until a read shows that their allocation is gone.
 MAX_WATCHED_CONSUMERS = 1024
-#: The highest epoch above which a scheduler may ask an agent to go.  Half of the protocol's numbers remain for later
-#: epochs (epochs.py).  In milliseconds it is the year 146 million.
-EPOCH_ASKED_MAX = COUNT_MAX // 2
 #: The largest step above the epoch that was asked for.  In milliseconds it is a quarter of an hour: the epoch may be
 #: that far ahead of the clock, from which the next run starts if the state directory is lost again.
 EPOCH_STEP_MAX = 2**20

@@ -20,9 +20,9 @@ by a scheduler that missed the run before.  With steps of one it would reach the
 follow that run would apply its messages.
 
 A forged resync therefore costs one snapshot and moves the node to ``EPOCH_ASKED_MAX`` plus one step at most.  Each
-later start adds one, so the numbers do not run out.  Schedulers ignore a node until they are restarted only after a
-forged resync of one of the highest epochs *and* the loss of the state directory.  Use signing if others can write to
-the message queue.
+later start adds one, so the numbers do not run out.  Schedulers that follow an epoch above ``EPOCH_ASKED_MAX`` give
+it up when the node sends nothing else but heartbeats of an older one (``protocol/window.py``).  Use signing if others
+can write to the message queue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from __future__ import annotations
 from enum import Enum
 from random import Random
 
-from compute_agent.agent_settings import EPOCH_ASKED_MAX, EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S
+from compute_agent.agent_settings import EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S
+from shared_scheduler.protocol.limits import EPOCH_ASKED_MAX
 from shared_scheduler.protocol.rate_limits import TokenBucket
 
 

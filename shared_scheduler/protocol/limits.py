@@ -51,6 +51,9 @@ AMOUNT_MAX = 2**31 - 1
 GROUP_MEMBERS_MAX = 256
 #: Epochs, sequences and milliseconds.
 COUNT_MAX = 2**63 - 1
+#: The highest epoch above which a scheduler may ask an agent to go.  Half of the numbers remain for later epochs
+#: (compute_agent/epochs.py).  In milliseconds it is the year 146 million.
+EPOCH_ASKED_MAX = COUNT_MAX // 2
 DIGEST_MAX = 2**64 - 1
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 #: Unknown fields that may follow the known ones (from a newer minor version).

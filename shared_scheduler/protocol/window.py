@@ -21,7 +21,9 @@ agent for a resync.  It never applies messages out of order and never skips a mi
   of a scheduler share.
 * Silence: an agent without a message for ``silent_after_s`` is asked nothing; its next message, of any type, shows
   whether the copy is still valid.  If a message after such a silence has an *older* epoch (the clock of the agent was
-  set back, or its state was lost), the agent is asked to exceed our epoch.
+  set back, or its state was lost), the agent is asked to exceed our epoch.  If our epoch is above
+  ``limits.EPOCH_ASKED_MAX``, which agents refuse to exceed, a sender used the name of the agent: our epoch is given up,
+  and the one of the message is followed.
 * If the heartbeats of an agent name older sequences than the copy for ``BEHIND_S``, the copy is wrong: the agent uses
   an epoch a second time, or another sender used its name.  It is asked to exceed our epoch.
 
@@ -118,6 +120,7 @@ class WindowCounters:
     resyncs_asked: int = 0
     resyncs_delayed: int = 0
     silences: int = 0
+    epochs_given_up: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Name -> count, for metrics."""
@@ -298,7 +301,7 @@ class MessageWindow:
                 f"a message of node {message.node!r}", f"window of {self.node!r}"
             )
         if message.epoch < self.epoch or message.epoch <= self._closed_epoch:
-            return self._take_old_epoch(message, now)
+            return self._take_old_epoch(message, now, own_digest)
         self._heard_at_s = now
         applied: tuple[Snapshot | Increment, ...] = ()
         match message:
@@ -447,13 +450,17 @@ class MessageWindow:
         else:
             self._step(Cause.HEARD, now)
 
-    def _take_old_epoch(self, message: NodeMessage, now: float) -> Outcome:
+    def _take_old_epoch(self, message: NodeMessage, now: float, own_digest: OwnDigest) -> Outcome:
         """Ignore a message of an old epoch, unless the node has sent nothing else for a long time."""
         self.counters.old_epochs += 1
         silent_at_s = self._heard_at_s + self._times.silent_after_s
         speaks_for_itself = isinstance(message, Heartbeat | Hello)
         if self.phase is not Phase.SILENT or now < silent_at_s or not speaks_for_itself:
             return NOTHING
+        if max(self.epoch, self._closed_epoch) > limits.EPOCH_ASKED_MAX >= message.epoch:
+            self.counters.epochs_given_up += 1
+            self.epoch, self.sequence, self._closed_epoch = 0, None, 0
+            return self.receive(message, now, own_digest)
         surpass = self.epoch + 1 if self._closed_epoch == self.epoch else self.epoch
         return self._ask_to_surpass(surpass, now)
 

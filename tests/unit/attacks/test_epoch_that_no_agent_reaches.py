@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from tests.unit.core.scheduler_driver import SchedulerDriver, snapshot
 
 #: the epoch of the true agent, and the lowest one that it refuses to exceed
 TRUE, BEYOND = 5, COUNT_MAX // 2 + 1
-FORGED = {
+FORGED: Mapping[str, Heartbeat | Leave] = {
     "heartbeat": Heartbeat("node-1", BEYOND, 1, "host-1", 0),
     "heartbeat of the highest epoch": Heartbeat("node-1", COUNT_MAX, 1, "host-1", 0),
     "leave of the highest epoch": Leave("node-1", COUNT_MAX, 1),

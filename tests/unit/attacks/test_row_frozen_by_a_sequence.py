@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forged snapshot of the true epoch and the highest sequence: the true agent's reports must not be ignored for ever."""
+"""A forged snapshot of the true epoch and the highest sequence: the true agent must not be ignored for ever."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def test_the_agent_is_asked_to_begin_an_epoch_above_it() -> None:
     for sequence in range(2, 12):
         effects += driver.hear(Heartbeat("node-1", 5, sequence, "host-1", 0)) + driver.wait(15.0)
 
-    asked = [one.message.epoch for one in effects if isinstance(one, ef.Send) and isinstance(one.message, Resync)]
+    asked = [sent.message.epoch for sent in effects if isinstance(sent, ef.Send) and isinstance(sent.message, Resync)]
     assert asked and set(asked) == {6}

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compute_agent import events as ev
-from compute_agent.agent_settings import EPOCH_ASKED_MAX, EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S, AgentSettings
+from compute_agent.agent_settings import EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S, AgentSettings
 from compute_agent.core import AgentCore
 from compute_agent.effects import Broadcast, Keep, KeepEpoch, NoticeCode, ReadTree
 from compute_agent.epochs import Ask, Epochs
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
-from shared_scheduler.protocol.limits import COUNT_MAX, SILENT_AFTER_S
+from shared_scheduler.protocol.limits import COUNT_MAX, EPOCH_ASKED_MAX, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Resync, Snapshot, Verdict
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import Freshness, MessageWindow
