@@ -40,12 +40,11 @@ def _clear(cursor: Any) -> None:
 
 
 def _settle_nova(cursor: Any, fleet: Sequence[Host]) -> None:
-    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
-    times = {"created_at": now, "updated_at": now}
+    times = _times()
     services = (
         {
-            **times, "last_seen_up": now, "id": host.number, "host": host.name, "binary": "nova-compute",
-            "topic": "compute", "uuid": str(uuid.uuid5(NAMESPACE, f"service {host.name}")), "report_count": 1,
+            **times, "last_seen_up": times["created_at"], "id": host.number, "host": host.name,
+            "binary": "nova-compute", "topic": "compute", "uuid": str(uuid.uuid5(NAMESPACE, f"service {host.name}")), "report_count": 1,
             "disabled": 0, "deleted": 0, "forced_down": 0, "version": SERVICE_VERSION,
         }
         for host in fleet
@@ -58,8 +57,12 @@ def _settle_nova(cursor: Any, fleet: Sequence[Host]) -> None:
 
 
 def _settle_placement(cursor: Any, fleet: Sequence[Host]) -> None:
+    # Placement cannot list a provider without a time, and every read of the list would fail
     insert(cursor, "placement.resource_providers", (
-        {"id": host.number, "uuid": host.node, "name": host.name, "generation": 1, "root_provider_id": host.number}
+        {
+            **_times(), "id": host.number, "uuid": host.node, "name": host.name, "generation": 1,
+            "root_provider_id": host.number,
+        }
         for host in fleet
     ))  # fmt: skip
     cursor.execute("SELECT name, id FROM placement.resource_classes")
@@ -128,3 +131,8 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._stop.wait(HEARTBEAT_S):
             self.heartbeat()
+
+
+def _times() -> dict[str, datetime]:
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    return {"created_at": now, "updated_at": now}
