@@ -84,7 +84,14 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
     return {
         "sources": {view.source: len(view.nodes) for view in every},
         "differences": found,
+        "foreign_changes": foreign_changes(sockets),
     }
+
+
+def foreign_changes(sockets: Path) -> dict[str, int]:
+    """The number of foreign changes that each scheduler has found; those of an older release do not tell it."""
+    answers, _ = admin.ask_each(sockets, "foreign-changes")
+    return {answer["scheduler"]: answer["count"] for answer in answers}
 
 
 def table_views(sockets: Path) -> list[SourceView]:
@@ -104,6 +111,9 @@ def _text(report: dict[str, Any]) -> str:
     lines = [*sources, *found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:
         lines.append(f"(+{len(found) - SHOWN_MAX} more)")
+    changes = [f"{scheduler} {count}" for scheduler, count in report["foreign_changes"].items() if count]
+    if changes:
+        lines.append(f"foreign changes since the start (status --foreign-changes): {', '.join(changes)}")
     return "\n".join([*lines, f"{len(found)} differences" if found else "no difference"])
 
 

@@ -3,6 +3,7 @@
 
 With --nodes, it shows one row per node: its freshness, whether it may be selected, and if not, why.  With --reads,
 it shows one row per source that is read from Nova's databases and Placement, with its age and the cost of its reads.
+With --foreign-changes, it shows the last allocations that another writer changed between two actions of a scheduler.
 The exit code is 0 when all running schedulers answered and are connected to every cell.  It is 1 with one line for each
 cell that a scheduler has no connection to, and 2 with one line for each scheduler that did not answer.
 """
@@ -12,17 +13,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.COUNTERS)
+TERMS = (
+    terms.FRESHNESS, terms.NOT_CHOOSABLE, terms.COLUMNS, terms.READS, terms.FOREIGN_CHANGES, terms.COUNTERS,
+)  # fmt: skip
 NODE_COLUMNS = ("host", "freshness", "choosable", "why_not", "sequence", "heard_ago_s", "outstanding", "pending",
                 "used")  # fmt: skip
 READ_COLUMNS = ("source", "of", "key", "every_s", "decision_waits", "refusal_waits", "keys", "oldest_s", "due",
                 "failing", "reads", "failures", "ms_each", "queries_each", "rows_each")  # fmt: skip
+FOREIGN_COLUMNS = ("seen_at", "consumer", "seen_by", "before", "after")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +37,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--nodes", action="store_true", help="show one row per node")
     shown.add_argument("--reads", action="store_true", help="show one row per source of reads")
+    shown.add_argument(
+        "--foreign-changes", action="store_true",
+        help="show the last servers whose allocations another writer changed between two actions of a scheduler",
+    )  # fmt: skip
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask each running scheduler and print the answers.  Returns the exit code."""
-    question = "nodes" if args.nodes else "reads" if args.reads else "status"
+    question = next((name for name, chosen in _chosen(args).items() if chosen), "status")
     try:
         answers, silent = schedulers.ask(args, question)
     except admin.AdminError as error:
@@ -44,11 +54,14 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         print(json.dumps(answers))
     else:
-        shown = {"nodes": _nodes, "reads": _reads, "status": _summary}[question]
-        print("\n\n".join(map(shown, answers)))
+        print("\n\n".join(map(SHOWN[question], answers)))
     if silent:
         return schedulers.print_errors("status", silent)
     return _print_problems([problem for answer in answers for problem in problems(answer)])
+
+
+def _chosen(args: argparse.Namespace) -> dict[str, bool]:
+    return {"nodes": args.nodes, "reads": args.reads, "foreign-changes": args.foreign_changes}
 
 
 def problems(answer: dict[str, Any]) -> list[str]:
@@ -125,9 +138,43 @@ def _read(read: dict[str, Any]) -> list[str]:
     return [str(shown[name]) for name in READ_COLUMNS]
 
 
+def _foreign_changes(answer: dict[str, Any]) -> str:
+    rows = [_foreign_change(change) for change in answer["changes"]]
+    head = f"{answer['scheduler']} (process {answer['pid']}): {answer['count']} foreign changes since its start"
+    return "\n".join([head, *(tables.lines(FOREIGN_COLUMNS, rows) if rows else [])])
+
+
+def _foreign_change(change: dict[str, Any]) -> list[str]:
+    seen_at = datetime.fromtimestamp(change["seen_at_s"], UTC).isoformat(timespec="seconds")
+    shown = {
+        **change,
+        "seen_at": seen_at,
+        "before": _allocations(change["before"], change["generation_before"]),
+        "after": _allocations(change["after"], change["generation_after"]),
+    }
+    return [str(shown[name]) for name in FOREIGN_COLUMNS]
+
+
+def _allocations(allocations: dict[str, dict[str, int]], generation: int | None) -> str:
+    """``3: node-1 VCPU:2``; the generation comes first."""
+    if not allocations:
+        return "nothing"
+    held = "; ".join(f"{provider} {_cell(amounts)}" for provider, amounts in sorted(allocations.items()))
+    return f"{'?' if generation is None else generation}: {held}"
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}:{amount}" for name, amount in value.items())
     if value is None:
         return ""
     return {True: "yes", False: "no"}.get(value, "") if isinstance(value, bool) else str(value)
+
+
+#: how the answer to each question is printed
+SHOWN: Mapping[str, Callable[[dict[str, Any]], str]] = {
+    "nodes": _nodes,
+    "reads": _reads,
+    "foreign-changes": _foreign_changes,
+    "status": _summary,
+}

@@ -253,6 +253,15 @@ COUNTERS = Group(
     "silences": "Agents that were not heard for agent_silent_after_s.",
 })  # fmt: skip
 
+FOREIGN_CHANGES = Group(
+    "Foreign changes",
+    "status --foreign-changes: allocations that another writer changed between two actions of a scheduler.", {
+    "seen_at": "When the scheduler found the change, in UTC; the change itself was earlier.",
+    "consumer": "The server (or migration) whose allocations were changed.",
+    "seen_by": "The action that found it: new (a first write), merge (an evacuation) or delete.",
+    "before": "Generation and allocations that the scheduler's last write left, or that its table showed.",
+    "after": "Generation and allocations that Placement had instead.",
+})  # fmt: skip
 READS = Group(
     "Reads of the databases and Placement",
     "status --reads: the page Reads of the databases and Placement describes each source.", {
@@ -279,7 +288,10 @@ BUILDS = Group("Ends of builds", "why, why-not, records and story: the result of
 })  # fmt: skip
 
 #: in the order of the glossary page
-GROUPS = (GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES, COUNTERS)
+GROUPS = (
+    GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
+    COUNTERS,
+)  # fmt: skip
 
 
 def help_text(*groups: Group) -> str:

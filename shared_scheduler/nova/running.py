@@ -265,7 +265,8 @@ class RunningScheduler:
         known_as = self._name if worker is None else f"{self._name}.worker{worker}"
         why = Why(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
-        return AdminServer(path, questions(self.engine, known_as, why.answer, lambda: self._sync.revalidator.report()))
+        reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._commit.foreign_changes()
+        return AdminServer(path, questions(self.engine, known_as, why.answer, reads, foreign_changes))
 
     def _make_telemetry(self) -> tuple[Telemetry | None, SchedulerMetrics | None]:
         """:raises TelemetryError: when ``metrics_listen`` cannot be used"""

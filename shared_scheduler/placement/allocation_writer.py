@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import TIMEOUT_S, ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
+from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult, InDoubtWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
@@ -126,7 +128,10 @@ class AllocationWriter:
         pause: Callable[[float], bool],
         rng: random.Random,
         locate: Locate,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        self.foreign_changes = ForeignChanges()
+        self._wall_clock = wall_clock
         self._client = client
         self._clock = clock
         self._pause = pause
@@ -220,6 +225,8 @@ class AllocationWriter:
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
         finding = self._finding(course, standing)
+        if finding is Comparison.FOREIGN:
+            self._note_foreign(course, standing)
         if course.known and finding is Comparison.FOREIGN:
             _merge_with(course, standing)
             return None
@@ -232,6 +239,11 @@ class AllocationWriter:
             course.next = replace(course.next, generation=None)
         code = self._patience(course, finding)
         return None if code is None else self._end(course, code)
+
+    def _note_foreign(self, course: _Course, standing: ConsumerAllocations) -> None:
+        seen_by = Action.NEW if course.before is None else Action.MERGE
+        before = course.before or ConsumerAllocations()
+        self.foreign_changes.add(course.consumer, before, standing, seen_by, self._wall_clock())
 
     def _patience(self, course: _Course, finding: Comparison) -> WriteCode | None:
         """The result of a write that is not sent again; None: send it again."""
@@ -350,6 +362,9 @@ class AllocationWriter:
             if standing is None:
                 break
             finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
+            if finding is Comparison.FOREIGN:
+                wrote = ConsumerAllocations(attempt.written, attempt.generation)
+                self.foreign_changes.add(consumer, wrote, standing, Action.DELETE, self._wall_clock())
             if finding is not Comparison.AS_WANTED:
                 return _left_alone(attempt, claim_id, request_id, standing)
             if self._clock() >= sole_until_s:

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
@@ -120,6 +121,10 @@ class GroupCommit:
         """The number of effects that are queued and not in flight."""
         with self._changed:
             return self._queue.waiting
+
+    def foreign_changes(self) -> dict[str, Any]:
+        """The changes of consumers that other writers made between two actions of this scheduler."""
+        return self._writer.foreign_changes.report()
 
     def in_doubt(self) -> int:
         """The number of consumers whose allocations are in doubt."""

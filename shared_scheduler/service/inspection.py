@@ -27,16 +27,21 @@ NODES_PER_LOOK = 32
 
 
 def questions(
-    engine: Engine, name: str, why: Handler, reads: Callable[[], list[dict[str, Any]]]
+    engine: Engine,
+    name: str,
+    why: Handler,
+    reads: Callable[[], list[dict[str, Any]]],
+    foreign_changes: Callable[[], dict[str, Any]],
 ) -> Handlers:
     """The questions of one scheduler process.  ``name``: the name that operators use; ``reads``: returns the report of
-    the revalidator.
+    the revalidator; ``foreign_changes``: that of the writer of allocations.
     """
     return {
         "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
         "tables": lambda _: {"scheduler": name, "nodes": rows(engine, _whole)},
         "reads": lambda _: {"scheduler": name, "pid": os.getpid(), "reads": reads()},
+        "foreign-changes": lambda _: {"scheduler": name, "pid": os.getpid(), **foreign_changes()},
         "why": why,
     }
 

@@ -53,6 +53,23 @@ def test_no_difference_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["differences"] == []
 
 
+def test_foreign_changes_are_counted_for_each_scheduler_and_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a second scheduler that has found changes; the first one is of a release that does not tell
+    answers = {
+        "tables": lambda _: {"scheduler": "sched2", "nodes": []},
+        "foreign-changes": lambda _: {"scheduler": "sched2", "count": 7, "changes": []},
+    }
+    server = admin.AdminServer(tmp_path / "sched2-18.sock", answers)
+    server.start()
+    try:
+        assert run() == 0
+    finally:
+        server.stop()
+    assert "foreign changes since the start (status --foreign-changes): sched2 7" in capsys.readouterr().out
+
+
 def test_a_difference_exits_with_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,10 +34,23 @@ READS = {
 READS["reads"][0].update({"reads": 4, "seconds": 0.006, "queries": 4, "rows": 2, "oldest_s": 1.25})  # type: ignore[index]
 
 
+#: a port with QoS that neutron added to a server, and a server that another writer placed first
+FOREIGN = {
+    "scheduler": "sched1", "pid": 17, "count": 7, "changes": [
+        {"consumer": "server-1", "before": {"node-1": {"VCPU": 2}}, "generation_before": 1,
+         "after": {"node-1": {"VCPU": 2}, "port-1": {"NET_BW_EGR_KILOBIT_PER_SEC": 100}}, "generation_after": 2,
+         "seen_by": "merge", "seen_at_s": 1795458605.2},
+        {"consumer": "server-2", "before": {}, "generation_before": None,
+         "after": {"node-2": {"VCPU": 1}}, "generation_after": 1, "seen_by": "new", "seen_at_s": 1795458600.0},
+    ],
+}  # fmt: skip
+
+
 @pytest.fixture
 def sockets(tmp_path: Path) -> Iterator[Path]:
     server = admin.AdminServer(
-        tmp_path / "sched1-17.sock", {"status": lambda _: ANSWER, "reads": lambda _: READS}
+        tmp_path / "sched1-17.sock",
+        {"status": lambda _: ANSWER, "reads": lambda _: READS, "foreign-changes": lambda _: FOREIGN},
     )
     server.start()
     yield tmp_path
@@ -67,6 +80,18 @@ def test_a_cell_that_is_cut_off_is_a_failure(
     assert "sched1: cell c2 has not been connected for 12 s" in shown.err
     assert shown.err.count("\n") == 1
     assert form == "json" or "c2 NOT CONNECTED for 12 s, nothing heard yet" in shown.out
+
+
+def test_foreign_changes_are_shown_newest_first(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert manage.main(["status", "--foreign-changes", "--socket-dir", str(sockets)]) == 0
+    title, head, first, second = capsys.readouterr().out.splitlines()
+    assert title == "sched1 (process 17): 7 foreign changes since its start"
+    assert head.split() == ["seen_at", "consumer", "seen_by", "before", "after"]
+    assert re.split(r"\s{2,}", first) == [
+        "2026-11-23T18:30:05+00:00", "server-1", "merge", "1: node-1 VCPU:2",
+        "2: node-1 VCPU:2; port-1 NET_BW_EGR_KILOBIT_PER_SEC:100",
+    ]  # fmt: skip
+    assert re.split(r"\s{2,}", second)[3:] == ["nothing", "1: node-2 VCPU:1"]
 
 
 def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def test_why_a_node_is_not_choosable_is_defined() -> None:
 def test_the_columns_of_status_are_defined() -> None:
     assert set(status.NODE_COLUMNS) <= terms.COLUMNS.terms.keys()
     assert set(status.READ_COLUMNS) == terms.READS.terms.keys()
+    assert set(status.FOREIGN_COLUMNS) == terms.FOREIGN_CHANGES.terms.keys()
 
 
 def test_what_a_decision_counts_hosts_under_is_defined() -> None:

@@ -42,7 +42,7 @@ def test_all_nodes_are_told_a_few_at_a_time(question: str, monkeypatch: pytest.M
     core = SchedulerDriver().without_agents(*NODES).core
     engine = Looking(core, monkeypatch)
 
-    answer = inspection.questions(cast(Engine, engine), "sched1", dict, list)[question]({})
+    answer = inspection.questions(cast(Engine, engine), "sched1", dict, list, dict)[question]({})
 
     assert sorted(row["node"] for row in answer["nodes"]) == sorted(NODES)
     assert max(engine.described) <= inspection.NODES_PER_LOOK < len(NODES)
