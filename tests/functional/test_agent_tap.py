@@ -137,7 +137,7 @@ def test_pinned_cpus_are_judged_by_novas_own_fit_with_what_is_pending(
     assert row.leaves["numa.0"][2] == row.leaves["numa.1"][2] == "0"  # type: ignore[index]
 
 
-def test_a_killed_agent_comes_back_with_what_it_had_accepted(cloud: Cloud, listener: ListeningScheduler) -> None:
+def test_a_killed_agent_restarts_with_its_accepted_claims(cloud: Cloud, listener: ListeningScheduler) -> None:
     node = listener.node(HOST)
     before = listener.rows[node].epoch
     consumer = str(uuid.uuid4())

@@ -83,7 +83,7 @@ IMPATIENT = "[shared_scheduler]\nstartup_wait_s = 3\n"
 
 
 @pytest.mark.parametrize("mistake", list(SCHEDULER_MISTAKES))
-def test_a_scheduler_that_cannot_start_says_why(cloud: Cloud, extra: Path, mistake: str) -> None:
+def test_a_scheduler_that_cannot_start_logs_the_reason(cloud: Cloud, extra: Path, mistake: str) -> None:
     text, words = SCHEDULER_MISTAKES[mistake]
     assert_one_clear_line(run(cloud, "shared-scheduler", extra, IMPATIENT + text), *words)
 
@@ -95,12 +95,12 @@ AGENT_MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", list(AGENT_MISTAKES))
-def test_an_agent_that_cannot_start_says_why(cloud: Cloud, extra: Path, mistake: str) -> None:
+def test_an_agent_that_cannot_start_logs_the_reason(cloud: Cloud, extra: Path, mistake: str) -> None:
     text, words = AGENT_MISTAKES[mistake]
     assert_one_clear_line(run(cloud, "compute-agent", extra, text), *words)
 
 
-def test_a_second_agent_for_one_compute_says_that_there_is_one(cloud: Cloud, extra: Path) -> None:
+def test_a_second_agent_for_one_compute_is_refused_with_the_reason(cloud: Cloud, extra: Path) -> None:
     extra.write_text("")
     done = run(cloud, "compute-agent", extra, "")
     assert_one_clear_line(done, "another agent")
@@ -111,7 +111,7 @@ def test_a_second_agent_for_one_compute_says_that_there_is_one(cloud: Cloud, ext
     [b"", b"\x00" * 64, b"\xc1" * 300, b"{" * 5000, b"\xdf\xff\xff\xff\xff", b"x" * 3_000_000],
     ids=["empty", "zeros", "reserved", "text", "huge map", "oversized"],
 )
-def test_a_malformed_message_is_rejected_counted_and_harms_nobody(cloud: Cloud, body: bytes) -> None:
+def test_a_malformed_message_is_rejected_and_counted_without_other_effects(cloud: Cloud, body: bytes) -> None:
     cloud_state.wait_fresh(cloud, {"c1", "c2", "c3"})
     before = cloud_state.counter(cloud, "messages_rejected")
 
@@ -127,7 +127,7 @@ def test_a_malformed_message_is_rejected_counted_and_harms_nobody(cloud: Cloud, 
 
 
 @pytest.mark.parametrize("command", [["compare"], ["status"]])
-def test_a_command_without_a_scheduler_says_so(cloud: Cloud, tmp_path: Path, command: list[str]) -> None:
+def test_a_command_without_a_scheduler_reports_that(cloud: Cloud, tmp_path: Path, command: list[str]) -> None:
     nowhere = tmp_path / "nowhere.conf"
     nowhere.write_text(f"[shared_scheduler]\nadmin_socket_dir = {tmp_path}\n")
     done = cloud_state.manage(cloud, *command, "--config-file", str(nowhere))

@@ -47,7 +47,7 @@ def agents_judged_all(results: dict[str, Any]) -> bool:
     return bool(shared["agents"]["accepted"] == shared["check"]["consumers"])
 
 
-def test_stock_and_ours_answer_every_caller_and_placement_holds_what_they_said(short_path: Path) -> None:
+def test_both_schedulers_answer_every_caller_and_placement_has_the_allocations(short_path: Path) -> None:
     results = results_of_a_run(short_path)
 
     assert [one["contestant"] for one in results["rounds"]] == ["stock", "shared", "shared, no agents"]

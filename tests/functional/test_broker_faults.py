@@ -46,7 +46,7 @@ def drill(environment: Environment) -> Iterator[Drill]:
 
 
 @pytest.mark.parametrize("fault", faults(HURRIED), ids=lambda fault: fault.name)
-def test_what_a_broker_can_do_is_seen_and_got_over(drill: Drill, fault: Fault) -> None:
+def test_every_fault_of_a_broker_is_detected_and_recovered(drill: Drill, fault: Fault) -> None:
     found = drill.inflict(fault)
 
     assert found.wrong == []
@@ -65,7 +65,7 @@ def test_nothing_is_taken_for_a_fault(drill: Drill, environment: Environment, fa
     assert effects and all(effect(environment, before) for effect in effects)
 
 
-def test_a_fault_that_does_nothing_is_told(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_without_an_effect_is_reported(drill: Drill, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a restart of the broker that does not happen, and nobody who waits for it
     monkeypatch.setattr(drills, "EFFECT_TIMEOUT_S", 0.0)
     harmless = replace(faults(HURRIED)[0], begin=nothing, end=nothing)

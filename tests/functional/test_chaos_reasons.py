@@ -45,7 +45,7 @@ def test_no_host_is_true_where_none_had_room_all_the_time(samples: Samples, why:
     assert told(failed(), samples) == "", why
 
 
-def test_what_others_may_have_held_for_a_moment_counts() -> None:
+def test_room_that_concurrent_operations_may_have_used_counts_as_used() -> None:
     beside = Operation(2, "boot", "other", 0.5, Requirement(400, BOTH))
     before = Operation(2, "boot", "other", 0.1, Requirement(400, BOTH), ended_at=0.5, ok=True)
 

@@ -100,7 +100,7 @@ def test_a_process_is_found_again_by_another_run_of_the_tool(table: ProcessTable
     assert found is not None and found.pid == pid
 
 
-def test_kill_takes_what_the_process_has_forked(table: ProcessTable, tmp_path: Path) -> None:
+def test_kill_ends_forked_processes_too(table: ProcessTable, tmp_path: Path) -> None:
     pid = spawn(table, tmp_path, "parent", WITH_CHILD)
     wait_for("its child", lambda: len(session_of(pid)) == 2, 10)
     members = session_of(pid)
@@ -130,7 +130,7 @@ def test_a_frozen_one_is_stopped_as_well(table: ProcessTable, tmp_path: Path) ->
     assert table.alive("frozen") is None
 
 
-def test_an_id_that_somebody_else_has_now_is_left_alone(table: ProcessTable, tmp_path: Path) -> None:
+def test_a_process_that_has_reused_an_id_is_not_touched(table: ProcessTable, tmp_path: Path) -> None:
     # given a record of ours that points at a process which started at another time: the id was used again
     with subprocess.Popen(["sleep", "600"]) as stranger:
         stat = stat_of(stranger.pid)
@@ -286,7 +286,7 @@ def test_a_question_that_a_program_cannot_answer_is_an_error_with_its_words(prog
         programs[1].ask("colour")
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(table: ProcessTable, tmp_path: Path) -> None:
+def test_a_program_that_ends_at_once_is_reported_with_the_end_of_its_log(table: ProcessTable, tmp_path: Path) -> None:
     broken = Program(table, tmp_path, "broken").runs("placement", "only one argument")
 
     with pytest.raises(LabError, match=r"the process ended; see .*broken\.log: ValueError"):

@@ -15,7 +15,7 @@ from tools.laboratory.cloud.layout import Layout
 from tools.laboratory.errors import LabError
 
 
-def test_what_is_not_named_stays_as_it_was(tmp_path: Path) -> None:
+def test_options_that_are_not_given_keep_their_values(tmp_path: Path) -> None:
     first = changed(CloudSettings(), {"computes": 5, "numa_cells": 2, "compute_slots": (11, 10)})
     cloud_settings.save(tmp_path / "cloud.json", first)
 
@@ -125,7 +125,7 @@ def test_which_services_are_forked_by_the_launcher(tmp_path: Path, change: dict[
     assert all("launcher" in planned[name].needs for name in forked)
 
 
-def test_an_embedded_agent_is_no_process_and_has_no_socket(tmp_path: Path) -> None:
+def test_an_embedded_agent_has_neither_process_nor_socket(tmp_path: Path) -> None:
     layout, wanted = Layout(tmp_path), CloudSettings(computes=2, agents="embedded")
     layout.prepare()
 
@@ -152,7 +152,7 @@ def test_a_broker_of_another_directory_with_a_store_of_its_own(
     assert one.env["RABBITMQ_MNESIA_BASE"] != other.env["RABBITMQ_MNESIA_BASE"]
 
 
-def test_a_broker_that_is_not_there_is_one_line_that_says_what_to_do(
+def test_a_missing_broker_is_reported_in_one_line_with_a_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.main(["cloud", "up", "--data", str(tmp_path / "cloud"), "--rabbitmq", str(tmp_path)]) == 1

@@ -28,7 +28,7 @@ def whole(cloud: Cloud) -> None:
     cloud_state.wait_fresh(cloud, HOSTS)
 
 
-def test_a_killed_scheduler_leaves_the_other_in_service_and_comes_back_true(cloud: Cloud) -> None:
+def test_after_a_kill_the_other_scheduler_serves_and_the_restarted_one_is_correct(cloud: Cloud) -> None:
     cloud.wait_active(cloud.boot(2, parallel=2))
     victim, survivor = cloud.names("scheduler-shared")
     cloud.kill(victim)
@@ -55,7 +55,7 @@ def test_all_schedulers_killed_and_started_again_know_what_was_placed(cloud: Clo
     cloud_state.assert_consistent(cloud)
 
 
-def test_what_a_scheduler_took_and_never_answered_for_is_let_go(cloud: Cloud) -> None:
+def test_allocations_of_requests_without_an_answer_are_deleted(cloud: Cloud) -> None:
     # given a server for which nova-conductor will have no answer (here it has none from a scheduler either)
     cloud.add_flavor(Flavor("huge", ram_mb=1_000_000))
     [server] = cloud.boot(1, flavor="huge")
@@ -102,7 +102,7 @@ def test_a_killed_compute_is_not_chosen_and_is_again_when_it_is_back(cloud: Clou
     cloud_state.assert_consistent(cloud)
 
 
-def test_the_broker_restarts_and_nobody_has_to_be_told(cloud: Cloud) -> None:
+def test_a_restart_of_the_broker_needs_no_action(cloud: Cloud) -> None:
     cloud.wait_active(cloud.boot(2, parallel=2))
     cloud.restart("rabbitmq")
     cloud.wait_listening(AFTER_THE_BROKER_S)

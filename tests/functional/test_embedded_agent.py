@@ -48,7 +48,7 @@ def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Clo
     cloud_state.assert_consistent(cloud, SETTLE_S)
 
 
-def test_one_that_was_killed_takes_nothing_until_it_is_back(cloud: Cloud) -> None:
+def test_a_killed_compute_gets_no_servers_until_it_has_returned(cloud: Cloud) -> None:
     cloud.kill("c1")  # its agent with it: whoever asks it gets no answer
 
     placed = cloud.wait_active(cloud.boot(6, parallel=6))

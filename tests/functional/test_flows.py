@@ -99,7 +99,7 @@ def test_a_resize_on_its_own_host_counts_twice_there_until_it_is_reverted(cloud:
     assert_right(cloud)
 
 
-def test_a_resize_that_fits_nowhere_changes_nothing_and_says_so(cloud: Cloud) -> None:
+def test_a_resize_that_fits_no_host_changes_nothing_and_reports_that(cloud: Cloud) -> None:
     server = booted(cloud)
 
     moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(TOO_LARGE.name)))
@@ -150,7 +150,7 @@ def test_an_evacuation_frees_the_lost_host_when_it_is_back(cloud: Cloud) -> None
     assert_right(cloud)
 
 
-def test_a_shelved_server_holds_nothing_and_comes_back_elsewhere(cloud: Cloud) -> None:
+def test_a_shelved_server_has_no_allocations_and_is_unshelved_on_another_host(cloud: Cloud) -> None:
     server = booted(cloud)
 
     shelved = moves.act(cloud, server.server, moves.SHELVE)

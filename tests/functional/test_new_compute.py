@@ -64,7 +64,7 @@ class Watch:
         return self._moments["choosable"] - self._moments["snapshot"]
 
 
-def test_a_compute_that_nobody_mapped_to_its_cell_is_mapped_by_the_scheduler(cloud: Cloud) -> None:
+def test_an_unmapped_compute_is_mapped_to_its_cell_by_the_scheduler(cloud: Cloud) -> None:
     # given a cloud without c3, which went while nobody discovers hosts: that could map it again before it is gone
     cloud.reset()
     cloud.up(computes=2)

@@ -93,7 +93,7 @@ def together(jobs: list[Any]) -> None:
 # -- the race in Placement -------------------------------------------------------
 
 
-def test_placement_alone_takes_more_than_there_is(placement: PrivatePlacement) -> None:
+def test_placement_alone_over_commits(placement: PrivatePlacement) -> None:
     """The reason for everything below.  When this fails, Placement has been mended."""
 
     def put(node: str) -> None:
@@ -144,7 +144,7 @@ def test_one_scheduler_fills_a_provider_exactly(
     assert placement.used(node) == 20
 
 
-def test_what_is_reported_is_what_stands_there_when_schedulers_share_a_pool(
+def test_answers_equal_the_allocations_when_schedulers_share_a_pool(
     placement: PrivatePlacement, schedulers: list[Scheduler]
 ) -> None:
     """A shared disk is on every claim's way: batches of several schedulers collide on it."""
@@ -324,7 +324,7 @@ def test_a_delete_against_a_writer_that_interferes(
 # -- outages -------------------------------------------------------------------------------------
 
 
-def test_placement_is_killed_in_the_middle_and_comes_back(
+def test_placement_is_killed_during_writes_and_restarted(
     placement: PrivatePlacement, schedulers: list[Scheduler]
 ) -> None:
     nodes = [placement.provider(vcpus=64) for _ in range(6)]

@@ -171,7 +171,7 @@ def test_a_cell_that_is_disabled_is_not_opened(placement: PrivatePlacement, api:
         (("nova_api", "keystone"), "a table is missing"),
     ],
 )
-def test_one_line_that_says_what_to_do(
+def test_errors_are_one_line_with_a_remedy(
     placement: PrivatePlacement, change: tuple[str, str], words: str
 ) -> None:
     url = placement.layout.database_url("nova_api").replace(*change)

@@ -274,7 +274,7 @@ def test_our_alternate_has_no_room_any_more(
     assert scene.held(scene.servers[0]) == {}
 
 
-def test_somebody_else_writes_while_the_conductor_builds_on_our_alternate(
+def test_another_writer_writes_while_the_conductor_builds_on_our_alternate(
     placement: PrivatePlacement, novas: NovasClient, build_failed: tuple[Scene, Answer]
 ) -> None:
     scene, outcome = build_failed
@@ -347,7 +347,7 @@ def test_a_revert_that_meets_another_writer_fails(
     assert scene.held(migration) == {scene.source: {"VCPU": 2}}
 
 
-def test_a_revert_to_a_source_that_takes_no_such_server_any_more_fails(
+def test_a_revert_to_a_source_that_excludes_the_server_fails(
     placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
 ) -> None:
     scene, migration = migrated
@@ -357,7 +357,7 @@ def test_a_revert_to_a_source_that_takes_no_such_server_any_more_fails(
     assert scene.all_held() == [{scene.best: {"VCPU": 2}}]
 
 
-def test_a_shelve_offload_deletes_whatever_stands_there(
+def test_a_shelve_offload_deletes_all_allocations(
     placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
 ) -> None:
     scene, _ = migrated

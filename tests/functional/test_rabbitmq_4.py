@@ -55,7 +55,7 @@ def test_this_broker_is_a_fourth_and_refuses_what_is_deprecated(rabbit: PrivateR
         connection.channel().queue_declare("transient", durable=False, auto_delete=False)
 
 
-def test_it_takes_all_that_we_declare(
+def test_the_broker_accepts_all_our_declarations(
     rabbit: PrivateRabbit, scheduler: Mailbox, agent: Mailbox
 ) -> None:
     agent.endpoint.broadcast(b"increment")
@@ -68,7 +68,7 @@ def test_it_takes_all_that_we_declare(
     assert set(rabbit.queues("exclusive").values()) == {"true"}
 
 
-def test_it_takes_all_that_we_declare_once_more_when_it_was_killed(
+def test_the_broker_accepts_our_declarations_again_after_a_kill(
     rabbit: PrivateRabbit, scheduler: Mailbox, agent: Mailbox
 ) -> None:
     rabbit.kill_broker()

@@ -95,7 +95,7 @@ def test_a_schedulers_broadcast_reaches_agents_and_the_other_schedulers(post: Po
     assert one.bodies == [b"end"]  # not its own echo
 
 
-def test_a_cast_reaches_one_and_a_cast_to_nobody_is_no_trouble(post: Post) -> None:
+def test_a_cast_reaches_one_endpoint_and_a_cast_to_an_unknown_address_is_harmless(post: Post) -> None:
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     scheduler.endpoint.cast("ssched.agent.nobody", b"claim")
     scheduler.endpoint.cast(agent.address, b"claim")
@@ -115,7 +115,7 @@ def test_cells_on_one_broker_do_not_hear_each_other(post: Post, rabbit: PrivateR
     assert scheduler.bodies == [b"from this cell"]
 
 
-def test_what_one_sends_another_receives_in_order_and_in_batches(post: Post) -> None:
+def test_messages_are_received_in_order_and_in_batches(post: Post) -> None:
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     sent = [b"%d" % n for n in range(3000)]
     scheduler.awake.clear()  # so that a backlog builds up
@@ -147,7 +147,7 @@ def test_queues_go_with_their_owners(post: Post, rabbit: PrivateRabbit) -> None:
     scheduler.endpoint.close()  # twice is harmless
 
 
-def test_what_was_sent_before_closing_is_flushed(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_sent_before_a_close_are_flushed(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport_settings, "CLOSE_FLUSH_S", PATIENCE_S)  # a machine may stand still for a while
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     for n in range(100):
@@ -185,7 +185,7 @@ def test_a_scheduler_that_does_not_read_loses_the_oldest_and_the_broker_keeps_it
     assert numbers[-1] == sent - 1 and len(numbers) < sent
 
 
-def test_a_full_outbox_drops_and_says_so(post: Post, rabbit: PrivateRabbit) -> None:
+def test_a_full_outbox_drops_messages_and_reports_that(post: Post, rabbit: PrivateRabbit) -> None:
     agent = post.agent("compute-1")
     rabbit.ctl("stop_app")
     try:
@@ -213,7 +213,7 @@ def close_connections(rabbit: PrivateRabbit) -> None:
 
 
 @pytest.mark.parametrize("trouble", [restart, close_connections])
-def test_both_sides_come_back_and_are_told(post: Post, rabbit: PrivateRabbit, trouble: Trouble) -> None:
+def test_both_sides_reconnect_and_are_notified(post: Post, rabbit: PrivateRabbit, trouble: Trouble) -> None:
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     trouble(rabbit)
     eventually(lambda: scheduler.told == [True, False, True], "the scheduler is told")
@@ -224,7 +224,7 @@ def test_both_sides_come_back_and_are_told(post: Post, rabbit: PrivateRabbit, tr
     agent.hears(b"claim")
 
 
-def test_what_was_said_while_the_broker_was_away_is_said_when_it_returns(post: Post, rabbit: PrivateRabbit) -> None:
+def test_messages_sent_while_the_broker_is_down_are_delivered_later(post: Post, rabbit: PrivateRabbit) -> None:
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     rabbit.ctl("stop_app")
     try:
@@ -330,7 +330,7 @@ def test_a_broker_that_hangs_is_left_for_the_next_one(post: Post, monkeypatch: p
 # --- administrators ----------------------------------------------------------------------------
 
 
-def test_a_queue_that_somebody_deleted_comes_back(post: Post, rabbit: PrivateRabbit) -> None:
+def test_a_deleted_queue_is_declared_again(post: Post, rabbit: PrivateRabbit) -> None:
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     name = f'rabbit_misc:r(<<"/">>, queue, <<"{scheduler.address}">>)'
     delete = 'rabbit_amqqueue:delete(Q, false, false, <<"admin">>)'
@@ -340,7 +340,7 @@ def test_a_queue_that_somebody_deleted_comes_back(post: Post, rabbit: PrivateRab
     scheduler.hears(b"increment")
 
 
-def test_an_exchange_that_somebody_deleted_comes_back(
+def test_a_deleted_exchange_is_declared_again(
     post: Post, rabbit: PrivateRabbit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport_settings, "REBIND_S", 0.5)

@@ -49,7 +49,7 @@ def test_casts_need_the_default_exchange(rabbit: PrivateRabbit) -> None:
     assert "amq.default" in problem(rabbit, configure, r"^ssched\..*", read)
 
 
-def test_a_wrong_password_is_said_without_it(rabbit: PrivateRabbit) -> None:
+def test_a_wrong_password_is_reported_without_the_password(rabbit: PrivateRabbit) -> None:
     url = parse_transport_url(rabbit.url.replace("guest:guest", "nova:wr0ng"))
 
     [said] = broker_problems(url, Random(1)).values()

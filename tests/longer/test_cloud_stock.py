@@ -52,7 +52,7 @@ def test_servers_boot_hold_what_they_use_and_give_it_back(cloud: Cloud) -> None:
     cloud.wait(lambda: cloud.usages() == {}, "everything to be given back")
 
 
-def test_the_tenth_server_has_no_place_and_says_so(cloud: Cloud) -> None:
+def test_the_tenth_server_fails_with_no_valid_host(cloud: Cloud) -> None:
     boot_one_by_one(cloud, 9)
 
     with pytest.raises(LabError, match="No valid host"):
@@ -88,7 +88,7 @@ def test_a_compute_that_has_servers_is_not_removed(cloud: Cloud) -> None:
     assert cloud.settings.computes == 3
 
 
-def test_a_killed_compute_comes_back_as_the_same_node(cloud: Cloud) -> None:
+def test_a_killed_compute_returns_as_the_same_node(cloud: Cloud) -> None:
     node = cloud.providers()["c1"]
     old = cloud.pid("c1")
 

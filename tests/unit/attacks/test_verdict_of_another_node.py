@@ -8,7 +8,7 @@ from shared_scheduler.protocol.messages import Verdict
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only_claim
 
 
-def test_it_is_no_verdict() -> None:
+def test_a_verdict_in_the_name_of_another_node_is_ignored() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask())
     stranger = next(node for node in ("node-1", "node-2") if node != claim.node)

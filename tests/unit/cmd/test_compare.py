@@ -78,7 +78,7 @@ def test_a_difference_exits_with_1(
     assert "consumer c has no owner" in capsys.readouterr().out
 
 
-def test_what_cannot_be_looked_at_exits_with_2_and_one_line(
+def test_a_source_that_cannot_be_read_exits_with_2_and_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = KeyringError("/etc/keys: Permission denied", "[shared_scheduler] signing_keys_file")
@@ -89,7 +89,7 @@ def test_what_cannot_be_looked_at_exits_with_2_and_one_line(
     assert shown.err.count("\n") == 1
 
 
-def test_what_nobody_foresaw_is_not_taken_for_a_difference(
+def test_an_unexpected_error_is_not_reported_as_a_difference(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_readers, "Truth", lambda: Look(RuntimeError("a mistake of ours")))

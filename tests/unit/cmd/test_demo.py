@@ -129,7 +129,7 @@ def test_the_live_view_fits_a_small_terminal(columns: int, rows: int, monkeypatc
     assert max(frame.count("\n") for frame in frames) < rows
 
 
-def test_the_live_view_shows_on_an_ordinary_terminal_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_view_shows_the_events_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     last = watched(80, 24, monkeypatch).frames()[-1]
     for word in ("without a verdict", "answered p50", "snapshots", "starts again", "requests end"):
         assert word in last
@@ -144,7 +144,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.M
     assert "\x1b" not in screen.getvalue() and "decisions/s" in screen.getvalue()
 
 
-def test_a_demo_that_nobody_watches_on_a_terminal_tells_how_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demo_without_a_terminal_prints_its_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", *SMALL, "--seed", "7", "--fast"]) == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown

@@ -33,7 +33,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_without_a_command_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     shown = capsys.readouterr().out
     assert all(name in shown for name in COMMANDS)
@@ -103,7 +103,7 @@ def test_many_seeds_come_to_the_same_in_one_process_and_in_several(
     assert told[0] == told[1]
 
 
-def test_a_broken_seed_is_told_with_its_replay_and_its_trace(
+def test_a_broken_seed_is_printed_with_its_replay_and_its_trace(
     tmp_path: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -129,7 +129,7 @@ def swarm_that_ends(with_error: BaseException) -> Callable[..., Iterator[Outcome
     return many
 
 
-def test_a_broken_seed_is_told_as_soon_as_it_is_found(
+def test_a_broken_seed_is_printed_as_soon_as_it_is_found(
     tmp_path: pytest.TempPathFactory,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

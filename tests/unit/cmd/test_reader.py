@@ -38,13 +38,13 @@ def with_nobody_reading(command: Sequence[str]) -> subprocess.CompletedProcess[s
     [], ["--help"], ["status", "--help"], ["simulate", *WORLD], ["simulate", *WORLD, "--format", "json"],
     ["demo", *WORLD],
 ], ids=" ".join)  # fmt: skip
-def test_a_command_ends_quietly_when_nobody_reads_it(arguments: list[str]) -> None:
+def test_a_command_ends_without_an_error_when_its_reader_has_left(arguments: list[str]) -> None:
     done = with_nobody_reading([*MANAGE, *arguments])
     assert (done.returncode, done.stderr) == (READER_LEFT, "")
 
 
 @pytest.mark.parametrize("command", [["fire", "--list"], *([tool, "--help"] for tool in TOOLS)], ids=" ".join)
-def test_a_tool_ends_quietly_when_nobody_reads_it(command: list[str]) -> None:
+def test_a_tool_ends_without_an_error_when_its_reader_has_left(command: list[str]) -> None:
     done = with_nobody_reading([sys.executable, f"tools/{command[0]}", *command[1:]])
     assert done.returncode == READER_LEFT
     assert "BrokenPipeError" not in done.stderr  # imports may warn of other things

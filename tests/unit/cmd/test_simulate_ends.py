@@ -72,7 +72,7 @@ def swarm() -> Iterator[Swarm]:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=("time limit", "Ctrl-C")
 )
-def test_a_signal_ends_it_with_a_summary_of_what_was_run(swarm: Swarm, number: signal.Signals, code: int) -> None:
+def test_a_signal_ends_a_run_with_a_summary_of_its_results(swarm: Swarm, number: signal.Signals, code: int) -> None:
     computed_s = sum(map(cpu_s, swarm.workers))
 
     os.killpg(swarm.process.pid, number)  # as a terminal and a time limit do: everybody hears it

@@ -100,7 +100,8 @@ def test_the_reads_are_shown_with_ages_and_costs(sockets: Path, capsys: pytest.C
     assert [line.split("  ")[0] for line in (first, *others)] == [source.name for source in SOURCES]
     shown = dict(zip(head.split(), re.split(r"\s{2,}", first), strict=True))
     assert {name: shown[name] for name in ("decision_waits", "oldest_s", "reads", "ms_each", "queries_each")} == {
-        "decision_waits": "nothing is written", "oldest_s": "1.2", "reads": "4", "ms_each": "1.5", "queries_each": "1.0",
+        "decision_waits": "nothing is written", "oldest_s": "1.2", "reads": "4",
+        "ms_each": "1.5", "queries_each": "1.0",
     }  # fmt: skip
 
 
@@ -110,7 +111,7 @@ def test_the_reads_are_data_too(sockets: Path, capsys: pytest.CaptureFixture[str
     assert answer["reads"][0]["rows"] == 2
 
 
-def test_one_that_is_frozen_is_said_beside_the_others(
+def test_a_frozen_scheduler_is_reported_beside_the_answers_of_the_others(
     sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
@@ -126,7 +127,7 @@ def test_one_that_is_frozen_is_said_beside_the_others(
     assert shown.err.count("\n") == 1
 
 
-def test_nobody_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_running_scheduler_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["status", "--socket-dir", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

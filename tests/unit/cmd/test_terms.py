@@ -56,7 +56,7 @@ def test_the_columns_of_status_are_defined() -> None:
     assert set(status.FOREIGN_COLUMNS) == terms.FOREIGN_CHANGES.terms.keys()
 
 
-def test_what_a_decision_counts_hosts_under_is_defined() -> None:
+def test_the_reasons_of_a_decision_are_defined() -> None:
     placement = {
         candidates.ROOT_TRAITS, candidates.TRAITS, candidates.AGGREGATES, candidates.IN_TREE,
         candidates.NO_ROOM.rstrip(":"), candidates.GROUP_TRAITS, candidates.ANY_FORM,
@@ -66,7 +66,7 @@ def test_what_a_decision_counts_hosts_under_is_defined() -> None:
     assert terms.REASONS.terms.keys() == placement | named | {filtering.FIRST_INSTANCE, spreading.SPREAD}
 
 
-def test_what_became_of_an_attempt_is_defined() -> None:
+def test_the_outcomes_of_an_attempt_are_defined() -> None:
     endings = {state.value for state in ClaimState if state not in UNDER_WAY}
 
     assert terms.ATTEMPTS.terms.keys() == endings | values(RefusalCode, WriteCode) | {GROUP_APART, SPREAD_TOO_FAR}
@@ -80,7 +80,7 @@ def test_how_a_build_ends_is_defined() -> None:
     assert terms.BUILDS.terms.keys() == {ACTIVE, FAILED}
 
 
-def test_what_compare_reads_is_defined() -> None:
+def test_the_facts_of_compare_are_defined() -> None:
     assert terms.SOURCES.terms.keys() == AUTHORITIES.keys()
 
 

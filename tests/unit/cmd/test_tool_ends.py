@@ -35,7 +35,7 @@ def venvs() -> Path:
     return Path(sys.prefix).parent
 
 
-def test_what_it_has_started_is_ended(tmp_path: Path, venvs: Path) -> None:
+def test_started_processes_are_ended(tmp_path: Path, venvs: Path) -> None:
     (tmp_path / "long_work.py").write_text(LONG_WORK)
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "SHARED_SCHEDULER_VENVS": str(venvs)}
     tool = subprocess.Popen([sys.executable, "-c", START, str(TOOLS)], cwd=tmp_path, env=environment)

@@ -53,7 +53,7 @@ def sockets(tmp_path: Path, asked: list[dict[str, Any]]) -> Iterator[Path]:
         server.stop()
 
 
-def test_the_story_is_told_from_request_to_numbers(
+def test_why_prints_the_request_the_attempts_and_the_numbers(
     sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert manage.main(["why-now", "req-7", "--socket-dir", str(sockets)]) == 0
@@ -82,7 +82,7 @@ def test_of_one_host_only_and_as_data(
     assert asked[-1] == {"ask": "why", "request": "req-7", "hosts": ["c2"], "each_max": 3}
 
 
-def test_one_that_nobody_remembers_is_one_line(
+def test_an_unknown_request_is_one_line(
     sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert manage.main(["why-now", "req-8", "--socket-dir", str(sockets)]) == 1

@@ -24,7 +24,7 @@ def test_each_event_and_effect_has_a_cause(kind: type) -> None:
     assert is_field or isinstance(getattr(kind, "cause", None), property)
 
 
-def test_what_a_claim_brings_about_has_its_id() -> None:
+def test_effects_of_a_claim_have_its_id() -> None:
     # given an agent that judges claims
     node = Node()
     node.start()
@@ -42,7 +42,7 @@ def test_what_a_claim_brings_about_has_its_id() -> None:
     assert cause_of(sent) == f"{NODE}@{sent.epoch}/{sent.sequence}"
 
 
-def test_a_read_of_placement_names_who_wanted_it() -> None:
+def test_a_read_of_placement_has_the_cause_of_its_request() -> None:
     # given an agent that has read all that it wants
     node = Node()
     node.start()

@@ -30,7 +30,7 @@ def vcpus_used(book: ClaimLedger) -> int:
 
 
 class TestJudging:
-    def test_claims_are_let_in_until_the_node_is_full(self) -> None:
+    def test_claims_are_accepted_until_the_node_is_full(self) -> None:
         book = ledger(vcpus=4)
 
         answers = [book.judge(claim(f"c{i}"), 1.0) for i in range(5)]
@@ -66,7 +66,7 @@ class TestJudging:
 
         assert (book.leaves, book.claims(), book.consumers()) == (before, {}, {})
 
-    def test_a_class_without_inventory_is_told_apart_from_a_full_one(self) -> None:
+    def test_a_class_without_inventory_has_another_reason_than_a_full_one(self) -> None:
         refused = ledger().judge(claim("c1", allocations={NODE: {"VGPU": 1}}), 1.0)
 
         assert refused is not None
@@ -103,7 +103,7 @@ class TestJudging:
         assert refused.code == RefusalCode.MALFORMED
         assert str(refused.detail["field"]).split(".")[0] in changes
 
-    def test_topology_is_judged_against_what_is_pending_too(self) -> None:
+    def test_topology_is_judged_with_pending_claims(self) -> None:
         book = ledger()
         book.reported(TrackerReported({"numa.0": 2}), 0.5)
 
@@ -115,7 +115,7 @@ class TestJudging:
 
 
 class TestEndings:
-    def test_the_tracker_takes_a_claim_over_and_nothing_is_counted_twice(self) -> None:
+    def test_the_tracker_takes_a_claim_over_without_counting_it_twice(self) -> None:
         book = ledger()
         book.judge(claim("c1", "vm-1", vcpus=2), 1.0)
 
@@ -155,7 +155,7 @@ class TestEndings:
         assert [one.how for one in ended] == [ClaimEnd.TAKEN_OVER]
         assert (vcpus_used(book), book.leaves["cn.vcpus_used"]) == (5, 5)
 
-    def test_a_release_frees_what_was_taken(self) -> None:
+    def test_a_release_frees_the_resources_of_the_claim(self) -> None:
         book = ledger()
         before = dict(book.leaves)
         book.judge(claim("c1"), 1.0)
@@ -174,7 +174,7 @@ class TestEndings:
 
         assert refused is not None and refused.code == RefusalCode.RELEASED
 
-    def test_what_nova_compute_refuses_is_not_counted_any_more(self) -> None:
+    def test_a_claim_that_nova_compute_refuses_is_not_counted_any_more(self) -> None:
         book = ledger()
         book.judge(claim("c1", "vm-1"), 1.0)
 
@@ -228,7 +228,7 @@ class TestEndings:
 
         assert [one.how for one in endings] == [ClaimEnd.VANISHED]
 
-    def test_a_read_that_began_before_the_claim_says_nothing_about_it(self) -> None:
+    def test_a_read_that_began_before_the_claim_is_no_evidence_about_it(self) -> None:
         book = ledger()
         book.judge(claim("c1", "vm-1"), 10.0)
         book.reported(report({"vm-1": Member()}, complete=False, vcpus_used=1), 11.0)

@@ -40,7 +40,7 @@ class TestStart:
         assert snapshot.digest == digest_of(snapshot.leaves, snapshot.consumers, snapshot.claims)
         assert said(effects, Increment) == []
 
-    def test_beside_a_dead_nova_compute_it_says_that_it_is_not_ready(self) -> None:
+    def test_with_a_dead_nova_compute_the_agent_publishes_that_it_is_not_ready(self) -> None:
         node = Node()
         node.tell(ev.ChannelChanged(True), ev.Tick())
 
@@ -70,7 +70,7 @@ class TestStart:
         node.reachable = True
         assert NoticeCode.READY in notices(node.pass_s(SETTINGS.retry_most_s + 1))
 
-    def test_an_instance_that_is_heard_of_before_the_tree_is_no_reason_to_spin(self) -> None:
+    def test_an_instance_reported_before_the_tree_causes_no_busy_loop(self) -> None:
         node = Node()
         node.reachable = False
         node.start()
@@ -207,7 +207,7 @@ class TestClaims:
         assert verdict.reason is not None and verdict.reason.code == RefusalCode.EXPIRED
         assert node.core.ledger.pending == {}
 
-    def test_a_claim_that_came_and_went_between_two_increments_is_told_as_ended(self) -> None:
+    def test_a_claim_that_began_and_ended_between_two_increments_is_published_as_ended(self) -> None:
         node = Node()
         node.start()
         node.pass_s(1)
@@ -239,7 +239,7 @@ class TestTakeOver:
         assert not [one for one in effects if isinstance(one, ReadAllocations)]
         assert [kept.claims for kept in effects if isinstance(kept, Keep)] == [()]
 
-    def test_a_deleted_server_is_free_once_placement_says_so_within_a_second(self) -> None:
+    def test_a_deleted_servers_resources_are_free_within_a_second_of_placement(self) -> None:
         node = Node()
         node.start()
         node.allocations["vm-1"] = {NODE: {"VCPU": 1}}
@@ -255,7 +255,7 @@ class TestTakeOver:
         gone = [one for one in said(effects, Increment) if one.consumers.get("vm-1", 0) is None]
         assert len(gone) == 1
 
-    def test_what_a_migration_holds_at_its_source_is_free_soon_after_it_goes(self) -> None:
+    def test_a_migrations_allocation_at_its_source_is_free_soon_after_its_end(self) -> None:
         """Nova moves the source's allocation to the migration's uuid, and deletes that one late."""
         node = Node()
         node.start()
@@ -272,7 +272,7 @@ class TestTakeOver:
 
         assert node.core.ledger.consumers() == {}
 
-    def test_an_uninvited_instance_makes_the_agent_look_who_it_is(self) -> None:
+    def test_an_instance_without_a_claim_makes_the_agent_read_placement(self) -> None:
         node = Node()
         node.start()
         node.pass_s(1)
@@ -283,7 +283,7 @@ class TestTakeOver:
         assert [one for one in effects if isinstance(one, ReadAllocations)]
         assert node.core.ledger.used()[NODE]["VCPU"] == 3
 
-    def test_a_claim_that_nobody_wrote_is_looked_up_and_ended(self) -> None:
+    def test_a_claim_without_an_allocation_is_looked_up_and_ended(self) -> None:
         node = Node()
         node.start()
         node.send(claim("c1"))
@@ -293,7 +293,7 @@ class TestTakeOver:
         ended = [one for one in effects if isinstance(one, Notice) and one.code == NoticeCode.ENDED]
         assert [one.detail["how"] for one in ended] == ["vanished"]
 
-    def test_what_nova_compute_refuses_is_freed_and_told(self) -> None:
+    def test_a_claim_that_nova_compute_refuses_is_freed_and_published(self) -> None:
         node = Node()
         node.start()
         node.send(claim("c1", "vm-1"))
@@ -335,7 +335,7 @@ class TestEndsOfBuilds:
 
 
 class TestPeace:
-    def test_the_same_report_twice_says_nothing(self) -> None:
+    def test_a_repeated_report_publishes_nothing(self) -> None:
         node = Node()
         node.start()
         node.pass_s(1)
@@ -356,7 +356,7 @@ class TestPeace:
         assert {type(one.message) for one in effects if isinstance(one, Broadcast | Cast)} == {Heartbeat}
         assert 600 / 15 / 1.3 < len(said(effects, Heartbeat)) < 600 / 15 * 1.3
 
-    def test_writing_allocations_moves_generations_and_that_is_no_news(self) -> None:
+    def test_a_generation_changed_by_an_allocation_is_not_published(self) -> None:
         node = Node()
         node.start()
         node.pass_s(1)
@@ -459,7 +459,7 @@ class TestEnds:
         assert node.core.next_deadline_s(node.now) is None
         assert node.send(claim("c1")) == []
 
-    def test_a_restarted_agent_holds_what_it_had_accepted(self) -> None:
+    def test_a_restarted_agent_counts_its_accepted_claims(self) -> None:
         first = Node(vcpus=1)
         first.start()
         kept = [one for one in first.send(claim("c1", "vm-1")) if isinstance(one, Keep)][-1]
@@ -472,7 +472,7 @@ class TestEnds:
 
 
 class TestRestartOfNovaCompute:
-    def test_a_node_that_shrank_is_read_at_once_although_nobody_told_of_its_tree(self) -> None:
+    def test_a_node_with_less_capacity_is_read_at_once_without_a_tree_event(self) -> None:
         """nova-conductor gives the record only; nova-compute writes Placement before that."""
         node = Node(vcpus=3)
         node.tell(ev.TrackerConnected("fallback"), report(vcpus=3))
@@ -484,7 +484,7 @@ class TestRestartOfNovaCompute:
 
         assert [one.accepted for one in said(effects, Verdict)] == [True, True, False]
 
-    def test_a_node_whose_capacity_stands_is_not_read_for_what_is_used(self) -> None:
+    def test_a_node_with_the_same_capacity_is_not_read_for_its_usage(self) -> None:
         node = Node()
         node.tell(ev.TrackerConnected("fallback"), report())
 
@@ -492,7 +492,7 @@ class TestRestartOfNovaCompute:
 
         assert not [one for one in effects if isinstance(one, ReadTree)]
 
-    def test_a_tree_that_changed_while_nobody_listened_is_read_at_once(self) -> None:
+    def test_a_tree_that_changed_while_the_tap_was_disconnected_is_read_at_once(self) -> None:
         # given a node that serves, whose nova-compute goes away
         node = Node(vcpus=4)
         node.start()

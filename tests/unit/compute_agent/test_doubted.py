@@ -21,7 +21,7 @@ def started() -> Node:
     return node
 
 
-def test_the_answer_shows_what_placement_says_now() -> None:
+def test_the_answer_has_the_present_state_of_placement() -> None:
     # given a host that was put into an aggregate since the agent read its provider
     node = started()
     node.tree = (replace(node.tree[0], aggregates=frozenset({"aggregate"})),)
@@ -34,13 +34,13 @@ def test_the_answer_shows_what_placement_says_now() -> None:
     assert snapshot.leaves[names.PROVIDER + NODE]["aggregates"] == ["aggregate"]
 
 
-def test_an_answer_comes_even_if_nothing_is_new() -> None:
+def test_an_answer_is_sent_even_without_a_change() -> None:
     node = started()
 
     assert len(said(node.send(DOUBT) + node.pass_s(1), Snapshot)) == 1
 
 
-def test_an_answer_comes_even_if_placement_does_not_answer() -> None:
+def test_an_answer_is_sent_even_if_placement_does_not_answer() -> None:
     node = started()
     node.reachable = False
 
@@ -59,7 +59,7 @@ def test_many_doubts_cost_one_look_a_second() -> None:
         assert len([read for read in node.done if isinstance(read, kind)]) <= 6
 
 
-def test_who_only_missed_something_costs_no_look() -> None:
+def test_a_resync_for_a_gap_reads_nothing_from_placement() -> None:
     node = started()
     node.done.clear()
 

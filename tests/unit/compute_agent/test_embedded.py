@@ -134,7 +134,7 @@ def compute(bus: LocalBus) -> Iterator[Compute]:
     made.agents.stop()
 
 
-def test_schedulers_know_before_nova_compute_goes_on(compute: Compute, scheduler: Scheduler) -> None:
+def test_schedulers_are_informed_before_nova_compute_continues(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     assert scheduler.leaf("agent.ready") is True
 
@@ -144,7 +144,7 @@ def test_schedulers_know_before_nova_compute_goes_on(compute: Compute, scheduler
         assert scheduler.leaf("cn.vcpus_used") == count
 
 
-def test_a_node_that_was_not_audited_since_nova_compute_began_takes_nothing(
+def test_a_node_without_an_audit_since_nova_computes_start_accepts_no_claim(
     bus: LocalBus, scheduler: Scheduler
 ) -> None:
     # given a first audit that ends before its time, because nova-conductor does not answer yet
@@ -162,7 +162,7 @@ def test_a_node_that_was_not_audited_since_nova_compute_began_takes_nothing(
     compute.agents.stop()
 
 
-def test_who_moved_away_is_gone_once_the_move_is_confirmed(
+def test_an_instance_that_moved_away_is_removed_when_the_move_is_confirmed(
     compute: Compute, scheduler: Scheduler
 ) -> None:
     tracker = compute.start()
@@ -206,7 +206,7 @@ def test_devices_are_followed_by_the_agent_that_lives(compute: Compute, schedule
     assert scheduler.leaf(pool) == 1
 
 
-def test_what_changed_is_told_although_placement_was_not_reached(
+def test_changes_are_reported_although_placement_was_not_reached(
     compute: Compute, scheduler: Scheduler
 ) -> None:
     tracker = compute.start()
@@ -218,7 +218,7 @@ def test_what_changed_is_told_although_placement_was_not_reached(
     assert scheduler.leaf("cn.vcpus_used") == 1
 
 
-def test_what_images_its_instances_have_is_counted(compute: Compute, scheduler: Scheduler) -> None:
+def test_the_images_of_its_instances_are_counted(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     for uuid in (GUEST, f"1{GUEST[1:]}"):
         booted = guest(tracker, uuid)
@@ -297,7 +297,7 @@ def test_a_nova_compute_that_ends_leaves(compute: Compute, scheduler: Scheduler)
     assert isinstance(scheduler.heard[-1], Leave)
 
 
-def test_its_last_word_is_that_nova_compute_takes_nothing_more(
+def test_its_last_increment_publishes_that_the_node_is_not_ready(
     compute: Compute, scheduler: Scheduler
 ) -> None:
     tracker = compute.start()
@@ -339,7 +339,7 @@ def test_a_driver_that_fails_to_clean_up_is_heard_all_the_same(
     assert isinstance(scheduler.heard[-1], Leave)
 
 
-def test_a_scheduler_that_starts_later_is_told_what_is_there(compute: Compute, bus: LocalBus) -> None:
+def test_a_scheduler_that_starts_later_gets_a_snapshot(compute: Compute, bus: LocalBus) -> None:
     tracker = compute.start()
     late = Scheduler(bus)
     tracker.instance_claim(CONTEXT, guest(tracker, GUEST), HOST, {}, LIMITS)
@@ -400,7 +400,7 @@ def test_an_agent_that_is_held_up_does_not_hold_up_nova_compute(
     assert not claims.is_alive() and not free.is_set()
 
 
-def test_what_found_no_room_is_told_once_there_is_some(
+def test_a_report_that_did_not_fit_is_sent_when_there_is_room(
     held_up: tuple[Compute, Any, threading.Event], scheduler: Scheduler,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -441,7 +441,7 @@ def conf() -> Iterator[Any]:
     nova.conf.CONF.clear_override("embedded", group="compute_agent")
 
 
-def test_nova_compute_embeds_it_when_told_to(
+def test_nova_compute_embeds_the_agent_if_configured(
     conf: Any, compute: Compute, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given nova-compute's own start: its tracker is handed to the entry point before anything is served

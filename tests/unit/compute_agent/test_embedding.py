@@ -56,7 +56,7 @@ def test_it_is_made_from_the_configuration_of_nova_compute(nova_conf: Any, tmp_p
     assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]
 
 
-def test_a_build_that_ends_after_nova_computes_last_step_is_told_by_another_agent(
+def test_a_build_that_ends_after_nova_computes_last_step_is_reported_by_a_new_agent(
     nova_conf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a nova-compute whose manager has cleaned up, while a build is still under way

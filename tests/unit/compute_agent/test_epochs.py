@@ -68,7 +68,7 @@ class TestEpochOfThePast:
         assert NoticeCode.EPOCH_BEGUN in notices(effects)
         assert {heartbeat.epoch for heartbeat in said(node.pass_s(20), Heartbeat)} == {told.epoch}
 
-    def test_two_lives_that_are_told_the_same_epoch_do_not_come_to_one(self) -> None:
+    def test_two_runs_that_are_asked_for_the_same_epoch_choose_different_ones(self) -> None:
         """Each had lost its memory, and another scheduler told it of the epoch before both."""
         lives = [life(seed) for seed in range(50)]
 
@@ -119,7 +119,7 @@ class TestEpochOfThePast:
         assert snapshot.consumers["vm-1"].member
         assert not [one for one in effects if isinstance(one, Keep)]
 
-    def test_a_verdict_that_is_said_again_counts_in_the_new_epoch(self) -> None:
+    def test_a_repeated_verdict_is_reflected_in_the_new_epoch(self) -> None:
         node = Node()
         node.start()
         node.pass_s(1)
@@ -141,7 +141,7 @@ class TestEpochOfThePast:
         assert {one.epoch for one in said(effects, Snapshot)} == {node.core.epoch}
         assert all(isinstance(one, Broadcast) for one in effects if isinstance(getattr(one, "message", 0), Snapshot))
 
-    def test_a_node_that_has_told_nothing_yet_says_hello_and_waits_until_it_is_ready(self) -> None:
+    def test_a_node_that_has_published_nothing_sends_hello_and_waits_until_it_is_ready(self) -> None:
         node = Node()
         node.tell(ev.ChannelChanged(True))
 
@@ -152,7 +152,7 @@ class TestEpochOfThePast:
         effects = node.tell(ev.TrackerConnected("tap"), report())
         assert [one.epoch for one in said(effects, Snapshot)] == [node.core.epoch]
 
-    def test_an_epoch_that_nobody_ever_had_is_not_believed(self) -> None:
+    def test_an_impossible_epoch_is_refused(self) -> None:
         node = Node()
         node.start()
 
@@ -162,7 +162,7 @@ class TestEpochOfThePast:
         assert [one.epoch for one in said(effects, Snapshot)] == [EPOCH]
         assert NoticeCode.EPOCH_REFUSED in notices(effects)
 
-    def test_the_highest_that_is_believed_leaves_room_for_all_lives_to_come(self) -> None:
+    def test_the_highest_accepted_epoch_leaves_numbers_for_all_later_starts(self) -> None:
         node = Node()
         node.start()
 

@@ -32,7 +32,7 @@ def test_a_member_that_the_claim_names_and_one_that_was_accepted_are_counted() -
     assert refusal(ledger, asked, "vm-1", "vm-2") == RefusalCode.GROUP_FULL
 
 
-def test_what_is_remembered_and_not_here_is_not_counted() -> None:
+def test_stored_members_that_are_not_here_are_not_counted() -> None:
     assert refusal(GroupLedger({"vm-1": "group"}), of_group("c1", "vm-2")) == ""
 
 
@@ -50,7 +50,7 @@ def test_a_soft_claim_is_refused_only_where_more_are_here_than_were_seen() -> No
     assert refusal(ledger, of_group("c1", "vm-2", SOFT, seen=None), "vm-1") == ""
 
 
-def test_the_reason_names_who_is_here() -> None:
+def test_the_reason_names_the_members_on_the_node() -> None:
     reason = GroupLedger({"vm-1": "group"}).judge(of_group("c1", "vm-2"), {"vm-1"}, set())
 
     assert reason is not None
@@ -69,7 +69,7 @@ def test_the_second_of_two_racing_members_is_refused() -> None:
     assert second.reason is not None and second.reason.code == RefusalCode.GROUP_FULL
 
 
-def test_schedulers_are_told_the_group_of_what_was_accepted_and_of_members_that_were_here() -> None:
+def test_the_groups_of_accepted_consumers_and_of_present_members_are_published() -> None:
     node = Node(vcpus=4)
     node.start()
     node.tell(report(members={"vm-1": ev.Member()}, vcpus=4))
@@ -99,7 +99,7 @@ def test_a_restarted_agent_knows_the_groups_of_claims_and_of_instances() -> None
     assert refused is not None and refused.detail["members_on_node"] == ["vm-1", "vm-2"]
 
 
-def test_what_has_left_the_node_is_forgotten() -> None:
+def test_groups_of_consumers_that_left_the_node_are_forgotten() -> None:
     node = Node(vcpus=4)
     node.start()
     node.send(of_group("c1", "vm-1"))

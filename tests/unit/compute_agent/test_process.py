@@ -111,7 +111,7 @@ def keep_a_claim(home: Path) -> None:
     state.close()
 
 
-def test_a_hangup_takes_new_times_over_and_a_claim_that_nobody_wrote_ends(
+def test_a_hangup_applies_new_durations_and_a_claim_without_an_allocation_ends(
     process: Process, placement: FakePlacement, tmp_path: Path
 ) -> None:
     keep_a_claim(tmp_path)
@@ -128,7 +128,7 @@ def test_a_hangup_takes_new_times_over_and_a_claim_that_nobody_wrote_ends(
     assert process.end() == 0
 
 
-def test_a_hangup_with_what_cannot_be_used_says_so_and_changes_nothing(
+def test_a_hangup_with_an_invalid_configuration_is_logged_and_changes_nothing(
     process: Process, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -166,7 +166,7 @@ def test_keys_that_cannot_be_used_end_it_with_one_line(process: Process, tmp_pat
     assert process.child is not None and process.child.returncode == 1
 
 
-def test_without_broker_and_placement_it_says_so_and_goes_on(tmp_path: Path) -> None:
+def test_without_broker_and_placement_the_agent_logs_that_and_continues(tmp_path: Path) -> None:
     # given an agent that has something to look for in Placement, and nobody answers anywhere
     keep_a_claim(tmp_path)
     process = Process(tmp_path, "http://127.0.0.1:9")

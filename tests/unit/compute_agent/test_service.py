@@ -160,7 +160,7 @@ class TestAgent:
         reason = world.scheduler.verdict("c1").reason
         assert reason is not None and reason.code == RefusalCode.WRONG_NODE
 
-    def test_a_node_that_goes_and_returns_begins_a_new_epoch(self, world: World) -> None:
+    def test_a_node_that_is_removed_and_added_again_begins_a_new_epoch(self, world: World) -> None:
         """Or schedulers that missed its end would take all that it says afterwards for old."""
         world.tap()
         first = world.ready()
@@ -174,7 +174,7 @@ class TestAgent:
         epochs = {one.epoch for one in world.scheduler.heard[told:] if isinstance(one, Snapshot | Heartbeat)}
         assert min(epochs) > first.epoch
 
-    def test_rubbish_is_counted_and_harms_nobody(self, world: World) -> None:
+    def test_invalid_messages_are_counted_without_other_effects(self, world: World) -> None:
         world.tap()
         world.ready()
 
@@ -194,7 +194,7 @@ class TestAgent:
         reason = world.scheduler.verdict("c1").reason
         assert reason is not None and reason.detail["why"] == "gone"
 
-    def test_what_nova_compute_refuses_makes_room(self, world: World) -> None:
+    def test_a_claim_that_nova_compute_refuses_frees_its_resources(self, world: World) -> None:
         world.tap()
         world.ready()
         world.scheduler.cast(claim("c1", "vm-1", vcpus=2))
@@ -206,7 +206,7 @@ class TestAgent:
 
         assert world.scheduler.verdict("c2").accepted
 
-    def test_a_restart_keeps_claims_and_takes_a_greater_epoch(self, world: World) -> None:
+    def test_a_restart_keeps_claims_and_begins_a_greater_epoch(self, world: World) -> None:
         world.tap()
         before = world.ready().epoch
         world.scheduler.cast(claim("c1", "vm-1"))
@@ -297,7 +297,7 @@ class TestAgent:
         world.scheduler.cast(claim("c1"))
         assert world.scheduler.verdict("c1").accepted
 
-    def test_what_is_dropped_is_said_once(
+    def test_dropped_messages_are_logged_once(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(agent_module, "INBOX_MAX", 0)
@@ -319,7 +319,7 @@ class TestReadsOfPlacement:
         assert isinstance(answer, TreeRead)
         return answer.providers
 
-    def test_a_tree_whose_generation_stands_is_not_read_again(self) -> None:
+    def test_a_tree_with_the_same_generation_is_not_read_again(self) -> None:
         first = self.tree()
         self.placement.asked.clear()
 
@@ -328,7 +328,7 @@ class TestReadsOfPlacement:
         self.placement.generation, self.placement.vcpus = 2, 8
         assert self.tree()[0].inventories["VCPU"].total == 8
 
-    def test_a_provider_that_moves_is_seen_although_its_generation_stands(self) -> None:
+    def test_a_moved_provider_is_detected_although_its_generation_is_the_same(self) -> None:
         self.tree()
 
         self.placement.parent = "0e7bd5a2-8aab-4a5e-9c5d-8e6fae8b2f4f"
@@ -344,7 +344,7 @@ class TestReadsOfPlacement:
         assert self.tree() == ()
         assert not self.thread._known
 
-    def test_consumers_are_read_with_what_they_hold(self) -> None:
+    def test_consumers_are_read_with_their_allocations(self) -> None:
         self.placement.consumers = {"vm-1": {"VCPU": 1}}
 
         answer = self.thread.carry_out(ReadAllocations(NODE, (NODE,), cause=""))
@@ -416,7 +416,7 @@ def story(world: World) -> Story:
 
 
 class TestFallback:
-    def test_without_a_tap_it_speaks_for_the_node_and_says_that_it_is_degraded(
+    def test_without_a_tap_the_agent_publishes_the_node_as_degraded(
         self, world: World, story: Story
     ) -> None:
         assert story.until(29) == 0  # the tap has still time to come
@@ -435,7 +435,7 @@ class TestFallback:
         assert world.scheduler.verdict("c1").accepted
         assert story.until(100) >= 5
 
-    def test_the_tap_comes_back_and_is_believed(self, world: World, story: Story) -> None:
+    def test_the_tap_is_used_again_when_it_returns(self, world: World, story: Story) -> None:
         story.until(50)
         world.ready()
 
@@ -446,7 +446,7 @@ class TestFallback:
         world.agent.fallback_reported(NODE, TrackerReported({"cn.vcpus": 1}, {}, complete=True))
         assert world.agent.cores[NODE].ledger.leaves["cn.vcpus"] == 4
 
-    def test_a_dead_nova_compute_is_told_once_its_record_is_old(self, world: World, story: Story) -> None:
+    def test_a_dead_nova_compute_is_published_when_its_record_is_old(self, world: World, story: Story) -> None:
         story.until(50)
         world.ready()
 

@@ -21,7 +21,7 @@ class TestState:
 
         assert epochs == [2_000_000, 2_000_001, 2_000_002, 3_000_000]
 
-    def test_an_epoch_that_was_told_is_surpassed_by_the_next_life(self, tmp_path: Path) -> None:
+    def test_a_kept_epoch_is_exceeded_by_the_next_start(self, tmp_path: Path) -> None:
         state = StateDirectory(str(tmp_path))
         state.next_epoch(lambda: 1000.0)
 
@@ -36,7 +36,7 @@ class TestState:
 
         assert StateDirectory(str(tmp_path)).next_epoch(lambda: 2000.0) == 2_000_000
 
-    def test_a_second_agent_is_refused_and_told_who_the_first_is(self, tmp_path: Path) -> None:
+    def test_a_second_agent_is_refused_with_the_process_id_of_the_first(self, tmp_path: Path) -> None:
         first = StateDirectory(str(tmp_path))
 
         with pytest.raises(StateError, match="another agent"):
@@ -74,7 +74,7 @@ class TestState:
         assert "server groups kept" in caplog.text
 
     @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x81\xa1x\x91\x92\xc4\x01x\x90"])
-    def test_a_file_that_cannot_be_read_is_no_reason_to_stay_down(
+    def test_the_agent_starts_in_spite_of_an_unreadable_file(
         self, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "claims").write_bytes(content)
@@ -82,13 +82,13 @@ class TestState:
         assert StateDirectory(str(tmp_path)).kept() == {}
         assert "cannot be read" in caplog.text
 
-    def test_a_directory_that_cannot_be_written_says_what_to_do(self, tmp_path: Path) -> None:
+    def test_a_read_only_directory_is_reported_with_a_remedy(self, tmp_path: Path) -> None:
         (tmp_path / "epoch.new").mkdir()  # as root, rights are no obstacle
         state = StateDirectory(str(tmp_path))
         with pytest.raises(StateError, match=r"state_path = .*cannot be used.*give the agent's user"):
             state.next_epoch(time.time)
         state.close()
 
-    def test_a_directory_that_cannot_be_made_says_what_to_do(self) -> None:
+    def test_a_directory_that_cannot_be_created_is_reported_with_a_remedy(self) -> None:
         with pytest.raises(StateError, match=r"state_path = /proc/nothing cannot be used"):
             StateDirectory("/proc/nothing")

@@ -115,7 +115,7 @@ def listener(hooks: Hooks, path: str) -> Iterator[Listener]:
 
 
 class TestWhatIsTold:
-    def test_an_agent_that_connects_hears_everything(self, listener: Listener) -> None:
+    def test_an_agent_that_connects_gets_complete_reports(self, listener: Listener) -> None:
         first, second = listener.heard[:2]
 
         assert first == TapHello(HOST, os.getpid())
@@ -138,7 +138,7 @@ class TestWhatIsTold:
         assert told.members == {"vm-1": Member(instance=True, migration="")}
         assert "cn.vcpus" not in told.leaves
 
-    def test_what_images_its_instances_have_is_counted(
+    def test_the_images_of_its_instances_are_counted(
         self, tracker: Tracker, listener: Listener
     ) -> None:
         for uuid in ("vm-1", "vm-2"):
@@ -169,7 +169,7 @@ class TestWhatIsTold:
         assert told.members == {"vm-1": None}
         assert told.leaves["cn.vcpus_used"] == 0
 
-    def test_an_audit_that_finds_the_same_tells_nothing(self, tracker: Tracker, listener: Listener) -> None:
+    def test_an_audit_without_changes_reports_nothing(self, tracker: Tracker, listener: Listener) -> None:
         before = len(listener.heard)
 
         tracker.update_available_resource(CONTEXT, HOST)
@@ -179,7 +179,7 @@ class TestWhatIsTold:
         assert told.leaves == {"stats.failed_builds": 1}
         assert len(listener.heard) == before + 1
 
-    def test_what_nova_compute_refuses_is_told_and_still_raised(
+    def test_a_refusal_of_nova_compute_is_reported_and_still_raised(
         self, tracker: Tracker, listener: Listener
     ) -> None:
         with pytest.raises(exception.ComputeResourcesUnavailable):
@@ -229,7 +229,7 @@ class TestWhatIsTold:
         assert text.isprintable() and len(text) == 500
         assert text.startswith("RuntimeError: first second") and "hush" not in text
 
-    def test_memory_is_told_even_if_placement_fails_after_it(self, tracker: Tracker, listener: Listener) -> None:
+    def test_usage_is_reported_even_if_placement_fails_afterwards(self, tracker: Tracker, listener: Listener) -> None:
         tracker.fail_update = True
 
         with pytest.raises(RuntimeError):
@@ -237,7 +237,7 @@ class TestWhatIsTold:
 
         assert listener.next(NodeReported, after=1).members == {"vm-1": Member()}
 
-    def test_a_provider_tree_is_told_when_it_is_a_new_one(self, tracker: Tracker, listener: Listener) -> None:
+    def test_a_changed_provider_tree_is_reported(self, tracker: Tracker, listener: Listener) -> None:
         known = len(listener.of(TreeWritten))
         tracker.update_available_resource(CONTEXT, HOST)
         tracker.inventory = {"VCPU": {"total": 8}}
@@ -248,7 +248,7 @@ class TestWhatIsTold:
         listener.next(NodeReported, after=1)
         assert len(listener.of(TreeWritten)) == known + 1
 
-    def test_who_moved_away_is_gone_once_the_move_is_confirmed(
+    def test_an_instance_that_moved_away_is_removed_when_the_move_is_confirmed(
         self, tracker: Tracker, listener: Listener
     ) -> None:
         # given a server that was built here and runs on another host, waiting for its confirmation
@@ -263,7 +263,7 @@ class TestWhatIsTold:
         tracker.instance_claim(CONTEXT, moved, HOST, {})
         listener.wait(lambda: listener.of(NodeReported)[-1].members == {"vm-1": Member()})
 
-    def test_who_was_resized_here_stays_when_that_is_confirmed(
+    def test_an_instance_resized_to_this_node_stays_when_the_resize_is_confirmed(
         self, tracker: Tracker, listener: Listener
     ) -> None:
         resized = guest(tracker, "vm-1")
@@ -361,7 +361,7 @@ class TestNovaIsLeftAlone:
 
 
 class TestConnection:
-    def test_a_second_agent_is_told_that_there_is_one(
+    def test_a_second_agent_is_refused_because_one_is_connected(
         self, listener: Listener, path: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.ERROR):
@@ -371,7 +371,7 @@ class TestConnection:
 
         assert second.heard == []
 
-    def test_the_agent_of_another_host_hears_nothing_and_makes_room(
+    def test_the_agent_of_another_host_gets_no_report_and_disconnects(
         self, hooks: Hooks, path: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Or servers for our node would be built elsewhere, and our own agent be told to wait."""
@@ -383,7 +383,7 @@ class TestConnection:
         stranger.stop()
         assert (stranger.heard, stranger.lost) == ([], 0)
 
-    def test_an_agent_that_returns_hears_everything_again(
+    def test_an_agent_that_reconnects_gets_complete_reports_again(
         self, tracker: Tracker, listener: Listener, path: str
     ) -> None:
         listener.stop()

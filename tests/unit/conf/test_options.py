@@ -24,7 +24,7 @@ def conf() -> cfg.ConfigOpts:
 
 
 @pytest.mark.parametrize("option", opts.ALL, ids=lambda option: option.name)
-def test_every_option_tells_an_operator_what_it_does(option: cfg.Opt) -> None:
+def test_every_option_has_a_help_text(option: cfg.Opt) -> None:
     assert option.help is not None
     assert option.help.rstrip().endswith(".")
     assert len(option.help) > 40
@@ -38,7 +38,7 @@ def test_every_number_has_bounds_and_a_default_within(option: cfg.Opt) -> None:
         assert option.type.min <= option.default <= option.type.max
 
 
-def test_what_is_secret_is_never_logged() -> None:
+def test_secrets_are_never_logged() -> None:
     assert {option.name for option in opts.ALL if option.secret} == {"records_connection"}
 
 
@@ -58,7 +58,7 @@ def test_registering_twice_is_fine(conf: cfg.ConfigOpts) -> None:
 
 
 @pytest.mark.parametrize("service", ["shared-scheduler", "compute-agent"])
-def test_the_sample_is_what_the_generator_makes(service: str, tmp_path: Path) -> None:
+def test_the_sample_equals_the_output_of_the_generator(service: str, tmp_path: Path) -> None:
     made = tmp_path / "sample"
     command = [
         str(Path(sys.executable).with_name("oslo-config-generator")),

@@ -44,7 +44,7 @@ def test_a_request_without_instances_is_a_bad_request() -> None:
     assert fail.code == ef.FailureCode.BAD_REQUEST
 
 
-def test_a_new_scheduler_says_hello_and_wants_snapshots() -> None:
+def test_a_new_scheduler_sends_hello_and_requests_snapshots() -> None:
     driver = SchedulerDriver()
     effects = driver.give(ev.ChannelChanged(CELL, True))
     hello = Hello(Role.SCHEDULER, ME, 1, "", "", Want.SNAPSHOT, 0)

@@ -69,7 +69,7 @@ def test_a_malformed_leaf_of_one_node_costs_no_other_node_anything(name: str, va
     assert driver.table.freshness("node-2") is Freshness.FRESH
 
 
-def test_a_node_that_says_only_what_is_unusable_is_closed_and_asked_ever_more_rarely() -> None:
+def test_a_node_with_unusable_messages_is_closed_and_asked_at_increasing_intervals() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     asked = []
     for second in range(120):
@@ -100,7 +100,7 @@ def test_an_unusable_read_of_the_databases_leaves_the_row_as_it_was() -> None:
     assert driver.table.view("node-1").leaves["cn.vcpus"] == 4
 
 
-def test_a_bug_takes_nothing_from_what_was_already_to_be_done(monkeypatch: Any) -> None:
+def test_an_exception_does_not_lose_effects_that_were_emitted_before(monkeypatch: Any) -> None:
     driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", vcpus=1, free_mb=512)
     claim = only_claim(driver.ask())
 
@@ -121,7 +121,7 @@ def test_a_bug_takes_nothing_from_what_was_already_to_be_done(monkeypatch: Any) 
     assert driver.table.freshness("node-2") is Freshness.FRESH
 
 
-def test_a_write_that_nobody_answers_is_taken_back_in_the_end() -> None:
+def test_a_write_without_an_answer_is_deleted_in_the_end() -> None:
     driver = SchedulerDriver(write_timeout_s=10.0).without_agents("node-1")
     driver.ask(request(), within_s=60.0)
     assert of_kind(ef.DeleteAllocation, driver.wait(39.0)) == []

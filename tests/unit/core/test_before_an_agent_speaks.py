@@ -44,7 +44,7 @@ def test_it_is_the_agents_once_the_agent_shows_it() -> None:
     assert driver.table.outstanding(NODE) == ()
 
 
-def test_what_the_databases_show_no_more_is_gone_at_once() -> None:
+def test_a_node_that_the_databases_do_not_show_is_removed_at_once() -> None:
     driver = booted_and_read_again()
 
     read(driver, {}, set())

@@ -45,7 +45,7 @@ def test_all_that_a_request_brings_about_has_its_id() -> None:
     assert answer.record.request_id == REQUEST
 
 
-def test_what_a_request_takes_back_has_its_id_too() -> None:
+def test_deletes_of_a_request_have_its_id() -> None:
     # given a request whose write Placement did not answer
     driver = SchedulerDriver(attempts_max=1).with_agents("node-1")
     claim = only_claim(driver.ask())
@@ -82,7 +82,7 @@ def test_a_resync_is_asked_for_because_of_the_message_that_shows_the_gap() -> No
     assert wished and {each.cause for each in wished} <= {cause_of(heartbeat), "timer window node-1"}
 
 
-def test_what_answers_nobody_names_its_source() -> None:
+def test_effects_without_a_request_name_their_source() -> None:
     assert ev.ServicesRead(CELL, (), True).cause == "services read"
     assert ev.ChannelChanged(CELL, False).cause == "channel lost: cell-1"
     assert ev.MessagesArrived(CELL, (snapshot("node-1", 7),)).cause == "node-1@1/7"

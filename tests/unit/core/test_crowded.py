@@ -18,7 +18,7 @@ def accepted(driver: SchedulerDriver, claim: Claim) -> list[ef.Effect]:
     return [*(one for one in effects if one is not write), *driver.written(write)]
 
 
-def test_more_instances_than_one_host_takes_at_once_all_go_there_in_turn() -> None:
+def test_more_instances_than_a_host_accepts_at_once_are_placed_there_in_turn() -> None:
     # given one host with room for all, that takes two claims at once
     driver = SchedulerDriver(claims_per_node_max=2).with_agents("node-1", **ROOMY)
     under_way = claims_in(driver.ask(request(*MANY)))
@@ -53,7 +53,7 @@ def test_a_claim_that_is_refused_makes_room_as_well() -> None:
     assert [claim.consumer for claim in claims_in(driver.refuse(first))] == ["second"]
 
 
-def test_a_host_that_comes_free_elsewhere_is_found_without_a_claim_that_lands() -> None:
+def test_a_host_that_becomes_free_is_found_without_a_successful_claim() -> None:
     driver = SchedulerDriver(claims_per_node_max=1, verdict_timeout_s=30.0, claim_repeat_s=0.0)
     driver.with_agents("node-1", **ROOMY)
     only_claim(driver.ask(request("first")))
@@ -62,7 +62,7 @@ def test_a_host_that_comes_free_elsewhere_is_found_without_a_claim_that_lands() 
     assert [claim.node for claim in claims_in(driver.wait(1.1))] == ["node-2"]
 
 
-def test_who_waits_too_long_is_told_so_and_leaves_nothing() -> None:
+def test_a_request_that_waits_too_long_fails_and_leaves_nothing() -> None:
     driver = SchedulerDriver(claims_per_node_max=1, verdict_timeout_s=30.0, claim_repeat_s=0.0)
     driver.with_agents("node-1", **ROOMY)
     first = only_claim(driver.ask(request("first")))

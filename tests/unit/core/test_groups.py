@@ -83,7 +83,7 @@ def test_a_soft_policy_is_tried_to_be_kept_once() -> None:
 # -- the look before the answer
 
 
-def test_members_that_stand_on_our_host_let_the_answer_go() -> None:
+def test_members_on_the_selected_host_allow_the_answer() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request(group=GROUP)))
     ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
@@ -92,7 +92,7 @@ def test_members_that_stand_on_our_host_let_the_answer_go() -> None:
     driver.idle()
 
 
-def test_the_junior_takes_its_server_back_and_goes_to_the_other() -> None:
+def test_the_junior_deletes_its_allocation_and_joins_the_other_host() -> None:
     # given a server that was written on a node, while another with a smaller name was written on the other node
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request("server-9", group=GROUP)))
@@ -178,12 +178,12 @@ def apart_already(driver: SchedulerDriver) -> ef.LookUpGroup:
     return ask
 
 
-def test_a_group_that_is_apart_already_grows_where_the_conductor_says() -> None:
+def test_a_group_that_is_already_apart_grows_on_the_hosts_of_the_conductor() -> None:
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
     assert only(ef.Answer, stand(driver, apart_already(driver), server_5="node-1", server_6="node-2"))
 
 
-def test_a_member_that_only_the_table_shows_is_joined_by_nobody() -> None:
+def test_no_request_joins_a_member_that_only_the_table_shows() -> None:
     # given a member that was deleted a moment ago, while another one was placed elsewhere
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
     ask = apart_already(driver)

@@ -26,7 +26,7 @@ def driver_of(judge: Picky, last_words_max: int) -> SchedulerDriver:
     return SchedulerDriver(judge, decision, last_words_max=last_words_max).with_agents(*NODES)
 
 
-def test_the_judge_tells_of_the_best_few_why_not() -> None:
+def test_the_judge_reports_the_reasons_of_the_best_hosts() -> None:
     # given four hosts without the device, and Nova's filter that sees it the same way
     judge = Picky(*NODES)
     driver = driver_of(judge, last_words_max=2)

@@ -54,7 +54,7 @@ def test_the_instances_of_one_request_wait_for_one_another() -> None:
     assert [claim.consumer for claim in claims_in(driver.wait(0.001))] == ["a", "b"]
 
 
-def test_a_request_that_ends_meanwhile_leaves_nothing_behind() -> None:
+def test_a_request_that_ends_during_the_check_leaves_nothing() -> None:
     driver, _ = driver_of(*NODES)
     driver.ask()
     assert len(of_kind(ef.Fail, driver.give(ev.Stopping(driver.now)) + driver.wait(0.0))) == 1
@@ -62,7 +62,7 @@ def test_a_request_that_ends_meanwhile_leaves_nothing_behind() -> None:
     driver.idle()
 
 
-def test_an_instance_that_finds_no_other_host_gives_back_what_the_others_hold() -> None:
+def test_an_instance_without_another_host_releases_the_claims_of_the_others() -> None:
     # given two instances on the one host that the judge takes, for the second after looks at all others
     driver, _ = driver_of(*NODES[1:])
     first = only_claim(driver.ask(request("a", "b")))

@@ -26,7 +26,7 @@ def test_the_agent_of_a_host_that_joined_or_left_looks_in_placement_soon() -> No
     assert sorted(resyncs_in(driver.wait(2 * SOON_S))) == ["node-2", "node-3"]
 
 
-def test_other_metadata_of_an_aggregate_is_no_reason() -> None:
+def test_other_metadata_of_an_aggregate_reject_no_host() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     driver.give(ev.AggregatesRead((aggregate("host-1"),)))
     driver.wait(2 * SOON_S)

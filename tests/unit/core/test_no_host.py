@@ -127,7 +127,7 @@ def test_another_shape_waits_until_the_question_in_flight_is_answered() -> None:
     assert [ask.queries for ask in of_kind(ef.AskFitting, effects)] == [("resources=VCPU:2",)]
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_not_asked() -> None:
+def test_a_question_without_a_waiting_request_is_not_asked() -> None:
     # given a Placement that does not answer, and two requests in doubt, of which one has little time
     driver = SchedulerDriver(recheck_timeout_s=5.0, cleanup_s=1.0).with_agents("node-1", vcpus=0)
     only(ef.AskFitting, driver.ask())
@@ -157,7 +157,7 @@ def test_attempts_are_bounded() -> None:
 # -- time
 
 
-def test_the_deadline_comes_while_the_claim_travels() -> None:
+def test_the_deadline_passes_before_the_verdict() -> None:
     driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1")
     claim = only_claim(driver.ask(within_s=10.0))
     effects = driver.wait(8.1)  # two seconds are kept for cleaning up
@@ -176,7 +176,7 @@ def test_a_request_with_little_time_does_not_begin_by_cleaning_up() -> None:
     driver.idle()
 
 
-def test_the_deadline_comes_while_the_write_is_in_flight() -> None:
+def test_the_deadline_passes_while_the_write_is_in_flight() -> None:
     # given a write that Placement does not answer in time
     driver = SchedulerDriver().with_agents("node-1")
     claim = only_claim(driver.ask(within_s=10.0))
@@ -190,7 +190,7 @@ def test_the_deadline_comes_while_the_write_is_in_flight() -> None:
     driver.idle()
 
 
-def test_a_write_that_never_ends_holds_nobody_beyond_the_deadline() -> None:
+def test_a_write_that_never_ends_delays_no_request_beyond_the_deadline() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     claim = only_claim(driver.ask(within_s=10.0))
     write = only(ef.WriteAllocation, driver.accept(claim))

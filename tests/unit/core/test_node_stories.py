@@ -121,7 +121,7 @@ def test_leave_is_silence_at_once() -> None:
     assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
-def test_what_databases_say_is_ignored_while_the_agent_speaks() -> None:
+def test_reads_of_databases_are_ignored_while_the_agent_publishes() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     driver.give(node_read("node-1", vcpus=0))
     assert driver.table.version("node-1") == Version(1, 1)
@@ -168,7 +168,7 @@ def test_an_agent_that_judges_in_an_epoch_of_the_past_is_asked_to_go_on_and_left
     assert only_claim(driver.ask(request("c"))).seen_epoch == 6
 
 
-def test_a_late_word_of_the_past_is_no_news_of_an_agent_that_has_gone_on() -> None:
+def test_a_late_verdict_of_an_old_epoch_causes_no_resync() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     driver.hear(snapshot("node-1", epoch=5))
     claim = only_claim(driver.ask())
@@ -200,7 +200,7 @@ def test_a_node_that_refuses_again_and_again_is_tried_last() -> None:
     assert only_claim(driver.ask(request("d"))).node == "node-1"
 
 
-def test_a_node_that_refused_again_and_again_has_room_for_who_can_only_go_there() -> None:
+def test_a_quarantined_node_is_selected_if_it_is_the_only_one() -> None:
     driver = SchedulerDriver(refusals_max=2).with_agents("node-1")
     for name in ("a", "b"):
         driver.refuse(only_claim(driver.ask(request(name))), "topology")
@@ -310,7 +310,7 @@ def hello(name: str, want: Want = Want.NOTHING) -> Hello:
     return Hello(Role.SCHEDULER, name, 1, "", "", want)
 
 
-def test_schedulers_know_one_another_and_forget_who_is_gone() -> None:
+def test_schedulers_know_their_peers_and_forget_ended_ones() -> None:
     driver = SchedulerDriver(hello_interval_s=5.0)
     driver.give(ev.ChannelChanged(CELL, True))
     driver.hear(hello("scheduler-b"))
@@ -327,7 +327,7 @@ def test_a_newcomer_is_greeted_at_once_but_not_again_and_again() -> None:
     assert driver.hear(hello("scheduler-c", Want.SNAPSHOT)) == []
 
 
-def test_nothing_is_said_on_a_channel_that_is_lost() -> None:
+def test_nothing_is_sent_on_a_lost_channel() -> None:
     driver = SchedulerDriver(hello_interval_s=5.0)
     driver.give(ev.ChannelChanged(CELL, True))
     driver.give(ev.ChannelChanged(CELL, False))
@@ -365,13 +365,13 @@ def test_a_write_to_a_host_that_is_known_to_be_disabled_names_no_service() -> No
     assert write.service_host == ""
 
 
-def test_a_verdict_that_nobody_waits_for_is_harmless() -> None:
+def test_a_verdict_without_a_waiting_claim_is_harmless() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     assert driver.hear(Verdict("unknown", "node-1", 1, True, None, 2)) == []
     assert driver.hear(Verdict("unknown", "node-1", 1, False, Reason("no_capacity"))) == []
 
 
-def test_a_read_that_a_newer_one_overtook_is_no_news() -> None:
+def test_a_read_older_than_the_row_changes_nothing() -> None:
     # given two reads of a node without an agent, by two threads
     driver = SchedulerDriver().without_agents("node-1")
     older = replace(node_read("node-1"), read_at_s=1.0)

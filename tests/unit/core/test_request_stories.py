@@ -57,7 +57,7 @@ def test_claim_then_write_then_answer() -> None:
     driver.idle()
 
 
-def test_a_node_without_an_agent_goes_to_placement_directly_and_one_after_the_other() -> None:
+def test_claims_on_a_node_without_an_agent_are_written_one_after_the_other() -> None:
     driver = SchedulerDriver().without_agents("node-1")
     write = only(ef.WriteAllocation, driver.ask())
     assert write.serialise
@@ -75,7 +75,7 @@ def test_a_write_is_given_up_before_the_agent_could_think_that_it_never_came() -
     assert write.deadline_s <= driver.now + 5.0
 
 
-def test_what_is_assumed_is_seen_by_the_next_decision() -> None:
+def test_the_next_decision_counts_assumed_claims() -> None:
     # given one node with room for two
     driver = SchedulerDriver().with_agents("node-1", vcpus=2)
     first, second = only_claim(driver.ask()), only_claim(driver.ask(request("server-2")))
@@ -86,7 +86,7 @@ def test_what_is_assumed_is_seen_by_the_next_decision() -> None:
     assert only(ef.AskFitting, third).queries == request().queries
 
 
-def test_an_evacuation_merges_with_what_stands_there() -> None:
+def test_an_evacuation_merges_with_the_existing_allocations() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     write = only(
         ef.WriteAllocation, driver.accept(only_claim(driver.ask(request(merge_with_existing=True))))
@@ -139,7 +139,7 @@ def test_a_late_verdict_for_a_released_claim_is_released_again() -> None:
     assert releases_in(driver.accept(claim)) == [claim.claim_id]
 
 
-def test_a_verdict_that_comes_twice_writes_once() -> None:
+def test_a_repeated_verdict_causes_one_write() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     claim = only_claim(driver.ask())
     write = only(ef.WriteAllocation, driver.accept(claim))
@@ -203,7 +203,7 @@ def test_an_unknown_outcome_is_taken_back_before_the_next_try() -> None:
     assert len(claims_in(effects)) == 1
 
 
-def test_placement_stays_away_then_a_clear_failure_and_the_cleanup_goes_on() -> None:
+def test_while_placement_is_down_a_request_fails_clearly_and_the_cleanup_continues() -> None:
     driver = SchedulerDriver(delete_attempts_max=2).with_agents("node-1")
     claim = only_claim(driver.ask())
     write = only(ef.WriteAllocation, driver.accept(claim))

@@ -30,12 +30,12 @@ def driver_with_pool(*nodes: str) -> SchedulerDriver:
     return driver
 
 
-def test_placement_is_asked_what_a_host_with_shared_storage_may_take() -> None:
+def test_placement_is_asked_for_candidates_of_a_host_with_shared_storage() -> None:
     ask = only(ef.AskCandidates, driver_with_pool().ask())
     assert (ask.node, ask.queries, ask.sharing) == ("node-1", (QUERY,), (POOL,))
 
 
-def test_what_the_agent_cannot_judge_is_written_under_placements_judgement() -> None:
+def test_an_allocation_that_the_agent_cannot_judge_is_checked_by_placement() -> None:
     driver = driver_with_pool()
     ask = only(ef.AskCandidates, driver.ask())
     claim = only_claim(driver.give(ev.CandidatesAnswered(ask.ask_id, (CANDIDATE,), cause=ask.cause)))
@@ -46,7 +46,7 @@ def test_what_the_agent_cannot_judge_is_written_under_placements_judgement() -> 
     assert answer.choices[0][0].candidate == CANDIDATE
 
 
-def test_what_the_agent_has_judged_whole_is_not() -> None:
+def test_an_allocation_that_the_agent_has_judged_is_not_checked_again() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request()))))
     assert not write.serialise

@@ -8,7 +8,7 @@ from shared_scheduler.core import events as ev
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim, releases_in, taken
 
 
-def test_an_answer_that_nobody_hears_is_taken_back() -> None:
+def test_the_allocation_of_an_unheard_answer_is_deleted() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     claim = only_claim(driver.ask())
     answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
@@ -22,7 +22,7 @@ def test_an_answer_that_nobody_hears_is_taken_back() -> None:
     assert driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
 
 
-def test_an_agent_that_speaks_by_now_is_told_of_what_was_written_without_it() -> None:
+def test_an_agent_that_has_started_meanwhile_gets_the_release_of_a_direct_write() -> None:
     # given a write on a node without an agent, and an agent that has come meanwhile
     driver = SchedulerDriver().without_agents("node-1")
     write = only(ef.WriteAllocation, driver.ask())
@@ -36,7 +36,7 @@ def test_an_agent_that_speaks_by_now_is_told_of_what_was_written_without_it() ->
     assert releases_in(effects) == [write.claim_id]
 
 
-def test_nobody_is_told_where_no_agent_speaks() -> None:
+def test_no_release_is_sent_to_a_node_without_an_agent() -> None:
     driver = SchedulerDriver().without_agents("node-1")
     write = only(ef.WriteAllocation, driver.ask())
     delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
@@ -61,7 +61,7 @@ def test_only_while_its_request_waits_is_a_delete_the_only_operation_of_its_serv
     assert late.sole_until_s == float("-inf")
 
 
-def test_an_answer_that_nobody_hears_is_not_the_only_operation_of_its_server() -> None:
+def test_an_unheard_answer_may_not_be_the_only_operation_of_its_server() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
     answer = only(ef.Answer, driver.written(write))
@@ -69,7 +69,7 @@ def test_an_answer_that_nobody_hears_is_not_the_only_operation_of_its_server() -
     assert delete.sole_until_s == float("-inf")
 
 
-def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() -> None:
+def test_allocations_changed_by_another_writer_are_never_deleted() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     (write,) = of_kind(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
     delete = only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE))
@@ -86,7 +86,7 @@ def test_allocations_that_somebody_added_to_are_left_alone_once_and_for_all() ->
     driver.idle()
 
 
-def test_what_a_lost_write_wrote_after_all_is_taken_back_when_its_answer_comes() -> None:
+def test_a_late_write_is_deleted_when_its_answer_arrives() -> None:
     # given a claim whose write was not answered, and that ended because Placement held nothing of it
     driver = SchedulerDriver().with_agents("node-1")
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))

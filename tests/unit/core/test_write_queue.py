@@ -47,7 +47,7 @@ def test_a_single_write_goes_at_once() -> None:
     assert names(queue(job("a", "n1")).take(NOW)) == ["a"]
 
 
-def test_what_queued_up_goes_together_sorted_by_provider() -> None:
+def test_queued_writes_are_sent_together_sorted_by_provider() -> None:
     batches = queue(job("a", "n3"), job("b", "n1"), job("c", "n2"))
     assert names(batches.take(NOW)) == ["b", "c", "a"]
 
@@ -62,7 +62,7 @@ def test_a_provider_in_flight_is_waited_for_and_others_are_not() -> None:
     assert names(batches.take(NOW)) == ["b"]
 
 
-def test_nobody_overtakes_on_a_provider() -> None:
+def test_writes_to_a_provider_keep_their_order() -> None:
     batches = queue(job("a", "n1"))
     first = batches.take(NOW)
     for one in (job("wide", "n1", "n2"), job("narrow", "n2")):
@@ -92,7 +92,7 @@ def test_too_many_are_turned_away() -> None:
     assert not batches.add(job("b", "n2"))
 
 
-def test_what_is_dropped_is_handed_back_and_frees_the_way() -> None:
+def test_dropped_writes_are_returned_and_block_no_others() -> None:
     batches = queue(job("a", "n1"))
     first = batches.take(NOW)
     batches.add(job("late", "n1", "n2"))

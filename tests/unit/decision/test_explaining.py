@@ -39,7 +39,7 @@ def test_an_unknown_weigher_is_named():
         ({"build_near_host_ip": ("not-an-ip",)}, "hints build_near_host_ip and cidr"),
     ],
 )
-def test_a_bad_hint_is_said_to_the_caller(hints, complaint):
+def test_an_invalid_hint_is_reported_to_the_caller(hints, complaint):
     settings = DecisionSettings(enabled_filters=("JsonFilter", "SimpleCIDRAffinityFilter"))
     with pytest.raises(DecisionError, match=complaint):
         Decider(cloud("a"), settings).decide(small_request(hints=hints))
@@ -48,7 +48,7 @@ def test_a_bad_hint_is_said_to_the_caller(hints, complaint):
 # -- why
 
 
-def test_explain_tells_the_numbers_that_were_compared():
+def test_explain_returns_the_compared_numbers():
     table = cloud("fine")
     add_host(table, "full", used={"DISK_GB": 100})
     add_host(table, "plain", traits=())
@@ -75,7 +75,7 @@ def test_explain_tells_the_numbers_that_were_compared():
     assert answers["new"].code == "never_reported"
 
 
-def test_explain_tells_what_each_weigher_gave():
+def test_explain_returns_the_weight_of_each_weigher():
     table = cloud("a")
     add_host(table, "b", **{"cn.free_ram_mb": 7936})
     first, second = explain(Decider(table), small_request()).listed
@@ -95,7 +95,7 @@ def test_explain_agrees_with_the_decision():
     assert explained.counts[""] == decision.survivors
 
 
-def test_of_each_reason_so_many_hosts_are_told_and_all_are_counted():
+def test_explain_lists_some_hosts_of_each_reason_and_counts_all():
     table = cloud("a", "b", "c")
     for name in ("full-1", "full-2", "full-3"):
         add_host(table, name, used={"VCPU": 16})
@@ -104,7 +104,7 @@ def test_of_each_reason_so_many_hosts_are_told_and_all_are_counted():
     assert {code: count for code, count in explained.counts.items() if count} == {"": 3, "no_room:VCPU": 3}
 
 
-def test_one_host_is_told_wherever_it_stands():
+def test_a_named_host_is_explained_at_any_position():
     table = cloud("a", "b", "c")
     add_host(table, "full", used={"VCPU": 16})
     for name, code in (("c", ""), ("full", "no_room:VCPU")):

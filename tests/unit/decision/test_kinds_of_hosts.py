@@ -98,7 +98,7 @@ def test_a_host_that_joins_an_aggregate_is_asked_as_its_new_kind():
     assert decide(small_request()) == everybody
 
 
-def test_no_host_is_asked_for_a_statistic_that_none_ever_told():
+def test_no_host_is_checked_for_a_statistic_that_none_reported():
     table = cloud("n00", "n01")
     request = asking(ssd="fast")
     decider = Decider(table, DecisionSettings(enabled_filters=("ComputeCapabilitiesFilter",)))

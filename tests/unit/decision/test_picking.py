@@ -81,7 +81,7 @@ def test_schedulers_avoid_one_another_among_equal_hosts():
     assert len(set(firsts.values())) == 4
 
 
-def test_plain_nova_takes_the_same_host_everywhere():
+def test_without_spreading_all_schedulers_select_the_same_host():
     table = cloud(*(f"h{n}" for n in range(40)))
     firsts = schedulers_first(table, ("s1", "s2", "s3", "s4"), None)
     assert set(firsts.values()) == {"h0"}

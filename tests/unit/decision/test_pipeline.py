@@ -15,7 +15,7 @@ from shared_scheduler.table.row import Freshness
 from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, form, small_request
 
 
-def test_an_empty_table_has_no_host_and_says_so():
+def test_an_empty_table_selects_no_host_and_gives_the_reason():
     decision = Decider(HostTable()).decide(small_request())
     assert list(decision.nodes()) == []
     assert decision.text() == "0 of 0 hosts pass"
@@ -83,7 +83,7 @@ def test_placements_units_are_kept(inventory, passes):
     assert chosen(table) == (["host"] if passes else [])
 
 
-def test_a_class_that_nobody_has_fits_nowhere():
+def test_a_class_without_inventory_fits_no_host():
     request = small_request(forms=(PlacementForm({"CUSTOM_GOLD": 1}),))
     decision = Decider(cloud("a")).decide(request)
     assert decision.reasons == {"no_room:CUSTOM_GOLD": 1}

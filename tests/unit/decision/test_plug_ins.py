@@ -80,7 +80,7 @@ def test_the_few_that_have_room_are_all_shown_to_novas_own_filters():
         assert left == {name for name in names if not shown or int(name[-1]) % 2 == 0}
 
 
-def test_what_a_host_fell_to_keeps_its_name():
+def test_a_host_is_counted_under_the_filter_that_rejected_it():
     table, settings = cloud("h0", "h1", "h2"), DecisionSettings(exact_hosts_max=3)
     table.set_service(ServiceFacts("h2", up=False))
     decider = Decider(table)

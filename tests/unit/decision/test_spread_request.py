@@ -132,6 +132,6 @@ CONSTRAINTS = st.builds(
 
 
 @given(st.lists(CONSTRAINTS, min_size=1, max_size=CONSTRAINTS_MAX, unique=True))
-def test_what_is_written_is_read(constraints):
+def test_written_constraints_can_be_parsed(constraints):
     text = ";".join(f"key={one.key},max_skew={one.max_skew},mode={one.mode}" for one in constraints)
     assert with_spreading(asking(text, group=GROUP), KEYS).spread == tuple(constraints)

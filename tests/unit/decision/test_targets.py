@@ -71,7 +71,7 @@ def test_a_rebuild_asks_only_the_filters_that_nova_asks():
     assert chosen(table, other_image) == []
 
 
-def test_what_a_filter_dropped_for_the_first_instance_stays_dropped():
+def test_hosts_rejected_for_the_first_instance_stay_rejected():
     """ComputeCapabilitiesFilter runs once a request: later instances do not ask it again."""
     table = cloud("a", "b")
     add_host(table, "b", **{"cn.vcpus_used": 1})

@@ -128,7 +128,7 @@ def test_a_host_with_more_cells_than_columns_is_left_to_novas_filter() -> None:
     assert fitting(table, 4) == {"many", "full"}
 
 
-def test_cells_follow_what_is_told_and_what_is_claimed() -> None:
+def test_cell_columns_follow_increments_and_claims() -> None:
     table = cloud()
     add_host(table, "host", **numa(host_cell(0)))
     assert fitting(table, 4) == {"host"}
@@ -143,7 +143,7 @@ def test_cells_follow_what_is_told_and_what_is_claimed() -> None:
     assert table.columns.numa.cells.array[0] == NO_TOPOLOGY
 
 
-def test_a_decider_that_remembers_hears_of_what_a_hundred_hosts_say() -> None:
+def test_a_deciders_caches_follow_changes_of_a_hundred_hosts() -> None:
     table = cloud()
     names = [f"host-{number}" for number in range(100)]
     for name in names:

@@ -87,7 +87,7 @@ def test_pinned_cpus_that_are_taken_are_not_there():
     assert not passes(ask((3, 0, 16, 0)), **half)
 
 
-def test_a_host_without_cells_takes_no_request_with_cells():
+def test_a_host_without_cells_rejects_a_request_with_cells():
     assert not passes(ask((1, 0, 16, 0)))
 
 
@@ -102,7 +102,7 @@ def test_pages_of_the_size_that_is_asked(page, memory, fits):
     assert passes(ask((0, 1, memory, page)), **free_256) is fits
 
 
-def test_devices_are_counted_by_what_they_are():
+def test_devices_are_counted_by_pool():
     pools = {
         "pci.static.a": {"vendor_id": "8086", "product_id": "1520"},
         "pci.a": 2,
@@ -115,7 +115,7 @@ def test_devices_are_counted_by_what_they_are():
     assert not passes(ask(pci=((1, {"vendor_id": "8086", "product_id": "9999"}),)), **pools)
 
 
-def test_what_a_claim_under_way_takes_is_gone_for_the_next():
+def test_the_next_decision_subtracts_the_topology_of_a_claim():
     table = HostTable()
     add_host(table, "host", **numa(host_cell(0), n0=[0, 0, "0", {}]))
     text = ask((4, 0, 1024, 0))
@@ -131,5 +131,5 @@ def test_what_a_claim_under_way_takes_is_gone_for_the_next():
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"numa": {"cells": [{}]}}', "[]"])
-def test_what_cannot_be_read_refuses_nobody(text):
+def test_an_unreadable_topology_asks_for_no_cells(text):
     assert topology_ask(text).cells == ()

@@ -88,7 +88,7 @@ def test_a_decision_keeps_its_weights_when_the_next_one_is_made():
     assert first.weights() == before
 
 
-def test_what_is_kept_is_bounded():
+def test_the_cache_is_bounded():
     rng = Random(9)
     table = mixed_cloud(rng)
     decider = Decider(table, SETTINGS)

@@ -110,7 +110,7 @@ def test_a_report_is_text_json_and_restructured_text() -> None:
     assert table in report.text("rst")
 
 
-def test_a_line_is_never_broken_where_nobody_reads_it_on_a_terminal() -> None:
+def test_a_line_is_never_broken_without_a_terminal() -> None:
     long = "x" * 500
     assert Report([], [long, Table(["a", "b"], [[long, long]])]).text("text").count(long) == 3
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tools.laboratory.fleet.hosts import Host, compute_node, hosts, inventories
 
 
-def test_what_nova_and_placement_hold_of_a_host_agrees() -> None:
+def test_the_rows_of_a_host_in_nova_and_placement_agree() -> None:
     for host in hosts(9):
         row, stock = compute_node(host), inventories(host)
         assert (row["uuid"], row["vcpus"], row["local_gb"]) == (host.node, stock["VCPU"].total, stock["DISK_GB"].total)

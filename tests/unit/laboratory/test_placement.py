@@ -34,7 +34,7 @@ def code_of(answer: tuple[int, Any]) -> tuple[int, str]:
     return answer[0], answer[1]["errors"][0]["code"]
 
 
-def test_what_is_written_can_be_read_from_the_consumer_and_from_the_provider(placement: StandIn) -> None:
+def test_a_write_can_be_read_by_consumer_and_by_provider(placement: StandIn) -> None:
     assert placement.call("PUT", "/allocations/one", wants()) == (204, None)
 
     held = {"allocations": {NODE: {"resources": QUARTER}}, "consumer_generation": 1}
@@ -65,7 +65,7 @@ def test_several_consumers_are_written_all_or_none(placement: StandIn) -> None:
     assert set(placement.consumers().values()) == {NODE} and len(placement.consumers()) == 4
 
 
-def test_a_move_that_does_not_fit_leaves_what_was_there(placement: StandIn) -> None:
+def test_a_move_that_does_not_fit_changes_no_allocation(placement: StandIn) -> None:
     fill(placement, NODE)
     placement.call("PUT", "/allocations/mover", wants(OTHER))
 
@@ -84,7 +84,7 @@ def test_candidates_are_the_hosts_with_room(placement: StandIn) -> None:
     assert placement.call("GET", f"{CANDIDATES}&in_tree={NODE}", None)[1]["allocation_requests"] == []
 
 
-def test_what_is_freed_can_be_given_again(placement: StandIn) -> None:
+def test_freed_resources_can_be_allocated_again(placement: StandIn) -> None:
     fill(placement, NODE)
 
     placement.free(f"{NODE}-0")
@@ -92,7 +92,7 @@ def test_what_is_freed_can_be_given_again(placement: StandIn) -> None:
     assert placement.call("PUT", "/allocations/new", wants()) == (204, None)
 
 
-def test_what_nobody_asks_for_is_not_imitated(placement: StandIn) -> None:
+def test_other_requests_are_refused(placement: StandIn) -> None:
     assert placement.call("GET", f"/resource_providers/{NODE}/traits", None)[0] == 404
     assert placement.call("GET", "/resource_providers/unknown/usages", None)[0] == 404
     assert placement.call("PUT", "/allocations/one", wants("unknown"))[0] == 400

@@ -39,21 +39,21 @@ def owner(home: Path, name: str) -> Path:
     return directory
 
 
-def test_nobody_gets_what_another_has_been_given(tmp_path: Path) -> None:
+def test_a_leased_port_is_not_leased_again(tmp_path: Path) -> None:
     one, two = (lease(owner(tmp_path, name), 9) for name in ("one", "two"))
 
     assert len(one) == len(two) == 9
     assert not set(one) & set(two)
 
 
-def test_the_ports_of_an_owner_who_is_gone_are_given_again(tmp_path: Path) -> None:
+def test_the_ports_of_a_removed_owner_are_leased_again(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         directory = owner(tmp_path, name)
         assert lease(directory, 9)
         directory.rmdir()
 
 
-def test_what_a_stranger_listens_on_is_not_given(tmp_path: Path) -> None:
+def test_a_port_on_which_a_process_listens_is_not_leased(tmp_path: Path) -> None:
     first = lease(owner(tmp_path, "one"), 9)
     with socket.socket() as stranger:
         other = next(port for port in ports.firsts() if port not in first)

@@ -52,7 +52,7 @@ def results(rates: dict[str, list[float]]) -> Results:
     return Results(MACHINE, {}, rounds)
 
 
-def test_a_measurement_is_told_per_request() -> None:
+def test_a_measurement_is_reported_per_request() -> None:
     one = measurement()
     assert (one.answered, one.min_ms, one.median_ms, one.p95_ms) == (4, 100, 300, 900)
     assert one.cpu_s_each == {"scheduler": 0.25, "placement": 0.125}
@@ -62,7 +62,7 @@ def test_a_measurement_is_told_per_request() -> None:
     assert (one.distinct_hosts, one.busiest_host, one.alternates_each) == (2, 3, 1.5)
 
 
-def test_nothing_answered_is_no_division_by_zero() -> None:
+def test_a_measurement_without_answers_is_reported() -> None:
     one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0))
     assert (one.answered, one.per_second, one.median_ms, one.distinct_hosts) == (0, 0, 0, 0)
 
@@ -100,7 +100,7 @@ def test_quantiles_are_of_the_values_that_were_seen() -> None:
     assert (quantile(values, 0.0), quantile(values, 0.5), quantile(values, 0.95)) == (1, 51, 96)
 
 
-def test_every_other_repeat_goes_backwards() -> None:
+def test_every_other_repeat_has_the_reverse_order() -> None:
     order = [[one.name for one in in_turn((STOCK, SHARED), repeat)] for repeat in (1, 2, 3)]
     assert order == [["stock", "shared"], ["shared", "stock"], ["stock", "shared"]]
 

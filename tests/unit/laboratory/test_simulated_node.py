@@ -81,7 +81,7 @@ def test_an_accepted_claim_is_counted_once_before_and_after_nova_compute_takes_i
     assert ended == [{"claim-1": "consumer-1"}, {"claim-1": None}]
 
 
-def test_a_claim_that_its_scheduler_takes_back_is_never_built() -> None:
+def test_a_released_claim_is_never_built() -> None:
     world = World()
     world.tell(claim(1), 10.0)
     world.tell(Release("claim-1", HOST.node, SCHEDULER, "consumer-1"), 10.5)

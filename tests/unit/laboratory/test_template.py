@@ -34,7 +34,7 @@ def test_a_build_that_fails_is_tried_once_more(tmp_path: Path) -> None:
     assert machine.has_databases("one")
 
 
-def test_a_build_that_fails_again_says_why_and_leaves_no_template(tmp_path: Path) -> None:
+def test_a_second_failure_is_reported_and_leaves_no_template(tmp_path: Path) -> None:
     machine = Machine(tmp_path, install_fails=9)
 
     process = machine.new_cloud("one")

@@ -90,7 +90,7 @@ def test_an_inventory_travels_as_six_numbers():
 
 
 @pytest.mark.parametrize("leaf", [[1, 2], ["a"] * 6, [4, 0, 1, 4, 0, 1.0], None])
-def test_what_is_no_inventory_is_refused_with_its_text(leaf):
+def test_a_malformed_inventory_is_refused_with_its_text(leaf):
     with pytest.raises(MalformedInventoryError, match="not an inventory"):
         Inventory.from_leaf(leaf)
 
@@ -104,6 +104,6 @@ def test_amounts_add_up_and_vanish_when_taken_off():
     assert used == {}
 
 
-def test_allocations_are_compared_by_what_they_take():
+def test_allocations_are_compared_by_their_amounts():
     assert same_allocations({"root": {"VCPU": 1}, "disk": {}}, {"root": {"VCPU": 1, "PCPU": 0}})
     assert not same_allocations({"root": {"VCPU": 1}}, {"root": {"VCPU": 2}})

@@ -21,7 +21,7 @@ def test_a_node_without_instances_counts_nothing() -> None:
     assert counted([]) == {}
 
 
-def test_a_value_that_no_name_may_hold_is_told_by_its_digest() -> None:
+def test_a_value_that_a_name_cannot_contain_is_replaced_by_its_digest() -> None:
     strange = [("os_command_line", "quiet\n"), ("os_command_line", "a" * 4000), ("os_type", "linux")]
     names = [leaf_of(pair) for pair in strange]
     assert len(set(names)) == 3 and max(map(len, names)) <= NAME_MAX_CHARS

@@ -153,7 +153,7 @@ def test_a_database_may_hold_anything(leaves: dict[str, Any]) -> None:
         {"numa.static": [CELL | {"mempages": [[0, 8, 0]]}]},
     ],
 )
-def test_what_is_odd_costs_no_request(leaves: dict[str, Any]) -> None:
+def test_odd_leaves_fail_no_request(leaves: dict[str, Any]) -> None:
     at = driver()
     at.hear(Increment("node-1", 1, 2, leaves))
     decide_all(at)

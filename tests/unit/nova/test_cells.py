@@ -137,7 +137,7 @@ def test_on_a_shared_queue_a_node_is_of_the_cell_that_its_row_names(story: Story
     assert story.channels.by_cell["a"].channel.counters["cell_of_node_unknown"] == 1
 
 
-def test_alone_on_its_queue_a_cell_hears_of_new_nodes_at_once(story: Story) -> None:
+def test_a_cell_with_its_own_queue_gets_messages_of_new_nodes_at_once(story: Story) -> None:
     story.open(cell("a"))
     story.wires[0].say(heartbeat("new"))
     assert story.told == [ev.MessagesArrived("a", (heartbeat("new"),))]
@@ -150,7 +150,7 @@ def test_nodes_of_a_disabled_cell_are_not_taken_for_the_others(story: Story) -> 
     assert "off" not in story.channels.addresses
 
 
-def test_a_cell_that_joins_later_is_told_that_the_channel_is_up(story: Story) -> None:
+def test_a_cell_added_later_is_notified_of_the_connection(story: Story) -> None:
     story.open(cell("a"))
     story.wires[0].changed(True)
     story.told.clear()
@@ -174,7 +174,7 @@ def test_the_channel_ends_with_the_last_cell_that_uses_it(story: Story) -> None:
 
 
 @pytest.mark.parametrize("neighbours", [(), ("b",)])
-def test_nothing_more_is_said_to_a_cell_that_was_deleted(story: Story, neighbours: tuple[str, ...]) -> None:
+def test_nothing_is_sent_for_a_deleted_cell(story: Story, neighbours: tuple[str, ...]) -> None:
     """The core says Hello every few seconds where its channel is up."""
     story.open(cell("a"), *map(cell, neighbours))
     story.wires[0].changed(True)
@@ -215,7 +215,7 @@ def test_a_queue_that_the_last_cell_moved_away_from_is_left(story: Story) -> Non
         (b"k1:xyz", "line 1: the secret is not hexadecimal"),
     ],
 )
-def test_keys_that_cannot_be_used_are_said_with_option_and_file(
+def test_unusable_keys_are_reported_with_option_and_file(
     conf: Any, tmp_path: Path, content: bytes | None, told: str
 ) -> None:
     file = tmp_path / "keys"
@@ -231,7 +231,7 @@ def test_keys_that_cannot_be_used_are_said_with_option_and_file(
     assert told in str(refused.value)
 
 
-def test_signing_without_a_file_is_said_to_be_that(conf: Any) -> None:
+def test_signing_without_a_file_is_reported(conf: Any) -> None:
     conf.set_override("signing", "enforce", group="shared_scheduler")
 
     with pytest.raises(KeyringError, match="not set, and signing = enforce needs keys"):

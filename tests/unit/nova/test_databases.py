@@ -47,7 +47,7 @@ def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(
     assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
 
 
-def test_a_read_waits_for_nobody_who_has_switched_to_another_cell(
+def test_a_read_does_not_wait_for_threads_in_another_cell(
     databases: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given a process in which one cell is the current one for all threads, as in Nova's own tests
@@ -97,7 +97,7 @@ def test_a_server_is_found_where_it_lives(databases: None) -> None:
     assert found == ServerLocation(ServerActivity.AT_REST, NODE)
 
 
-def test_an_image_that_nova_does_not_understand_keeps_nobody_from_reading_the_nodes() -> None:
+def test_an_image_that_nova_rejects_does_not_prevent_the_read_of_nodes() -> None:
     # given a server whose image has a value of an earlier release
     node = {"host": "cmp1", "hypervisor_hostname": "node1"}
     values = {"1": ("hw_disk_bus", "punched cards"), "2": ("hw_architecture", "x86_64")}

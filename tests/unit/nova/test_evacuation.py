@@ -42,7 +42,7 @@ def record(cell: Any, kind: str, **changes: Any) -> None:
         objects.Migration(target, **{**values, **changes}).create()
 
 
-def test_an_evacuation_goes_over_what_its_server_holds(cell: Any) -> None:
+def test_an_evacuation_merges_with_the_allocations_of_its_server(cell: Any) -> None:
     record(cell, "evacuation")
     assert merges(cell)
 

@@ -230,7 +230,7 @@ def test_the_service_is_read_only_and_has_novas_columns(world: World) -> None:
     assert compute_filter.ComputeFilter().host_passes(world.ours(), None)
 
 
-def test_what_the_poller_vouches_for_is_up_however_old_its_row_is(
+def test_a_service_that_the_polls_find_up_is_up_with_an_old_record(
     world: World, conf: Any
 ) -> None:
     # heartbeats are not read each time: the poller only looks for services that missed theirs
@@ -292,7 +292,7 @@ def test_costly_parts_are_kept_until_the_row_changes(world: World) -> None:
     assert before.numa_topology.cells[0].cpu_usage == 0
 
 
-def test_what_a_filter_sets_on_one_state_stays_there(world: World) -> None:
+def test_an_attribute_set_by_a_filter_stays_on_its_host_state(world: World) -> None:
     states = HostStates(world.aggregates)
     one = states.make(world.table.view(world.node.uuid))
     one.limits["numa_topology"] = "x"

@@ -124,7 +124,7 @@ def test_a_plugin_that_breaks_refuses_the_host_not_the_request(bench: Bench) -> 
     assert verdict.detail["filter"] == "Breaks"
 
 
-def test_a_filter_that_says_stop_is_a_refusal(bench: Bench) -> None:
+def test_a_filter_that_stops_the_filtering_is_a_refusal(bench: Bench) -> None:
     class Stops(filters.BaseHostFilter):
         def filter_all(self, hosts: Any, spec: Any) -> None:
             return None
@@ -149,7 +149,7 @@ class TestNuma:
             numa_topology=objects.InstanceNUMATopology(cells=[cell]),
         )
 
-    def test_what_fits_takes_its_cpus_in_our_row_and_tells_the_agent(
+    def test_a_fit_pins_cpus_in_our_row_and_in_the_claim(
         self, world: World
     ) -> None:
         bench = Bench(world)
@@ -165,7 +165,7 @@ class TestNuma:
         assert asked.numa.cells[0].pcpuset == {0, 1}
         assert json.loads(verdict.topology)["limits"] is not None
 
-    def test_what_another_claim_of_ours_took_is_gone(self, world: World) -> None:
+    def test_the_fit_subtracts_our_other_claims(self, world: World) -> None:
         bench = Bench(world)
         first = bench.verify(self.pinned(2))
         assert isinstance(first, Approval)
@@ -247,7 +247,7 @@ class TestSeveralAtOnce:
         views = [world.table.view(world.node.uuid)]
         return len(NovaFilters(HostManager(world.aggregates), states).passing(request, 0, views))
 
-    def test_who_passes_is_left(self, world: World) -> None:
+    def test_the_hosts_that_pass_are_left(self, world: World) -> None:
         refused = request_spec(flavor=flavor(extra_specs={"capabilities:hypervisor_type": "VMware"}))
         assert self.passing(world, request_spec()) == 1
         assert self.passing(world, refused) == 0

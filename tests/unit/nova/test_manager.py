@@ -172,7 +172,7 @@ def fails(*_: Any) -> Any:
     "place", ["shared_scheduler.records.entries.line",
               "shared_scheduler.nova.notifications.Notifications.end"],
 )  # fmt: skip
-def test_what_fails_after_the_commit_does_not_cost_the_answer(
+def test_an_error_after_the_commit_does_not_fail_the_request(
     start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     cloud.compute("cmp1")
@@ -248,7 +248,7 @@ def test_users_do_not_read_of_internal_errors(
     assert texts_for_users(raised.value) == NOT_ENOUGH_HOSTS
 
 
-def test_what_does_not_fit_whole_leaves_nothing_behind(start: Any, cloud: Cloud) -> None:
+def test_a_request_that_does_not_fit_completely_leaves_nothing(start: Any, cloud: Cloud) -> None:
     cloud.compute("cmp1")
     start()
     servers = uuids(3)
@@ -329,7 +329,7 @@ def test_a_cast_of_an_aggregate_counts_at_once(start: Any, cloud: Cloud) -> None
     assert made.id in running_service.manager.host_manager.aggs_by_id
 
 
-def test_a_compute_that_nobody_told_of_is_found(start: Any, cloud: Cloud) -> None:
+def test_a_new_compute_is_found_without_a_message(start: Any, cloud: Cloud) -> None:
     start()
     cloud.compute("late")
 
@@ -465,7 +465,7 @@ def test_a_read_of_a_cell_leaves_the_context_of_others_alone(
     assert others.cell_uuid is None
 
 
-def test_a_second_life_knows_what_the_first_one_did(start: Any, cloud: Cloud) -> None:
+def test_a_restarted_scheduler_knows_the_allocations_of_the_first(start: Any, cloud: Cloud) -> None:
     cloud.compute("cmp1")
     first = start()
     ask(small(), uuids(2))

@@ -60,7 +60,7 @@ def test_without_a_driver_nothing_is_made(listener: NotificationListener) -> Non
     assert (tell(listener).payloads, listener.heard) == (0, [])
 
 
-def test_with_a_driver_both_phases_are_told(listener: NotificationListener) -> None:
+def test_with_a_driver_both_phases_are_notified(listener: NotificationListener) -> None:
     CONF.set_override("driver", ["messagingv2"], GROUP)
     assert tell(listener).payloads == 2
     start, end = (f"scheduler.select_destinations.{phase}" for phase in ("start", "end"))

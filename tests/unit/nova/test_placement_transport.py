@@ -32,7 +32,7 @@ def placement_at(
     conf.clear_default("timeout", group="placement")
 
 
-def test_nobody_at_the_address_is_no_answer(
+def test_a_refused_connection_is_unreachable(
     placement_at: Callable[[str], ReportClientTransport],
 ) -> None:
     reply = placement_at("http://127.0.0.1:9").call("GET", "/traits", timeout_s=5.0)
@@ -40,7 +40,7 @@ def test_nobody_at_the_address_is_no_answer(
     assert "127.0.0.1" in reply.describe()
 
 
-def test_who_takes_too_long_has_given_no_answer(
+def test_a_timeout_is_unreachable(
     placement_at: Callable[[str], ReportClientTransport],
 ) -> None:
     """Not before the first answer either, when versions are asked for: nova.conf bounds nothing there."""

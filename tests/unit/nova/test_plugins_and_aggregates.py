@@ -37,7 +37,7 @@ class TestHostManager:
         with pytest.raises(exception.SchedulerHostFilterNotFound, match="NoSuchFilter"):
             HostManager(AggregateCache())
 
-    def test_a_reload_with_an_unknown_filter_keeps_what_was_there(self, conf: Any) -> None:
+    def test_a_reload_with_an_unknown_filter_keeps_the_configuration(self, conf: Any) -> None:
         manager = HostManager(AggregateCache())
         before = manager.enabled_filters, manager.filter_cls_map
         conf.set_override("enabled_filters", ["NoSuchFilter"], group="filter_scheduler")
@@ -47,13 +47,13 @@ class TestHostManager:
 
         assert (manager.enabled_filters, manager.filter_cls_map) == before
 
-    def test_cells_are_read_when_somebody_looks(self, databases: None) -> None:
+    def test_cells_are_read_on_first_access(self, databases: None) -> None:
         manager = HostManager(AggregateCache())
 
         assert [cell.name for cell in manager.enabled_cells] == ["cell1"]
         assert [cell.name for cell in manager.cells.values()] == ["cell1"]
 
-    def test_a_cell_that_is_disabled_goes_with_the_next_refresh(self, databases: None) -> None:
+    def test_a_disabled_cell_is_removed_at_the_next_refresh(self, databases: None) -> None:
         manager = HostManager(AggregateCache())
         [cell] = manager.enabled_cells
         cell.disabled = True
@@ -153,7 +153,7 @@ class TestHostDiscovery:
 
         assert len(looked) == looks
 
-    def test_that_somebody_else_maps_is_said_once(
+    def test_another_mapping_process_is_logged_once(
         self, conf: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def discover(context: Any) -> list[Any]:

@@ -29,7 +29,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_a_broker_that_goes_after_it_was_looked_for(
+def test_a_broker_that_fails_after_the_preflight_check(
     said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = oslo_messaging.MessageDeliveryFailure("Unable to connect to 192.0.2.7:5672")
@@ -46,7 +46,7 @@ def test_a_broker_that_goes_after_it_was_looked_for(
     assert "192.0.2.7:5672" in said[0]
 
 
-def test_what_is_wrong_is_not_said_twice(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_not_reported_twice(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """oslo.log adds the error under way to each line of this level."""
     under_way: list[object] = []
     monkeypatch.setattr(process.LOG, "error", lambda *_: under_way.append(sys.exc_info()[1]))

@@ -93,7 +93,7 @@ def test_queries_are_novas_own(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "volume", "swap and ephemeral", "traits", "vtpm",
                                   "image traits", "pinned"])
-def test_a_flat_request_says_the_same_in_its_form_and_in_its_query(kind: str) -> None:
+def test_a_root_only_request_has_the_same_content_in_form_and_query(kind: str) -> None:
     spec = SPECS[kind]()
     spec.root_required.add("OWNER_NOVA")
     spec.root_forbidden.add("COMPUTE_STATUS_DISABLED")
@@ -138,7 +138,7 @@ def test_aggregates_are_asked_of_placement_because_no_write_checks_them() -> Non
 
 
 @pytest.mark.parametrize("kind", ["override", "numbered", "port"])
-def test_what_the_root_alone_cannot_answer_is_not_root_only(kind: str) -> None:
+def test_a_request_beyond_the_root_provider_is_not_root_only(kind: str) -> None:
     assert not request(SPECS[kind]()).root_only
 
 
@@ -227,7 +227,7 @@ def test_only_a_move_may_find_allocations_of_its_own() -> None:
     ).merge_with_existing
 
 
-def test_a_server_group_comes_along() -> None:
+def test_a_request_contains_its_server_group() -> None:
     spec = request_spec(
         instance_group=objects.InstanceGroup(
             uuid=GROUP, policy="anti-affinity", rules={"max_server_per_host": "2"},
@@ -243,19 +243,19 @@ def test_a_server_group_comes_along() -> None:
     assert group.hosts == {"cmp1"}
 
 
-def test_usage_is_what_host_state_consumes() -> None:
+def test_usage_equals_the_consumption_of_host_state() -> None:
     usage = request(request_spec(flavor=flavor(swap=4096, ephemeral_gb=7), is_bfv=True)).usage
 
     assert (usage.vcpus, usage.memory_mb, usage.disk_gb) == (2, 2048, 27)
 
 
-def test_who_asks_and_for_whom() -> None:
+def test_a_request_names_user_and_project() -> None:
     made = request(request_spec(user_id=None))
 
     assert (made.project_id, made.user_id, made.request_id) == (PROJECT, USER, "req-global")
 
 
-def test_topology_is_told_to_the_node_only_where_it_is_asked() -> None:
+def test_only_requests_with_a_topology_send_one_to_the_node() -> None:
     assert request(request_spec()).topology == ""
 
     told = json.loads(request(pinned()).topology)

@@ -113,7 +113,7 @@ def test_one_list_an_instance_with_the_claimed_host_first(aggregates: AggregateC
     assert [[one.service_host for one in each] for each in found] == [["cmp1", "cmp2"]] * 2
 
 
-def test_what_is_not_claimed_carries_null(aggregates: AggregateCache) -> None:
+def test_a_selection_without_a_claim_has_null(aggregates: AggregateCache) -> None:
     [[one]] = over_the_wire(selection.selections([[choice(candidate=None)]], aggregates))
 
     assert one.allocation_request == "null"

@@ -33,7 +33,7 @@ def instance(target: context.RequestContext) -> str:
     return str(made.uuid)
 
 
-def test_an_instance_owns_what_it_has_until_it_is_deleted(databases: None) -> None:
+def test_an_instance_owns_its_allocations_until_it_is_deleted(databases: None) -> None:
     with context.target_cell(admin(), cell1()) as target:
         kept, deleted = instance(target), instance(target)
         objects.Instance.get_by_uuid(target, deleted).destroy()
@@ -43,7 +43,7 @@ def test_an_instance_owns_what_it_has_until_it_is_deleted(databases: None) -> No
 
 
 @pytest.mark.parametrize("status", ["pre-migrating", "post-migrating", "finished", "running"])
-def test_a_migration_under_way_owns_what_its_source_keeps(databases: None, status: str) -> None:
+def test_a_migration_under_way_owns_the_allocations_of_its_source(databases: None, status: str) -> None:
     assert migration(status) in source_readers.owners()
 
 

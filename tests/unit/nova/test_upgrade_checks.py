@@ -92,7 +92,7 @@ def test_peers_of_another_release_are_a_warning() -> None:
     assert (result.code, "3 agents 1.0.2" in str(result.details)) == (Code.WARNING, True)
 
 
-def test_an_option_without_effect_is_named_if_somebody_has_set_it(tmp_path: Path) -> None:
+def test_a_set_option_without_effect_is_named(tmp_path: Path) -> None:
     file = tmp_path / "nova.conf"
     file.write_text("[scheduler]\nworkers = 4\n")
 

@@ -52,7 +52,7 @@ def decide(level: int, caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each for each in caplog.messages if "weight" in each]
 
 
-def test_a_sites_weigher_is_told_of_word_for_word_as_nova_does(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sites_weigher_is_logged_with_novas_text(caplog: pytest.LogCaptureFixture) -> None:
     said = [line for line in decide(logging.DEBUG, caplog) if line.startswith("RackWeigher")]
     caplog.clear()
     states = [SimpleNamespace(host=host, nodename=node, rack=node[-1]) for host, node in HOSTS]
@@ -62,7 +62,7 @@ def test_a_sites_weigher_is_told_of_word_for_word_as_nova_does(caplog: pytest.Lo
     assert said == [line for line in caplog.messages if line.startswith("RackWeigher")]
 
 
-def test_every_native_weigher_tells_of_each_host(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_native_weigher_logs_each_host(caplog: pytest.LogCaptureFixture) -> None:
     said = decide(logging.DEBUG, caplog)
     assert len(said) == 3 * len(WEIGHERS)
     assert f"RAMWeigher: raw weights {dict.fromkeys(HOSTS, 8192.0)}" in said
@@ -72,11 +72,11 @@ def test_every_native_weigher_tells_of_each_host(caplog: pytest.LogCaptureFixtur
     assert f"ServerGroupSoftAffinityWeigher: raw weights {dict.fromkeys(HOSTS, 0.0)}" in said
 
 
-def test_nothing_is_told_above_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_above_debug(caplog: pytest.LogCaptureFixture) -> None:
     assert decide(logging.INFO, caplog) == []
 
 
-def test_nothing_is_told_of_more_hosts_than_anybody_reads(
+def test_nothing_is_logged_for_too_many_hosts(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weight_lines, "HOSTS_MAX", 1)

@@ -114,7 +114,7 @@ class TestNuma:
             {"cell": 1, "free_pinned": 1, "free_memory_mb": 63 * 1024},
         ]
 
-    def test_the_leaves_are_what_nova_itself_would_have(self) -> None:
+    def test_the_leaves_equal_those_of_novas_own_objects(self) -> None:
         # given what nova-compute does with this guest (claims.py, resource_tracker.py)
         topology, guest = objects.NUMATopology(cells=[cell(0), cell(1)]), pinned_guest(2, 2048)
         fitted = hardware.numa_fit_instance_to_host(topology, guest, provider_mapping=None)
@@ -143,7 +143,7 @@ class TestNuma:
 
         assert isinstance(consume(leaves, text), Reason)
 
-    def test_a_host_without_cells_takes_it_as_nova_compute_does(self) -> None:
+    def test_a_host_without_cells_is_judged_like_nova_compute(self) -> None:
         # NUMATopologyFilter keeps such guests away where it is enabled: elsewhere Nova places them so
         assert consume({}, topology_text(pinned_guest(1), None, [], None)) == {}
 
@@ -167,19 +167,19 @@ class TestPci:
         refused = consume(leaves, text)
         assert isinstance(refused, Reason) and refused.code == RefusalCode.TOPOLOGY
 
-    def test_a_taken_virtual_function_takes_its_parent_away(self) -> None:
+    def test_a_used_virtual_function_makes_its_parent_unavailable(self) -> None:
         leaves = take(host((VF, 2), (PF, 1)), topology_text(None, None, [device("154c")], None))
 
         assert (free(leaves, VF), free(leaves, PF)) == (1, 0)
 
-    def test_a_taken_physical_function_takes_its_children_away(self) -> None:
+    def test_a_used_physical_function_makes_its_children_unavailable(self) -> None:
         text = topology_text(None, None, [device("10fb", dev_type="type-PF")], None)
 
         leaves = take(host((VF, 2), (PF, 1)), text)
 
         assert (free(leaves, VF), free(leaves, PF)) == (0, 0)
 
-    def test_a_device_and_cpus_must_be_on_one_cell_where_the_policy_says_so(self) -> None:
+    def test_a_device_and_cpus_must_be_on_one_cell_if_the_policy_requires_it(self) -> None:
         near = device("2236")
         near.numa_policy = "required"
         leaves = host((GPU, 1), pinned=None)
@@ -201,7 +201,7 @@ class TestPci:
         left = {pool["rp_uuid"]: pool["count"] for pool in pci_stats(leaves).pools}
         assert left == {"rp-1": 1, "rp-2": 0}
 
-    def test_counts_are_what_novas_own_stats_have(self) -> None:
+    def test_counts_equal_novas_stats(self) -> None:
         stats = PciDeviceStats(None, dev_filter=whitelist.Whitelist([]))
         stats.pools = [{**GPU, "count": 3}, {**VF, "count": 4}]
         stats.apply_requests([device("2236", 2), device("154c", 3)], None)
@@ -215,7 +215,7 @@ class TestPci:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"numa": {"nova_object.name": "Nothing"}}', '{"pci": [1]}'])
-def test_a_text_that_is_no_request_is_malformed(text: str) -> None:
+def test_an_invalid_text_is_malformed(text: str) -> None:
     refused = consume(host(), text)
 
     assert isinstance(refused, Reason) and refused.code == RefusalCode.MALFORMED

@@ -41,7 +41,7 @@ def undo(effect: WriteAllocation, before: Mapping[str, Mapping[str, int]] | None
 # -- new -----------------------------------------------------------------------------------------
 
 
-def test_a_new_consumer_takes_one_call_and_no_read(world: World, allocation_writer: AllocationWriter) -> None:
+def test_a_new_consumer_needs_one_call_and_no_read(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
     answer = allocation_writer.write(effect)
@@ -50,13 +50,13 @@ def test_a_new_consumer_takes_one_call_and_no_read(world: World, allocation_writ
     assert world.http.headers[-1]["X-OpenStack-Request-ID"] == effect.request_id
 
 
-def test_a_full_provider_says_no_capacity(world: World, allocation_writer: AllocationWriter) -> None:
+def test_a_full_provider_is_reported_as_no_capacity(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider(vcpus=1), vcpus=2)
     assert allocation_writer.write(effect).code is WriteCode.NO_CAPACITY
     assert not world.client.consumer(effect.consumer).allocations
 
 
-def test_a_class_that_the_provider_has_not_says_no_capacity(
+def test_a_class_without_inventory_is_reported_as_no_capacity(
     world: World, allocation_writer: AllocationWriter
 ) -> None:
     node = world.provider()
@@ -83,7 +83,7 @@ def test_an_unanswered_write_is_written_once(world: World, allocation_writer: Al
     assert world.used(node) == 1
 
 
-def test_a_lost_reply_is_recognised_by_what_stands_there(world: World, allocation_writer: AllocationWriter) -> None:
+def test_a_lost_reply_is_recognised_by_the_allocations(world: World, allocation_writer: AllocationWriter) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
     world.http.faults = [lost_reply]
@@ -179,7 +179,7 @@ def give_up(world: World, allocation_writer: AllocationWriter, effect: WriteAllo
     assert allocation_writer.in_doubt() == 1
 
 
-def test_what_was_given_up_and_came_after_all_is_taken_back(
+def test_a_late_write_of_an_abandoned_request_is_deleted(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
@@ -191,7 +191,7 @@ def test_what_was_given_up_and_came_after_all_is_taken_back(
     assert world.used(node) == 0
 
 
-def test_the_next_host_replaces_what_came_after_all(world: World, allocation_writer: AllocationWriter) -> None:
+def test_the_write_for_the_next_host_replaces_a_late_write(world: World, allocation_writer: AllocationWriter) -> None:
     first, second = world.provider(), world.provider()
     effect = intent(first)
     give_up(world, allocation_writer, effect)
@@ -201,7 +201,7 @@ def test_the_next_host_replaces_what_came_after_all(world: World, allocation_wri
     assert allocation_writer.in_doubt() == 0
 
 
-def test_somebody_elses_later_allocations_are_not_swept(
+def test_later_allocations_of_another_writer_are_not_deleted(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node, other = world.provider(), world.provider()
@@ -248,7 +248,7 @@ def test_an_evacuation_whose_answer_is_lost(world: World, allocation_writer: All
     assert (world.used(source), world.used(target)) == (1, 1)
 
 
-def test_an_evacuation_that_somebody_interferes_with_fails_and_changes_nothing(
+def test_an_evacuation_with_a_concurrent_writer_fails_and_changes_nothing(
     world: World, allocation_writer: AllocationWriter
 ) -> None:
     source, target, effect = evacuated(world)
@@ -274,7 +274,7 @@ def test_taking_an_evacuation_back_leaves_the_source(world: World, allocation_wr
 # -- delete --------------------------------------------------------------------------------------
 
 
-def test_what_we_wrote_is_deleted(world: World, allocation_writer: AllocationWriter) -> None:
+def test_our_own_allocations_are_deleted(world: World, allocation_writer: AllocationWriter) -> None:
     node = world.provider()
     effect = intent(node)
     allocation_writer.write(effect)
@@ -296,7 +296,7 @@ def test_a_delete_whose_answer_is_lost(world: World, allocation_writer: Allocati
     assert allocation_writer.delete(undo(effect)).gone
 
 
-def test_what_somebody_else_wrote_since_is_left_alone(world: World, allocation_writer: AllocationWriter) -> None:
+def test_later_allocations_of_another_writer_are_not_touched(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
     allocation_writer.write(effect)
@@ -305,7 +305,7 @@ def test_what_somebody_else_wrote_since_is_left_alone(world: World, allocation_w
     assert world.used(theirs) == 1
 
 
-def test_what_somebody_added_to_is_left_alone_and_said(world: World, allocation_writer: AllocationWriter) -> None:
+def test_extended_allocations_are_not_touched_and_reported(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
     allocation_writer.write(effect)
@@ -329,7 +329,7 @@ def test_a_delete_that_loses_a_race_looks_again(world: World, allocation_writer:
     assert world.used(theirs) == 1
 
 
-def test_a_delete_that_nobody_answers_is_tried_again_later(
+def test_a_delete_without_an_answer_is_repeated_later(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node = world.provider()
@@ -353,7 +353,7 @@ def overcommit(world: World, provider: str) -> None:
     world.set(provider, "inventories", {"VCPU": {"total": 7}})
 
 
-def test_a_write_that_nobody_judged_is_looked_at_and_taken_back_if_too_much(
+def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
     world: World, allocation_writer: AllocationWriter
 ) -> None:
     node = world.provider(vcpus=8)

@@ -10,12 +10,12 @@ from shared_scheduler.placement.connection import Meaning, Reply, UnreachableErr
 from tests.support.keystone_transport import transport_to
 
 
-def test_nobody_at_the_address() -> None:
+def test_a_refused_connection() -> None:
     reply = transport_to("http://127.0.0.1:9").call("GET", "/", timeout_s=1.0)
     assert (reply.status, reply.meaning) == (0, Meaning.UNKNOWN)
 
 
-def test_a_read_of_nobody_says_who_did_not_answer() -> None:
+def test_a_failed_read_names_the_service() -> None:
     client = PlacementClient(transport_to("http://127.0.0.1:9"), timeout_s=1.0)
     with pytest.raises(UnreachableError, match=r"did not answer.*127\.0\.0\.1"):
         client.consumer("c")

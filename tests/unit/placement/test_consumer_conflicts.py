@@ -49,7 +49,7 @@ def test_a_union_keeps_everything_that_stood_there(
 
 
 @given(allocations)
-def test_what_was_added_is_found_again(standing: dict[str, dict[str, int]]) -> None:
+def test_added_amounts_are_found_again(standing: dict[str, dict[str, int]]) -> None:
     assert consumer_conflicts.same(consumer_conflicts.without(standing, standing), {})
     assert consumer_conflicts.holds(standing, standing) is bool(standing)
 
@@ -68,7 +68,7 @@ def test_new() -> None:
     assert consumer_conflicts.find_new(held(SOURCE), wanted, (SOURCE,)) is Comparison.OWN_ATTEMPT
 
 
-def test_the_same_amounts_of_somebody_else_are_not_ours() -> None:
+def test_equal_amounts_of_another_writer_are_not_ours() -> None:
     assert consumer_conflicts.find_new(held(TARGET, "them"), held(TARGET)) is Comparison.FOREIGN
     assert consumer_conflicts.find_new(held(SOURCE, "them"), held(TARGET), (SOURCE,)) is Comparison.FOREIGN
 

@@ -24,7 +24,7 @@ def evacuated(world: World) -> WriteAllocation:
     return effect
 
 
-def test_it_is_taken_back_to_what_it_found(
+def test_a_delete_restores_the_allocations_before_the_write(
     world: World, allocation_writer: AllocationWriter, evacuated: WriteAllocation
 ) -> None:
     found = world.client.consumer(evacuated.consumer).allocations
@@ -37,7 +37,7 @@ def test_it_is_taken_back_to_what_it_found(
     assert world.client.consumer(evacuated.consumer).allocations == found
 
 
-def test_one_that_was_never_written_is_not_taken_for_somebody_elses(
+def test_a_write_that_never_arrived_is_not_mistaken_for_another_writers(
     world: World, allocation_writer: AllocationWriter, evacuated: WriteAllocation
 ) -> None:
     # given a Placement that goes after it was read, and comes back

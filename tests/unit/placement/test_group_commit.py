@@ -105,7 +105,7 @@ def test_one_write_is_one_put(world: World, committer: Committer) -> None:
     assert world.http.calls == [("PUT", f"/allocations/{effect.consumer}")]
 
 
-def test_what_queued_up_while_a_write_was_in_flight_is_one_post(
+def test_writes_queued_during_a_write_are_one_post(
     world: World, committer: Committer
 ) -> None:
     effects = [intent(world.provider()) for _ in range(5)]
@@ -131,7 +131,7 @@ def test_only_the_guilty_one_fails(world: World, committer: Committer) -> None:
     assert committer.codes(first, *effects) == [W, W, W, W, N, W, W, W, W]
 
 
-def test_the_last_unit_goes_to_one_of_a_batch(world: World, committer: Committer) -> None:
+def test_the_last_unit_is_allocated_to_one_of_a_batch(world: World, committer: Committer) -> None:
     node = world.provider(vcpus=3)
     effects = [intent(node) for _ in range(5)]
     first = committer.while_one_is_held(*effects)
@@ -191,7 +191,7 @@ def test_many_at_once_on_few_nodes_never_exceed_them(world: World) -> None:
     committer.commit.stop()
 
 
-def test_what_waited_too_long_is_never_sent(world: World) -> None:
+def test_a_write_that_waited_too_long_is_never_sent(world: World) -> None:
     committer = Committer(world, clock=time.monotonic)
     node = world.provider()
     late = intent(node, deadline_s=time.monotonic() + 0.05)
@@ -232,7 +232,7 @@ def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
     committer.commit.stop()
 
 
-def test_a_stop_lets_go_out_what_is_queued(world: World) -> None:
+def test_a_stop_sends_queued_writes(world: World) -> None:
     committer = Committer(world)
     effects = [intent(world.provider()) for _ in range(20)]
     first = committer.while_one_is_held(*effects)
@@ -257,7 +257,7 @@ def test_after_the_stop_nothing_is_taken_in(world: World) -> None:
     assert committer.commit.waiting() == 0
 
 
-def test_somebody_who_does_not_take_an_answer_stops_nobody(world: World) -> None:
+def test_a_failing_callback_does_not_stop_the_writer(world: World) -> None:
     heard: queue.Queue[Any] = queue.Queue()
 
     def refuse_once(event: Any) -> None:

@@ -51,7 +51,7 @@ def test_a_new_attempt_has_the_whole_time_again() -> None:
     assert in_doubt.checked("c", UNDER_WAY_MAX_S + 2.0, CheckResult.UNDER_WAY)
 
 
-def test_what_stands_there_rightly_needs_no_other_check() -> None:
+def test_a_correct_write_is_not_checked_again() -> None:
     in_doubt = InDoubtWrites(checks_after_s=(2, 8))
     in_doubt.add("c", ONE, 0.0)
     in_doubt.checked("c", 2.0, CheckResult.RIGHTFUL)
@@ -67,7 +67,7 @@ def test_every_attempt_of_a_consumer_is_remembered_once() -> None:
     assert in_doubt.attempts("c") == ()
 
 
-def test_memory_is_bounded_and_says_so() -> None:
+def test_the_memory_is_bounded_and_a_drop_is_reported() -> None:
     in_doubt = InDoubtWrites(max_consumers=2)
     assert in_doubt.add("a", ONE, 0.0) and in_doubt.add("b", ONE, 0.0)
     assert in_doubt.add("a", TWO, 1.0)  # young again

@@ -47,7 +47,7 @@ def test_a_quiet_node_costs_two_small_reads(world: World) -> None:
     assert gets(world) == ["resource_providers", "usages"]
 
 
-def test_a_provider_that_moves_is_seen_although_its_generation_stands(world: World) -> None:
+def test_a_moved_provider_is_detected_although_its_generation_is_the_same(world: World) -> None:
     node, mirror = world.provider(), PlacementMirror(world.client)
     gpu = world.provider()
     mirror.read(gpu)
@@ -56,7 +56,7 @@ def test_a_provider_that_moves_is_seen_although_its_generation_stands(world: Wor
     assert leaf["parent"] == node  # type: ignore[index,call-overload]
 
 
-def test_what_is_shared_and_how_much_of_it_is_left(world: World) -> None:
+def test_sharing_providers_are_read_with_their_free_amounts(world: World) -> None:
     aggregate, mirror = str(uuid.uuid4()), PlacementMirror(world.client)
     share = world.provider(
         inventories={"DISK_GB": {"total": 100, "max_unit": 64}},
@@ -92,7 +92,7 @@ def test_one_gone_and_another_come_of_the_same_size(world: World) -> None:
     assert set(mirror.read(node).consumers) == {second}
 
 
-def test_a_sweep_tells_which_trees_changed(world: World) -> None:
+def test_a_read_of_all_generations_returns_the_changed_trees(world: World) -> None:
     node, quiet = world.provider(), world.provider()
     child = world.provider(parent=node)
     mirror = PlacementMirror(world.client)
@@ -106,7 +106,7 @@ def test_a_sweep_tells_which_trees_changed(world: World) -> None:
     assert mirror.sweep() == {new}
 
 
-def test_trees_that_are_asked_about_alone_tell_whether_they_changed(world: World) -> None:
+def test_reads_of_single_trees_return_the_changed_ones(world: World) -> None:
     node, quiet, other = world.provider(), world.provider(), world.provider()
     child = world.provider(parent=node)
     mirror = PlacementMirror(world.client)

@@ -194,7 +194,7 @@ def plain(allocations: Any) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_what_is_claimed_is_what_stock_nova_is_offered(
+def test_our_claims_are_among_the_candidates_of_nova(
     zoo: Zoo, driver: PlacementDriver, kind: str
 ) -> None:
     make, host = SPECS[kind]

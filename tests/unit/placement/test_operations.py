@@ -40,7 +40,7 @@ def test_the_document_shows_the_table_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
-def test_what_we_write_never_goes_over_somebody_elses(one: Operation) -> None:
+def test_our_writes_never_overwrite_those_of_another_writer(one: Operation) -> None:
     assert one.policy is not None
     assert one.consumer_conflict is Then.FAILS
     assert one.sends == ("null" if one.policy is ConsumerPolicy.NEW else "as known")
@@ -54,7 +54,7 @@ def test_only_an_evacuation_expects_allocations() -> None:
 @pytest.mark.parametrize(
     "code", [WriteCode.NO_CAPACITY, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT]
 )
-def test_the_core_goes_by_the_table(one: Operation, code: WriteCode) -> None:
+def test_the_core_follows_the_table(one: Operation, code: WriteCode) -> None:
     driver = SchedulerDriver().without_agents("node-1", "node-2")
     asked = request(merge_with_existing=one.policy is ConsumerPolicy.MERGE)
     write = only(WriteAllocation, driver.ask(asked))

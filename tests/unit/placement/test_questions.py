@@ -126,7 +126,7 @@ def test_which_nodes_fit(world: World, asker: Asker) -> None:
     assert big in answer.nodes and small not in answer.nodes
 
 
-def test_a_child_speaks_for_its_root(world: World, asker: Asker) -> None:
+def test_an_allocation_on_a_child_provider_counts_for_its_root(world: World, asker: Asker) -> None:
     node = world.provider()
     world.provider(parent=node, inventories={"VGPU": {"total": 7}})
     answer = asker.ask(AskFitting("fit", ("resources1=VGPU:7",), ""))
@@ -147,12 +147,12 @@ def test_a_consumer(world: World, asker: Asker) -> None:
      LookUpConsumer(str(uuid.uuid4()), cause="req-1")],
     ids=["candidates", "fitting", "consumer"],
 )  # fmt: skip
-def test_trouble_is_said(world: World, asker: Asker, question: Any) -> None:
+def test_errors_are_returned(world: World, asker: Asker, question: Any) -> None:
     world.http.faults = [in_trouble]
     assert "503" in asker.ask(question).error
 
 
-def test_a_query_that_placement_refuses_is_said(world: World, asker: Asker) -> None:
+def test_a_query_that_placement_refuses_is_reported(world: World, asker: Asker) -> None:
     answer = asker.ask(AskFitting("fit", ("resources=NO_SUCH:1",), ""))
     assert "400" in answer.error
 
@@ -178,7 +178,7 @@ def test_beyond_the_bound_the_answer_is_that_too_many_wait(world: World) -> None
     assert [(answer.consumer, "too many" in answer.error) for answer in asker.heard.queue] == [(consumers[2], True)]
 
 
-def test_what_waits_at_the_stop_still_hears_something(world: World) -> None:
+def test_questions_that_wait_at_the_stop_get_an_answer(world: World) -> None:
     # given two threads that Placement keeps waiting, and one question more
     asker, held, busy = Asker(world), threading.Event(), threading.Semaphore(0)
 

@@ -124,7 +124,7 @@ def test_a_delete_that_outlives_its_request_frees_what_nobody_relies_on(site: Si
     assert site.world.used(node) == 0
 
 
-def test_a_delete_while_its_request_waits_asks_nobody(site: Site) -> None:
+def test_a_delete_during_its_request_reads_no_database(site: Site) -> None:
     # given a write whose request is not answered: nova shows its own operation
     node = site.world.provider()
     effect = site.move(node)
@@ -164,7 +164,7 @@ def test_a_place_on_a_nested_provider_is_its_compute_nodes(site: Site) -> None:
 
 
 @pytest.mark.parametrize("nova", [NOWHERE, NOBODYS, lives_on("another")])
-def test_what_nobody_relies_on_is_taken_back(site: Site, nova: ServerLocation) -> None:
+def test_an_allocation_without_a_user_is_deleted(site: Site, nova: ServerLocation) -> None:
     node = site.world.provider()
     site.give_up(site.move(node))
     site.nova = nova
@@ -182,7 +182,7 @@ def test_it_is_taken_back_when_the_second_try_has_failed_too(site: Site) -> None
     assert site.world.used(node) == 0
 
 
-def test_what_is_under_way_for_too_long_is_forgotten_and_said(
+def test_an_operation_under_way_for_too_long_is_dropped_and_logged(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = site.world.provider()
@@ -212,7 +212,7 @@ def test_a_nova_that_cannot_be_read_is_asked_again_for_ever(site: Site) -> None:
     assert site.world.used(node) == 0
 
 
-def test_nova_is_asked_only_where_our_attempt_stands(site: Site) -> None:
+def test_nova_is_read_only_if_our_allocation_exists(site: Site) -> None:
     node, other = site.world.provider(), site.world.provider()
     effect = site.move(node)
     site.give_up(effect)

@@ -45,7 +45,7 @@ def test_amounts_for_the_same_inventory_add_up() -> None:
     assert first_misfit(amounts(4, 5, 2), held) == Misfit(Amount("node", "VCPU", 2), Reason.CAPACITY)
 
 
-def test_an_amount_without_an_inventory_is_no_verdict() -> None:
+def test_an_amount_without_an_inventory_is_not_judged() -> None:
     with pytest.raises(KeyError):
         first_misfit(amounts(1), {("node", "DISK_GB"): inventory()})
 

@@ -51,7 +51,7 @@ def taken(pair: PlacementPair, status: int, ask: Any, *args: Any, **more: Any) -
 
 
 @pytest.mark.parametrize("version", ["1.28", "1.33", "1.34", "1.36", "1.37"])
-def test_a_new_consumer_takes_the_path(pair: PlacementPair, version: str) -> None:
+def test_a_new_consumer_uses_the_write_path(pair: PlacementPair, version: str) -> None:
     compute = provider(pair, VCPU={"total": 8}, MEMORY_MB={"total": 512})
     disk = provider(pair, DISK_GB={"total": 100})
     body = consumer({compute: {"VCPU": 2, "MEMORY_MB": 256}, disk: {"DISK_GB": 10}})
@@ -62,7 +62,7 @@ def test_a_new_consumer_takes_the_path(pair: PlacementPair, version: str) -> Non
     assert pair.ok("GET", f"/resource_providers/{disk}/usages")["usages"] == {"DISK_GB": 10}
 
 
-def test_its_allocations_are_shown_with_all_that_was_said(pair: PlacementPair) -> None:
+def test_its_allocations_have_all_fields_of_the_request(pair: PlacementPair) -> None:
     compute, name = provider(pair), str(uuid.uuid4())
     body = consumer({compute: {"VCPU": 2}}, consumer_type="INSTANCE", mappings={"": [compute]})
     assert taken(pair, 204, put, body, name, version="1.38")
@@ -107,7 +107,7 @@ def test_a_consumer_that_exists_is_a_conflict_also_where_its_amount_does_not_fit
     assert answer.json["errors"][0]["code"] == "placement.concurrent_update"
 
 
-def test_names_that_nobody_has_used_are_created(pair: PlacementPair) -> None:
+def test_new_names_are_created(pair: PlacementPair) -> None:
     compute = provider(pair)
     for number in range(2):
         names = {"project_id": f"p{number}", "user_id": f"u{number}", "consumer_type": f"T{number}"}

@@ -66,7 +66,7 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
-def test_each_message_comes_back_as_it_was(message: Message) -> None:
+def test_each_message_survives_the_codec(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
@@ -115,7 +115,7 @@ increments = st.builds(
 
 
 @given(increments)
-def test_any_increment_comes_back_as_it_was(increment: Increment) -> None:
+def test_any_increment_survives_the_codec(increment: Increment) -> None:
     assert decode(encode(increment)) == increment
 
 
@@ -138,7 +138,7 @@ def test_any_increment_comes_back_as_it_was(increment: Increment) -> None:
         ({4: 1024}, "a text was expected, not int"),
     ],
 )
-def test_a_leaf_that_nobody_would_accept_is_not_sent(leaf: Any, complaint: str) -> None:
+def test_a_leaf_that_receivers_reject_is_not_sent(leaf: Any, complaint: str) -> None:
     with pytest.raises(UnsendableMessage, match=complaint) as error:
         encode(Increment(NODE, EPOCH, 1, {"cn.bad": leaf}))
     assert str(error.value).startswith("Increment.leaves: ")
@@ -169,7 +169,7 @@ def test_a_field_out_of_range_is_not_sent(message: Message) -> None:
         encode(message)
 
 
-def test_what_is_no_message_is_not_sent() -> None:
+def test_other_objects_are_not_sent() -> None:
     with pytest.raises(UnsendableMessage, match="dict is not a message"):
         encode({"node": NODE})  # type: ignore[arg-type]
 
@@ -310,7 +310,7 @@ def test_the_error_names_message_field_and_fault(position: int, value: Any, comp
     ],
     ids=repr,
 )
-def test_leaves_that_nobody_may_send_are_refused(leaves: Any) -> None:
+def test_invalid_leaves_are_refused(leaves: Any) -> None:
     body = msgpack.packb([VERSION, 2, NODE, EPOCH, 1, leaves, {}, {}])
     with pytest.raises(MalformedMessage):
         decode(body)
@@ -326,7 +326,7 @@ def test_a_verdict_cannot_speak_for_another_node() -> None:
 @pytest.mark.parametrize(
     "junk", [b"", b"\x91", b"\xc1\x01", b"{}", b"\xdc\x00", b"\x93\xcc\x01", b"\x92\x01\x04"]
 )
-def test_what_is_not_of_this_protocol_is_refused(junk: bytes) -> None:
+def test_bodies_of_another_protocol_are_refused(junk: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(junk)
 

@@ -94,7 +94,7 @@ def test_no_body_costs_more_work_than_its_size_allows() -> None:
         assert calls <= CALLS_OF_ANY_BODY + CALLS_PER_BYTE * len(body), body
 
 
-def test_no_body_takes_more_memory_than_its_size_allows() -> None:
+def test_the_memory_of_a_decoded_body_is_bounded_by_its_size() -> None:
     rng = Random(2)
     for body in (mutation(rng) for _ in range(1000)):
         peak = peak_of(lambda body=body: understood(body))  # type: ignore[misc]
@@ -123,7 +123,7 @@ def a_window() -> MessageWindow:
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(spoken, moments), max_size=40))
-def test_a_window_that_is_told_anything_stays_sane_and_small(told: list[Any]) -> None:
+def test_a_window_with_arbitrary_messages_stays_consistent_and_bounded(told: list[Any]) -> None:
     window, now = a_window(), 1000.0
     applied: list[tuple[int, int]] = []
     for message, passed_s in told:

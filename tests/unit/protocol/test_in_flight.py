@@ -54,7 +54,7 @@ def test_answers_make_room_for_the_next_asks() -> None:
         assert fleet.now < 60.0, f"only {len(served)} were asked"
 
 
-def test_who_does_not_answer_gives_its_place_back_after_a_while() -> None:
+def test_an_unanswered_request_frees_its_slot_after_a_while() -> None:
     in_flight = InFlight(2, 10.0)
     assert [in_flight.begin(at_s) for at_s in (0.0, 1.0, 2.0, 10.5, 10.6, 11.5)] == [
         True, True, False, True, False, True,

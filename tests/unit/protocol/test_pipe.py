@@ -104,7 +104,7 @@ def test_replacing_the_state_drops_leaves_that_are_not_in_it(pipe: MessagePipe) 
     assert pipe.poll(1.0) == (Increment(NODE, 3, 3, {"pci.d": 4, "pci.b": None}),)
 
 
-def test_what_the_caller_does_to_a_list_later_changes_nothing(pipe: MessagePipe) -> None:
+def test_later_changes_of_the_callers_list_have_no_effect(pipe: MessagePipe) -> None:
     cells = [{"id": 0, "memory": 1024}]
     pipe.set_leaf("numa.static", cells)  # type: ignore[arg-type]
     cells[0]["memory"] = 0
@@ -125,14 +125,14 @@ def test_a_claim_its_consumer_and_the_numbers_travel_together(pipe: MessagePipe)
     )
 
 
-def test_a_claim_that_came_and_went_within_one_flush_is_told_as_ended(pipe: MessagePipe) -> None:
+def test_a_claim_that_began_and_ended_within_one_flush_is_sent_as_ended(pipe: MessagePipe) -> None:
     pipe.set_claim("claim-1", SERVER)
     pipe.set_claim("claim-1", None)
     assert pipe.poll(0.0) == (Increment(NODE, 3, 2, claims={"claim-1": None}),)
     assert pipe.take_snapshot(1.0)[1].claims == {}
 
 
-def test_a_claim_that_ends_twice_is_told_once(pipe: MessagePipe) -> None:
+def test_a_claim_that_ends_twice_is_sent_once(pipe: MessagePipe) -> None:
     pipe.set_claim("claim-1", SERVER)
     pipe.poll(0.0)
     pipe.set_claim("claim-1", None)
@@ -141,7 +141,7 @@ def test_a_claim_that_ends_twice_is_told_once(pipe: MessagePipe) -> None:
     assert pipe.poll(2.0) == ()
 
 
-def test_a_consumer_that_came_and_went_is_not_told(pipe: MessagePipe) -> None:
+def test_a_consumer_that_was_added_and_removed_is_not_sent(pipe: MessagePipe) -> None:
     pipe.set_consumer(SERVER, Consumer(ALLOCATIONS))
     pipe.set_consumer(SERVER, None)
     assert pipe.poll(0.0) == ()
@@ -190,7 +190,7 @@ def test_the_digest_follows_every_change(pipe: MessagePipe) -> None:
         pipe.validate()
 
 
-def test_the_ring_replays_what_a_receiver_missed(pipe: MessagePipe) -> None:
+def test_the_ring_replays_missed_increments(pipe: MessagePipe) -> None:
     for used in range(2, 6):
         pipe.set_leaf("cn.vcpus_used", used)
         pipe.flush(0.0)
@@ -236,7 +236,7 @@ def test_news_of_a_verdict_are_bounded(pipe: MessagePipe) -> None:
 # --- too much for one increment ----------------------------------------------------------------
 
 
-def test_what_does_not_fit_one_increment_becomes_several_and_loses_nothing() -> None:
+def test_a_large_change_is_split_into_several_increments_without_loss() -> None:
     pipe = pipe_of(body_max_bytes=1024)
     leaves = {f"cn.leaf{n}": "x" * n for n in range(1, 200, 7)}
     set_leaves(pipe, leaves)
@@ -276,7 +276,7 @@ def test_one_entry_too_many_is_refused_by_name() -> None:
     pipe.set_claim("one-more", SERVER)
 
 
-def test_ended_claims_that_nobody_flushes_are_bounded() -> None:
+def test_ended_claims_without_a_flush_are_bounded() -> None:
     pipe = pipe_of()
     with pytest.raises(UnsendableMessage):
         for n in range(3 * limits.CLAIMS_PER_NODE_MAX):
@@ -289,7 +289,7 @@ def test_ended_claims_that_nobody_flushes_are_bounded() -> None:
     [math.nan, 2**64, b"x", {1: 2}, "\udcff", ["x" * 16_000] * 5, object()],
     ids=["no number", "too big", "bytes", "a key that is no text", "a surrogate", "too long", "no plain data"],
 )
-def test_a_leaf_that_nobody_would_accept_is_refused_and_leaves_no_trace(
+def test_a_leaf_that_receivers_reject_is_refused_and_changes_nothing(
     pipe: MessagePipe, value: Any
 ) -> None:
     with pytest.raises(UnsendableMessage, match=r"leaf 'cn\.bad'"):
@@ -331,7 +331,7 @@ def test_a_heartbeat_can_be_asked_for_within_a_spread() -> None:
     assert pipe.poll(0.5) == (Heartbeat(NODE, 3, 0, "compute-1", 0),)
 
 
-def test_a_heartbeat_comes_after_the_increment_of_the_same_moment() -> None:
+def test_a_heartbeat_follows_the_increment_of_the_same_time() -> None:
     pipe = pipe_of()
     pipe.poll(0.0)
     pipe.set_leaf("cn.vcpus", 4)
@@ -340,7 +340,7 @@ def test_a_heartbeat_comes_after_the_increment_of_the_same_moment() -> None:
     assert out[1].sequence == 1
 
 
-def test_leave_comes_after_the_last_changes(pipe: MessagePipe) -> None:
+def test_leave_follows_the_last_changes(pipe: MessagePipe) -> None:
     pipe.set_leaf("cn.vcpus_used", 7)
     assert pipe.leave(0.0) == (
         Increment(NODE, 3, 2, {"cn.vcpus_used": 7}),

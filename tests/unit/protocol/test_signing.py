@@ -24,7 +24,7 @@ def signer(mode: Signing, *keys: str) -> Signer:
     return Signer(mode, parse_keyring("\n".join(keys)))
 
 
-def test_what_is_signed_is_believed() -> None:
+def test_a_signed_message_is_accepted() -> None:
     ours = signer(Signing.ENFORCE, NEW)
     assert ours.seal(BODY) != BODY
     assert ours.open(ours.seal(BODY)) == BODY
@@ -50,7 +50,7 @@ def test_what_is_signed_is_believed() -> None:
     ],
     ids=lambda value: value[:16].hex() if isinstance(value, bytes) else value,
 )
-def test_what_is_not_well_signed_is_refused_with_the_reason(forged: bytes, complaint: str) -> None:
+def test_a_message_without_a_valid_signature_is_refused_with_the_reason(forged: bytes, complaint: str) -> None:
     ours = signer(Signing.ENFORCE, NEW)
     with pytest.raises(BadSignature, match=complaint):
         ours.open(forged)
@@ -88,7 +88,7 @@ def test_a_fleet_moves_from_off_to_enforce_without_losing_a_message() -> None:
         assert two.open(one.seal(BODY)) == BODY
 
 
-def test_warn_takes_and_counts_what_enforce_would_refuse() -> None:
+def test_warn_accepts_and_counts_messages_that_enforce_refuses() -> None:
     ours = signer(Signing.WARN, NEW)
     assert ours.open(BODY) == BODY
     assert ours.open(signer(Signing.WARN, OLD).seal(BODY)) == BODY
@@ -124,7 +124,7 @@ def test_a_keyring_is_text_and_its_secrets_never_show() -> None:
         (f"{NEW}\n{NEW}", "line 2: key 'new' is listed twice"),
     ],
 )
-def test_a_keyring_that_cannot_be_used_says_where_and_why(text: str, complaint: str) -> None:
+def test_an_unusable_keyring_is_reported_with_place_and_reason(text: str, complaint: str) -> None:
     with pytest.raises(KeyringError, match=complaint) as error:
         parse_keyring(text)
     assert "1122" not in str(error.value)

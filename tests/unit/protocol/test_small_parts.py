@@ -48,7 +48,7 @@ def test_every_difference_shows() -> None:
     assert len(set(digests)) == len(digests)
 
 
-def test_what_is_not_there_counts_nothing() -> None:
+def test_missing_values_count_zero() -> None:
     assert leaf_hash("a", None) == consumer_hash("a", None) == claim_hash("a", None) == 0
     assert digest_of({"a": None}, {}, {}) == 0
 
@@ -81,7 +81,7 @@ def test_a_burst_then_the_rate() -> None:
     assert bucket.take(0.5) and not bucket.take(0.5)
 
 
-def test_waiting_as_told_is_enough() -> None:
+def test_a_wait_of_the_returned_time_is_sufficient() -> None:
     rng = Random(1)
     bucket, now = TokenBucket(rate_per_s=7, burst=1), 1e6
     assert bucket.take(now)
@@ -96,7 +96,7 @@ def test_quiet_saves_up_no_more_than_the_burst() -> None:
     assert sum(bucket.take(1e6) for _ in range(100)) == 5
 
 
-def test_a_clock_that_jumps_back_gives_and_takes_nothing() -> None:
+def test_a_clock_that_jumps_back_changes_no_tokens() -> None:
     bucket = TokenBucket(rate_per_s=1, burst=2)
     assert bucket.take(100.0) and bucket.take(100.0)
     assert not bucket.take(50.0)
@@ -143,7 +143,7 @@ def test_an_interval_is_as_often_shorter_as_longer() -> None:
 # --- errors ------------------------------------------------------------------------------------
 
 
-def test_an_error_says_where_what_and_what_to_do_in_one_line() -> None:
+def test_an_error_has_place_reason_and_remedy_in_one_line() -> None:
     error = UnknownVersion("protocol version 2, this release uses 1", "Heartbeat")
     assert str(error) == (
         "Heartbeat: protocol version 2, this release uses 1; "

@@ -29,7 +29,7 @@ def test_increments_that_follow_are_applied_as_they_come(fresh: Receiver) -> Non
     assert (fresh.window.epoch, fresh.window.sequence, fresh.window.lag) == (1, 7, 0)
 
 
-def test_a_message_that_comes_twice_is_applied_once(fresh: Receiver) -> None:
+def test_a_duplicated_message_is_applied_once(fresh: Receiver) -> None:
     assert fresh.take(increment(6), increment(6), increment(3)) == ["increment 1.6"]
     assert fresh.window.counters.duplicates == 2
 
@@ -42,7 +42,7 @@ def test_a_message_of_another_node_is_the_callers_mistake(fresh: Receiver) -> No
 # --- gaps ----------------------------------------------------------------------------------------
 
 
-def test_reordered_messages_are_applied_in_order_and_nobody_asks(fresh: Receiver) -> None:
+def test_reordered_messages_are_applied_in_order_without_a_resync(fresh: Receiver) -> None:
     assert fresh.take(increment(8), increment(7)) == []
     assert fresh.window.freshness is Freshness.SUSPECT
     assert fresh.window.lag == 3
@@ -139,7 +139,7 @@ def test_a_copy_that_rots_although_nothing_happens_is_found_out(fresh: Receiver)
     assert fresh.window.freshness is Freshness.SUSPECT
 
 
-def test_an_old_heartbeat_says_nothing(fresh: Receiver) -> None:
+def test_an_old_heartbeat_has_no_effect(fresh: Receiver) -> None:
     fresh.take(heartbeat(4, digest=1))
     assert fresh.digests_computed == 0
     assert fresh.window.freshness is Freshness.FRESH

@@ -21,7 +21,7 @@ def test_three_missed_heartbeats_are_silence_and_a_silent_node_is_asked_nothing(
     assert fresh.wait(10_000) == []
 
 
-def test_a_node_that_returns_unchanged_is_believed_after_its_digest(fresh: Receiver) -> None:
+def test_a_node_that_returns_unchanged_is_verified_by_its_digest(fresh: Receiver) -> None:
     fresh.take(heartbeat(5))
     fresh.wait(60)
     fresh.take(heartbeat(5))
@@ -70,7 +70,7 @@ def test_leave_ends_an_epoch(fresh: Receiver) -> None:
     assert fresh.take(snapshot(1, 2)) == ["snapshot 2.1"]
 
 
-def test_an_agent_that_comes_back_with_an_epoch_of_the_past_is_told(fresh: Receiver) -> None:
+def test_an_agent_that_returns_in_an_old_epoch_gets_a_resync(fresh: Receiver) -> None:
     fresh.take(snapshot(3, 9))
     fresh.wait(60)
     fresh.take(heartbeat(1, epoch=4))
@@ -78,7 +78,7 @@ def test_an_agent_that_comes_back_with_an_epoch_of_the_past_is_told(fresh: Recei
     assert fresh.take(snapshot(1, epoch=10)) == ["snapshot 10.1"]
 
 
-def test_a_late_heartbeat_after_a_leave_tells_nobody_anything(fresh: Receiver) -> None:
+def test_a_late_heartbeat_after_a_leave_has_no_effect(fresh: Receiver) -> None:
     fresh.take(Leave(NODE, 1, 5), heartbeat(5))
     assert fresh.asks == []
     fresh.wait(50)
@@ -134,7 +134,7 @@ def test_an_agent_that_stays_behind_our_copy_is_asked_to_begin_a_new_epoch(fresh
     assert fresh.asks == [ResyncWish(2, 0)]
 
 
-def test_a_heartbeat_that_comes_late_or_twice_asks_nothing(fresh: Receiver) -> None:
+def test_a_late_or_duplicated_heartbeat_causes_no_resync(fresh: Receiver) -> None:
     fresh.take(heartbeat(4), heartbeat(4), heartbeat(5))
     fresh.wait(15)
     fresh.take(heartbeat(4), increment(6))

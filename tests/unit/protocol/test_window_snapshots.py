@@ -13,7 +13,7 @@ from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, hello, incre
 # --- snapshots -----------------------------------------------------------------------------------
 
 
-def test_what_comes_before_the_first_snapshot_is_held(fresh: Receiver) -> None:
+def test_messages_before_the_first_snapshot_are_held(fresh: Receiver) -> None:
     receiver = Receiver()
     assert receiver.take(increment(8), increment(9)) == []
     assert receiver.window.freshness is Freshness.STALE
@@ -35,7 +35,7 @@ def test_a_gap_behind_a_snapshot_is_asked_for_by_replay() -> None:
     assert receiver.wait(1) == [ResyncWish(1, 8)]
 
 
-def test_a_snapshot_does_not_make_us_forget_what_else_exists() -> None:
+def test_a_snapshot_keeps_the_newest_known_sequence() -> None:
     receiver = Receiver()
     receiver.take(heartbeat(3), heartbeat(9))
     assert receiver.window.lag == 9
@@ -78,7 +78,7 @@ def test_waiting_for_the_first_snapshot_keeps_the_newest_messages() -> None:
     assert len(receiver.take(snapshot(90))) == 1 + 10
 
 
-def test_asking_again_for_a_snapshot_lets_go_of_what_it_will_cover() -> None:
+def test_a_repeated_snapshot_request_drops_the_increments_that_it_covers() -> None:
     receiver = Receiver()
     receiver.take(increment(3))
     assert receiver.wait(0.5) == [ResyncWish(0, 0)]
@@ -87,7 +87,7 @@ def test_asking_again_for_a_snapshot_lets_go_of_what_it_will_cover() -> None:
     assert receiver.window.held == 0
 
 
-def test_after_a_hello_to_all_nobody_asks_for_a_while() -> None:
+def test_after_a_hello_to_all_no_resync_is_sent_for_a_while() -> None:
     receiver = Receiver(patient_until_s=105.0)
     receiver.take(heartbeat(3))
     assert receiver.wait(4.9) == []
@@ -141,7 +141,7 @@ def test_an_older_epoch_changes_nothing(fresh: Receiver, message: NodeMessage) -
     assert window.counters.old_epochs == 1
 
 
-def test_what_was_held_of_an_old_epoch_is_forgotten(fresh: Receiver) -> None:
+def test_held_messages_of_an_old_epoch_are_dropped(fresh: Receiver) -> None:
     fresh.take(increment(7), increment(2, 2))
     assert fresh.window.held == 1
     assert fresh.take(snapshot(1, 2)) == ["snapshot 2.1", "increment 2.2"]

@@ -44,7 +44,7 @@ def test_hosts_that_turned_it_down_are_named() -> None:
     assert "1 hosts refused: cmp5 topology" in text
 
 
-def test_no_host_says_why() -> None:
+def test_no_host_has_a_reason() -> None:
     text = entries.line(record(failure="no_valid_host", text="0 of 10 hosts pass", answer=()))
 
     assert text.startswith("req-7: No host for i-1: no_valid_host: 0 of 10 hosts pass;")
@@ -57,7 +57,7 @@ def test_a_large_request_does_not_make_a_long_line() -> None:
     assert len(text) < 400
 
 
-def test_the_entry_has_what_to_search_by_and_everything_else() -> None:
+def test_the_entry_has_the_search_keys_and_the_whole_decision() -> None:
     kept = entries.entry(record(), "sched1", 1_760_000_000.25)
 
     assert (kept["result"], kept["hosts"], kept["project_id"]) == ("placed", ["cmp2"], "demo")

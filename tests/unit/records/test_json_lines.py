@@ -113,7 +113,7 @@ def test_an_index_that_ends_in_the_middle_of_an_entry_is_continued(path: Path) -
     assert numbers([*JsonLines(path).find("req-1"), *JsonLines(path).find("req-2")]) == [1, 2]
 
 
-def test_names_with_one_digest_are_told_apart(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_with_equal_digests_are_distinguished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_index, "_digest", lambda name: b"all same")
     JsonLines(path).write([record(1), record(2)])
 

@@ -141,7 +141,7 @@ class TestJsonLines:
         text = (tmp_path / "made" / "records.jsonl").read_text().splitlines()
         assert [json.loads(line)["request_id"] for line in text] == ["req-1", "req-2"]
 
-    def test_a_restart_goes_on_in_the_same_file(self, tmp_path: Path) -> None:
+    def test_a_restart_appends_to_the_same_file(self, tmp_path: Path) -> None:
         for number in (1, 2):
             lines = JsonLines(tmp_path / "r", max_mb=1, kept=2)
             lines.write([record(number)])
@@ -233,7 +233,7 @@ class Full(Kept):
 
 
 class TestRecorder:
-    def test_what_was_added_is_written_before_it_stops(self) -> None:
+    def test_queued_records_are_written_before_the_stop(self) -> None:
         sink = Kept()
         carrier = Recorder([sink], Counter())
         carrier.start()
@@ -262,7 +262,7 @@ class TestRecorder:
         carrier.stop()
         assert len(sink.records) == recorder.QUEUE_MAX + 1
 
-    def test_a_sink_that_fails_is_left_alone_and_the_other_goes_on(self) -> None:
+    def test_a_failing_sink_does_not_stop_the_other(self) -> None:
         broken, good = Kept(), Kept()
         broken.fail = True
         now = [0.0]

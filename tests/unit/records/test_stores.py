@@ -72,7 +72,7 @@ def test_all_records_of_an_instance_are_found_oldest_first(opened: Open) -> None
     assert opened().find("server-1") == [record(1), record(3, kind="build", instances=["server-1"])]
 
 
-def test_what_one_process_writes_another_reads_at_once(opened: Open) -> None:
+def test_records_of_one_process_can_be_read_by_another_at_once(opened: Open) -> None:
     writer, reader = opened(), opened()
     for number in range(3):
         writer.write([record(number)])
@@ -140,7 +140,7 @@ def test_text_of_any_language_is_kept(opened: Open) -> None:
     assert opened().find("req-1") == [kept]
 
 
-def test_what_was_written_survives_a_process_that_is_killed(opened: Open, tmp_path: Path) -> None:
+def test_written_records_survive_a_kill(opened: Open, tmp_path: Path) -> None:
     store = opened()
     script = f"""
 import os, signal

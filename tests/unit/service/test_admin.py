@@ -52,14 +52,14 @@ def test_an_unknown_question_names_the_known_ones(path: Path) -> None:
         admin.ask(path, "tell me everything")
 
 
-def test_an_answer_that_fails_is_told_and_the_next_one_works(path: Path) -> None:
+def test_a_failed_answer_is_reported_and_the_next_one_works(path: Path) -> None:
     with pytest.raises(admin.AdminError, match="RuntimeError: the table is on fire"):
         admin.ask(path, "burn")
     assert admin.ask(path, "status")["nodes"] == 3
 
 
 @pytest.mark.parametrize("question", ["odd", "deep"])
-def test_an_answer_that_json_cannot_carry_is_told_and_the_next_one_works(
+def test_an_answer_that_json_cannot_encode_is_reported_and_the_next_one_works(
     path: Path, question: str
 ) -> None:
     with pytest.raises(admin.AdminError, match="cannot be encoded as JSON"):
@@ -77,7 +77,7 @@ def test_a_silent_client_does_not_keep_others_waiting(
         assert silent.recv(1000) == b""  # turned out
 
 
-def test_it_goes_on_after_it_ran_out_of_descriptors(
+def test_the_server_continues_after_it_ran_out_of_descriptors(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = [OSError(errno.EMFILE, "Too many open files")]
@@ -110,7 +110,7 @@ def test_only_dead_sockets_of_the_same_scheduler_are_removed(path: Path) -> None
 
 
 @pytest.mark.parametrize("noise", [b"", b"\n", b"not json\n", b"[1]\n", b"[" * 4000 + b"\n", b"\xff" * 9000 + b"\n"])
-def test_noise_harms_nobody(path: Path, noise: bytes) -> None:
+def test_invalid_questions_have_no_effect(path: Path, noise: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         client.sendall(noise)
@@ -122,12 +122,12 @@ def test_noise_harms_nobody(path: Path, noise: bytes) -> None:
     assert admin.ask(path, "status")["nodes"] == 3
 
 
-def test_nobody_there_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_missing_scheduler_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(admin.AdminError, match="is shared-scheduler running"):
         admin.ask(tmp_path / "nobody.sock", "status")
 
 
-def test_a_path_too_long_for_a_socket_says_which_option_to_set(tmp_path: Path) -> None:
+def test_a_path_too_long_for_a_socket_is_reported_with_the_option(tmp_path: Path) -> None:
     server = admin.AdminServer(tmp_path / ("x" * 120 + ".sock"), {})
     with pytest.raises(admin.AdminError, match="admin_socket_dir to a shorter directory"):
         server.start()

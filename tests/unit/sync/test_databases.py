@@ -184,7 +184,7 @@ def test_instances_by_host(nova: NovaDatabases) -> None:
         ("sqlite://", "no such table"),
     ],
 )
-def test_one_line_that_says_what_to_do(url: str, words: str) -> None:
+def test_errors_are_one_line_with_a_remedy(url: str, words: str) -> None:
     with pytest.raises(DatabaseError, match=words) as caught:
         api_database(url).cells()
     text = str(caught.value)
