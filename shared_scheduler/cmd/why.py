@@ -73,12 +73,17 @@ def _decision(record: Record) -> Iterator[str]:
     for counts in record["decisions"]:
         yield f"  decided   {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
         if counts["best"]:
-            yield "  weights   " + ", ".join(f"{one['host']} {one['weight']:.4g}" for one in counts["best"])
+            yield "  weights   " + ", ".join(map(_weight, counts["best"]))
     yield from (f"  short     {text}" for text in _short(record.get("near", ())))
     yield from map(_attempt, record["attempts"])
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
         yield f"  answer    {uuid} on {hosts[0]}{alternates}"
+
+
+def _weight(one: Any) -> str:
+    shares = " + ".join(f"{name} {share:.4g}" for name, share in one.get("shares", {}).items())
+    return f"{one['host']} {one['weight']:.4g}" + (f" = {shares}" if shares else "")
 
 
 def _asked(asked: Any) -> str:

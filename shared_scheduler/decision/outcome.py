@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from random import Random
 
 import numpy as np
@@ -15,7 +16,8 @@ from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.pick import order
 from shared_scheduler.decision.record import DecisionCounts, Weighed
 from shared_scheduler.decision.request import PlacementForm
-from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
+from shared_scheduler.decision.weigh import Weights
+from shared_scheduler.table.columns import BoolArray, IntArray
 from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
 #: hosts that the counts of a decision list
@@ -34,7 +36,7 @@ class Decision:
         hosts: int,
         reasons: Mapping[str, int],
         slots: IntArray,
-        weights: FloatArray,
+        weights: Weights,
         own: BoolArray | None,
         rng: Random | None,
         meeting: IntArray | None = None,
@@ -42,7 +44,8 @@ class Decision:
         self._meeting = meeting
         self._context = context
         self._slots = slots
-        self._weights = weights
+        self._weights = weights.total
+        self._shares_at = weights.shares_at
         self._own = own
         self._rng = rng
         self.hosts = hosts
@@ -60,15 +63,18 @@ class Decision:
     def best(self, count: int = BEST_MAX) -> tuple[Weighed, ...]:
         """The survivors with the highest weights, regardless of the order in which they are tried."""
         table = self._context.table
-        found: list[Weighed] = []
-        for position in order(self._weights, self._context.settings, None, None):
-            if len(found) >= count:
-                break
-            row = table.row(int(self._slots[position]))
-            if row is not None:
-                weight = float(self._weights[position])
-                found.append(Weighed(row.node, row.host, weight, *row.version))
-        return tuple(found)
+        first = islice(order(self._weights, self._context.settings, None, None), count)
+        positions = [place for place in first if table.row(int(self._slots[place])) is not None]
+        shares = {name: share.tolist() for name, share in self._shares_at(np.array(positions, dtype=np.intp)).items()}
+        return tuple(
+            self._weighed(place, {name: share[number] for name, share in shares.items()})
+            for number, place in enumerate(positions)
+        )
+
+    def _weighed(self, place: int, shares: Mapping[str, float]) -> Weighed:
+        row = self._context.table.row(int(self._slots[place]))
+        assert row is not None, place
+        return Weighed(row.node, row.host, float(self._weights[place]), *row.version, shares)
 
     def weight(self, node: str) -> float | None:
         """The weight of one survivor; None if it did not survive."""

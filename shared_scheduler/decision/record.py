@@ -16,13 +16,14 @@ from shared_scheduler.protocol.messages import Leaf
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """One of the best hosts, and the version of the row that was weighed."""
+    """One of the best hosts, the version of the row that was weighed, and the share of each weigher in the weight."""
 
     node: str
     host: str
     weight: float
     epoch: int = 0
     sequence: int = 0
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ hosts, and if many hosts survive; otherwise all survivors are weighed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,15 +27,30 @@ from shared_scheduler.table.columns import FloatArray, IntArray
 Weigher = NativeWeigher | ForeignWeigher
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of the survivors, in their order.
+
+    ``shares_at`` gives the share of each weigher that distinguishes hosts, by its name, for the survivors at some
+    positions.  It is valid until the table changes.
+    """
+
+    total: FloatArray
+    shares_at: Callable[[IntArray], dict[str, FloatArray]]
+
+
 def weigh(
     context: DecisionContext, weighers: Sequence[Weigher], slots: IntArray | None, count: int
-) -> FloatArray:
-    """The weight of each slot; ``slots`` None means all ``count`` slots."""
+) -> Weights:
+    """Weigh each slot; ``slots`` None means all ``count`` slots."""
+    shares = dict(scores(context, weighers, slots)) if count > 1 else {}
     total: FloatArray | None = None
-    if count > 1:
-        for _, score in scores(context, weighers, slots):
-            total = score if total is None else np.add(total, score, out=total)
-    return np.zeros(count) if total is None else total
+    for share in shares.values():
+        total = share.copy() if total is None else np.add(total, share, out=total)
+    return Weights(
+        np.zeros(count) if total is None else total,
+        lambda positions: {name: share.take(positions) for name, share in shares.items()},
+    )
 
 
 def scores(
@@ -92,8 +107,8 @@ KEPT_MAX = 16
 #: if fewer than one host in this many survives, it is cheaper to weigh only the survivors
 WIDE_PART = 4
 
-#: (column, smallest, greatest, multiplier) of each weigher that has an effect, in their order
-Spans = tuple[tuple[str, float, float, float], ...]
+#: (name, column, smallest, greatest, multiplier) of each weigher that has an effect, in their order
+Spans = tuple[tuple[str, str, float, float, float], ...]
 
 
 @dataclass(slots=True)
@@ -113,14 +128,18 @@ class WeightCache:
         self._has_foreign = len(self._others) < len(rest)
         self._kept: FIFOCache[Spans, _Kept] = FIFOCache(KEPT_MAX)
 
-    def weigh(self, context: DecisionContext, slots: IntArray | None, count: int) -> FloatArray:
-        """Like ``weigh.weigh``: the weight of each slot; ``slots`` None means all ``count`` slots."""
+    def weigh(self, context: DecisionContext, slots: IntArray | None, count: int) -> Weights:
+        """Like ``weigh.weigh``; ``slots`` None means all ``count`` slots."""
         narrow = count * WIDE_PART < context.high or count < 2
         spans = None if narrow or self._has_more(context) else self._spans(context, slots)
         if spans is None:
             return weigh(context, self._weighers, slots, count)
         every = self._up_to_date(context, spans)
-        return every.copy() if slots is None else every.take(slots)
+        total = every.copy() if slots is None else every.take(slots)
+        return Weights(
+            total,
+            lambda positions: dict(_shares(context, spans, positions if slots is None else slots.take(positions))),
+        )
 
     def _has_more(self, context: DecisionContext) -> bool:
         """Whether a weigher that is not a column has an effect."""
@@ -138,7 +157,7 @@ class WeightCache:
             if multiplier != 0:
                 raw = context.columns.numbers(weigher.column, slots)
                 low = float(raw.min()) if weigher.minval is None else float(weigher.minval)
-                spans.append((weigher.column, low, float(raw.max()), multiplier))
+                spans.append((weigher.name, weigher.column, low, float(raw.max()), multiplier))
         return tuple(spans)
 
     def _up_to_date(self, context: DecisionContext, spans: Spans) -> FloatArray:
@@ -156,11 +175,15 @@ class WeightCache:
         return kept.weights
 
 
+def _shares(context: DecisionContext, spans: Spans, slots: IntArray | None) -> Iterator[tuple[str, FloatArray]]:
+    for name, column, low, high, multiplier in spans:
+        share = normalised(context.columns.numbers(column, slots), low, high, multiplier)
+        if share is not None:
+            yield name, share
+
+
 def _sum(context: DecisionContext, spans: Spans, slots: IntArray | None) -> FloatArray:
     total: FloatArray | None = None
-    for column, low, high, multiplier in spans:
-        raw = context.columns.numbers(column, slots)
-        score = normalised(raw, low, high, multiplier)
-        if score is not None:
-            total = score if total is None else np.add(total, score, out=total)
+    for _, share in _shares(context, spans, slots):
+        total = share if total is None else np.add(total, share, out=total)
     return np.zeros(context.high if slots is None else len(slots)) if total is None else total

@@ -48,7 +48,7 @@ def expected(decider, table, decision):
     """Weights of the same survivors, each weighed anew."""
     slots = np.array([table.slot_of(node) for node in decision.weights()])
     context = decider.context(small_request())
-    return weigh(context, decider.weighers, slots, len(slots)).tolist()
+    return weigh(context, decider.weighers, slots, len(slots)).total.tolist()
 
 
 @pytest.mark.parametrize("changes", [0, 1, 3, 3 * CHANGES_MAX])
@@ -61,6 +61,18 @@ def test_however_many_hosts_changed_the_weights_are_those_of_weighing_all(change
         assert list(decision.weights().values()) == expected(decider, table, decision)
         for _ in range(changes):
             change(table, rng, f"n{rng.randrange(40):02}")
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_shares_of_the_best_hosts_are_their_weights(narrow):
+    table = mixed_cloud(Random(3))
+    few = tuple(table.nodes())[:4]
+    decision = Decider(table, SETTINGS).decide(small_request(force_hosts=few) if narrow else small_request())
+
+    best = decision.best()
+
+    assert len(best) > 1 and any(len(one.shares) > 1 for one in best)
+    assert [sum(one.shares.values()) for one in best] == pytest.approx([one.weight for one in best])
 
 
 def test_a_host_that_comes_or_goes_is_weighed_like_the_others():
