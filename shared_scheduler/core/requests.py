@@ -12,7 +12,7 @@ phase       event                                           next        action
 (none)      arrives while draining, or beyond the bound     -           Fail
 (none)      arrives, too many for Placement's pace          -           Fail
 (none)      arrives                                         PLACING     decide each instance in turn
-PLACING     ``unwritten_max`` claims are not written yet    PLACING     decide the next instance after a write
+PLACING     many claims wait for their write                PLACING     decide the next instance after a write
 PLACING     best host found, root-only                      PLACING     begin its claim
 PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
 PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
@@ -286,7 +286,7 @@ class Requests:
 
     def _advance(self, step: Step, state: RequestState) -> None:
         """Decide the open instances, then answer if all are placed."""
-        unwritten_max = self._settings.unwritten_max
+        unwritten_max = self._claims.forecast.unwritten_max(step.now)
         while state.phase == Phase.PLACING and (instance := state.next_open(unwritten_max)) is not None:
             self._decide(step, state, instance)
         if state.phase != Phase.PLACING:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from shared_scheduler.core.write_pace import MAX_BATCH, WRITERS
 from shared_scheduler.protocol.limits import SILENT_AFTER_S
 
 
@@ -67,9 +66,6 @@ class SchedulerSettings:
     requests_max: int = 1_000
     #: claims that have not ended; a request that needs more fails
     claims_max: int = 10_000
-    #: claims of one request that are not written yet; its other instances are decided after these, because an agent
-    #: keeps an accepted claim for a bounded time.  It fills the batches of all writers twice
-    unwritten_max: int = 2 * WRITERS * MAX_BATCH
     #: claims in flight for one node; if it has more, another host is selected, or the instance waits until a claim
     #: ends; and the interval at which a waiting instance is decided again if none ends
     claims_per_node_max: int = 32

@@ -33,6 +33,10 @@ MAX_WAITING = 4096
 CALL_S = 2.0
 #: A write that waits longer than this shows that Placement does not keep up.
 OVERLOADED_AFTER_S = 3.0
+#: Claims of one request that are not written yet: at most so many, and no more than Placement writes in this time,
+#: which is half of ``write_timeout_s``.  The maximum fills the batches of all writers twice.
+UNWRITTEN_MAX = 2 * WRITERS * MAX_BATCH
+UNWRITTEN_S = 5.0
 #: A pace that was measured longer ago says nothing: a request for many servers is then tried.
 FORECAST_VALID_S = 30.0
 #: Weight of the newest measurement.  Four or five calls of a Placement that is well again are enough.
@@ -85,4 +89,14 @@ class BurstForecast:
 
         Other writes are not counted: while Placement does not keep up, the newest are sent first.
         """
-        return 0.0 if now - self._heard_s > FORECAST_VALID_S else consumers * self._consumer_s / WRITERS
+        return consumers * self._pace_s(now) / WRITERS
+
+    def unwritten_max(self, now: float) -> int:
+        """How many claims of one request may wait for their write; one batch of each writer if no pace was heard."""
+        pace_s = self._pace_s(now)
+        if not pace_s:
+            return WRITERS * MAX_BATCH
+        return max(WRITERS, min(UNWRITTEN_MAX, int(UNWRITTEN_S * WRITERS / pace_s)))
+
+    def _pace_s(self, now: float) -> float:
+        return 0.0 if now - self._heard_s > FORECAST_VALID_S else self._consumer_s

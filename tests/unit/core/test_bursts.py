@@ -86,22 +86,23 @@ def test_a_request_that_writes_nothing_needs_no_time() -> None:
 
 
 def test_the_instances_of_a_burst_are_claimed_as_fast_as_they_are_written() -> None:
-    # given a bound of three claims that are not written yet
-    driver = large_nodes(unwritten_max=3)
-    claims = claims_in(driver.ask(request(*servers(5))))
-    assert len(claims) == 3
+    # given a Placement that writes five servers in five seconds
+    driver = large_nodes()
+    paced(driver, consumer_s=4.0)
+    claims = claims_in(driver.ask(request(*servers(7))))
+    assert [claim.consumer for claim in claims] == servers(5)
     writes = [only(ef.WriteAllocation, driver.accept(claim)) for claim in claims]
 
     # when one is written, then the next one is claimed
     for write in writes[:2]:
         claims += claims_in(driver.written(write))
-    assert [claim.consumer for claim in claims] == servers(5)
+    assert [claim.consumer for claim in claims] == servers(7)
 
     # and the answer follows after the last one
-    writes += [only(ef.WriteAllocation, driver.accept(claim)) for claim in claims[3:]]
-    for write in writes[2:4]:
+    writes += [only(ef.WriteAllocation, driver.accept(claim)) for claim in claims[5:]]
+    for write in writes[2:6]:
         assert not of_kind(ef.Answer, driver.written(write))
-    assert len(only(ef.Answer, driver.written(writes[4])).choices) == 5
+    assert len(only(ef.Answer, driver.written(writes[6])).choices) == 7
 
 
 # -- all or nothing

@@ -7,7 +7,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from shared_scheduler.core.write_pace import CALL_S, FORECAST_VALID_S, MAX_BATCH, WRITERS, BurstForecast, WritePace
+from shared_scheduler.core.write_pace import (
+    CALL_S,
+    FORECAST_VALID_S,
+    MAX_BATCH,
+    UNWRITTEN_MAX,
+    WRITERS,
+    BurstForecast,
+    WritePace,
+)
 
 
 def paced(*measured: tuple[int, float]) -> WritePace:
@@ -81,3 +89,11 @@ def test_an_answer_without_a_pace_changes_nothing_and_an_old_pace_says_nothing()
     forecast.heard(0.0, 11.0)
     assert forecast.needed_s(1, 10.0 + FORECAST_VALID_S) > 0.0
     assert forecast.needed_s(1_000, 10.1 + FORECAST_VALID_S) == 0.0
+
+
+def test_no_more_claims_wait_than_are_written_in_half_of_their_time() -> None:
+    forecast = BurstForecast()
+    assert forecast.unwritten_max(10.0) == WRITERS * MAX_BATCH
+    for consumer_s, expected in ((0.01, UNWRITTEN_MAX), (1.0, 5 * WRITERS), (100.0, WRITERS)):
+        forecast.heard(consumer_s, 10.0)
+        assert forecast.unwritten_max(10.0) == expected

@@ -25,8 +25,8 @@ def driver(world: World) -> Iterator[PlacementDriver]:
 
 
 def nodes_for(world: World, driver: PlacementDriver, count: int) -> list[str]:
-    """Hosts with twice the room that so many servers need."""
-    vcpus = 2 * count // NODES
+    """Hosts with so much room that writes need no check afterwards, and go out in batches."""
+    vcpus = 20 * count // NODES
     nodes = [world.provider(vcpus=vcpus) for _ in range(NODES)]
     driver.knows(*nodes, vcpus=vcpus)
     return nodes
@@ -59,4 +59,4 @@ def test_a_burst_that_fails_in_the_middle_is_taken_back_whole(
     assert isinstance(fail, Fail) and fail.code is FailureCode.CONSUMER_CONFLICT
     assert [world.used(node) for node in nodes] == [0] * NODES
     assert world.used(theirs) == 1
-    assert sum(path.startswith("/allocations") and method == "PUT" for method, path in world.http.calls) > count // 4
+    assert ("POST", "/allocations") in world.http.calls
