@@ -89,7 +89,7 @@ def _sentence(end: Record) -> str:
     if end.get("kind") == BUILD:
         return f"the build on {host} failed"
     if end["result"] == PLACED:
-        return f"placed on {host}; the end of the build is not recorded"
+        return f"placed on {host}; no build is recorded after that"
     return f"no host was found ({end['result']})"
 
 

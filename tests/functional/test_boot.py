@@ -64,7 +64,7 @@ def test_deleting_a_server_frees_the_node_in_every_scheduler_within_a_second(clo
 
 def test_a_build_that_the_compute_gives_back_goes_to_an_alternate(cloud: Cloud) -> None:
     # given a compute that is the best of all by free memory, and gives every build back
-    cloud_state.begin(cloud, compute_slots=(9, 3, 3), hardware_of={"c1": {"refuses_builds": True}})
+    cloud_state.begin(cloud, compute_slots=(9, 3, 3), hardware_of={"c1": {"refuses_builds": "no room"}})
     forget_failed_builds(cloud, "c1")
     asked_before = answered(cloud)
 

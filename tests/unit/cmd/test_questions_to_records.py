@@ -108,6 +108,15 @@ def test_a_server_that_was_built_has_no_cause(ask: Ask) -> None:
     assert [each["kind"] for each in story["records"]] == ["decision", "build"]
 
 
+def test_a_placed_server_without_the_end_of_its_build_is_said_to_be_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    JsonLines(tmp_path / "r").write(stored()[:1])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.startswith("server-1: placed on c1; no build is recorded after that\n")
+
+
 def test_what_is_not_recorded_is_one_clear_line(ask: Ask) -> None:
     code, out, err = ask("why", "server-9")
 

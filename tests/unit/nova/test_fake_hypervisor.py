@@ -12,7 +12,7 @@ from tools.laboratory.cloud import fake_compute
 
 SERVER = "b3cf41dd-bfaf-4422-a9c1-65aac6d46216"
 HARDWARE: dict[str, Any] = {
-    "vcpus": 8, "memory_mb": 8192, "local_gb": 100, "numa_cells": 0, "gpus": 0, "vfs": 0, "refuses_builds": False,
+    "vcpus": 8, "memory_mb": 8192, "local_gb": 100, "numa_cells": 0, "gpus": 0, "vfs": 0, "refuses_builds": "",
 }  # fmt: skip
 
 

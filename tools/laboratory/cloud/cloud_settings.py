@@ -38,8 +38,8 @@ class Hardware:
     gpus: int = 0
     vfs: int = 0
     """Virtual functions, all of one physical function."""
-    refuses_builds: bool = False
-    """Its hypervisor refuses every spawn for lack of room."""
+    refuses_builds: str = ""
+    """The reason for which its hypervisor refuses every spawn; empty: it does not."""
 
 
 @dataclass(frozen=True)

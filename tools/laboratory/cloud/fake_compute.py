@@ -86,7 +86,7 @@ def install(hardware: dict[str, Any]) -> None:
     plain.memory_mb, plain.local_gb = hardware["memory_mb"], hardware["local_gb"]
     driver = _remembering(plain)
     if hardware["refuses_builds"]:
-        driver = _refusing(driver)
+        driver = _refusing(driver, hardware["refuses_builds"])
     if hardware["numa_cells"] or hardware["gpus"] or hardware["vfs"]:
         driver = _driver(driver, hardware)
     fake.FakeDriverWithoutFakeNodes = driver
@@ -135,14 +135,14 @@ def _remembering(plain: Any) -> Any:
     return FakeDriverThatRemembers
 
 
-def _refusing(plain: Any) -> Any:
+def _refusing(plain: Any, why: str) -> Any:
     from nova import exception
 
     class FakeDriverWithoutRoom(plain):  # type: ignore[misc]
         """A fake driver that gives every build back, like a hypervisor without free resources."""
 
         def spawn(self, *args: Any, **kwargs: Any) -> None:
-            raise exception.ComputeResourcesUnavailable(reason="no room, says the fake hypervisor")
+            raise exception.ComputeResourcesUnavailable(reason=why)
 
     return FakeDriverWithoutRoom
 
