@@ -248,8 +248,8 @@ COUNTERS = Group(
     "digests_different": "Heartbeats whose digest did not match the copy.",
     "resyncs_asked": "Resync requests sent.",
     "resyncs_delayed": "Resync requests that had to wait for the rate limit.",
-    "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in the "
-                       "name of agents. Configure signing.",
+    "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in "
+                       "the name of agents. Configure signing.",
     "silences": "Agents that were not heard for agent_silent_after_s.",
 })  # fmt: skip
 
