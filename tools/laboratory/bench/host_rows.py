@@ -44,7 +44,8 @@ def _settle_nova(cursor: Any, fleet: Sequence[Host]) -> None:
     services = (
         {
             **times, "last_seen_up": times["created_at"], "id": host.number, "host": host.name,
-            "binary": "nova-compute", "topic": "compute", "uuid": str(uuid.uuid5(NAMESPACE, f"service {host.name}")), "report_count": 1,
+            "binary": "nova-compute", "topic": "compute", "report_count": 1,
+            "uuid": str(uuid.uuid5(NAMESPACE, f"service {host.name}")),
             "disabled": 0, "deleted": 0, "forced_down": 0, "version": SERVICE_VERSION,
         }
         for host in fleet
