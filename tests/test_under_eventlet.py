@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits, locks and forks passes under eventlet too.
+"""A smoke test under eventlet: code that waits, locks and forks.
 
-``tests/longer/test_under_eventlet.py``, and ``tox -e eventlet``, have all the rest.
+``tests/longer/test_under_eventlet.py`` and ``tox -e eventlet`` run all the other tests.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One real cloud for the whole session.
 
-It is in a temporary directory, which is removed at the end of the session. ``SHARED_SCHEDULER_CLOUD=DIR`` takes (and
-keeps) a directory of yours instead; ``SHARED_SCHEDULER_CLOUD_KEEP=1`` leaves the cloud running at the end, so that
-the next run, with the same directory, begins at once. The first run of all also migrates databases.
+It is in a temporary directory, which is removed at the end of the session. ``SHARED_SCHEDULER_CLOUD=DIR`` uses (and
+keeps) another directory instead; ``SHARED_SCHEDULER_CLOUD_KEEP=1`` leaves the cloud running at the end, so that the
+next run with the same directory begins at once. The very first run also migrates databases.
 
-A session begins with a cloud of no schedulers and no computes: every test module says with
-``cloud.up(...)`` what it needs. Before each module the cloud is whole and empty again.
+A session begins with a cloud without schedulers and computes: every test module requests what it needs with
+``cloud.up(...)``. Before each module the cloud is complete and empty again.
 """
 
 from __future__ import annotations

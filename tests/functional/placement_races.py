@@ -32,7 +32,7 @@ TIMEOUT_S = 60.0
 
 @dataclass
 class Outcome:
-    """What all rounds gave."""
+    """The results of all rounds."""
 
     rounds: int = 0
     over_committed: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker that is far away, or slow: what is sent must not wait for one round trip each."""
+"""A broker with a high latency: messages must not wait for one round trip each."""
 
 from __future__ import annotations
 

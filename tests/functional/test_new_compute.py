@@ -35,7 +35,7 @@ def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
 class Watch:
     """Reads c3's row periodically in another thread.
 
-    Looks are its clock: a machine that lets the scheduler wait lets a look, which the scheduler answers, wait as well.
+    The reads are its clock: if the machine delays the scheduler, it also delays a read, which the scheduler answers.
     """
 
     def __init__(self, cloud: Cloud) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A scheduler that stops in order loses no request, on a real RabbitMQ.
 
-oslo.messaging acknowledges a request when it reads it from the connection. While a server waits for its last
-requests, the broker goes on sending to it, so what is read after that must not be acknowledged.
+oslo.messaging acknowledges a request when it reads it from the connection. While a server waits for its last requests,
+the broker continues to send requests to it, so requests that are read after that must not be acknowledged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Endpoint:
 
 
 class Manager:
-    """What LosslessStop asks of Nova's manager."""
+    """The methods of Nova's manager that LosslessStop calls."""
 
     def set_shutdown_in_progress(self) -> None:
         """Nothing of Nova's is running here."""

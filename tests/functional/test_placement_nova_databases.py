@@ -56,7 +56,7 @@ def cell(api: ApiDatabase) -> Iterator[CellDatabase]:
 
 
 class Compute:
-    """What one nova-compute leaves in its cell's database."""
+    """The rows that one nova-compute leaves in its cell's database."""
 
     def __init__(self, placement: PrivatePlacement, **service: Any) -> None:
         self.host = f"cmp-{uuid.uuid4().hex[:8]}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each operation meets each kind of trouble: a whole scheduler core, a real Placement, and a second
-writer who gets in between.  What has to become of it is read from the table of operations.
+"""Each operation with each kind of failure: a complete scheduler core, a real Placement, and a second writer that
+interferes.  The expected result is read from the table of operations.
 
-What others write (the conductor on an alternate, nova-compute at a confirm or a revert) is written with
-Nova's own client, so that the rows of the table that are not ours are seen to be true as well.
+The writes of others (the conductor with an alternate, nova-compute at a confirm or a revert) are made with Nova's own
+client, so that those rows of the table are verified too.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_own_attempt(placement: PrivatePlacement, driver: PlacementDriver, one: 
 
 
 class racing:
-    """Others take from a provider and give back, as fast as they can, while this is entered."""
+    """Other writers allocate from a provider and free it, as fast as they can, during this context."""
 
     def __init__(self, placement: PrivatePlacement, provider: str) -> None:
         self._placement, self._provider = placement, provider

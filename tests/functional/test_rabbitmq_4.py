@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ 4, as an operator runs it who will not have what RabbitMQ is about to drop."""
+"""RabbitMQ 4 with the features disabled that RabbitMQ has deprecated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state channel on a real RabbitMQ, in good times and bad: the machine's own.
+"""The state channel on the machine's own RabbitMQ, with and without faults.
 
 ``test_rabbitmq_4.py`` has what RabbitMQ 4 may refuse, ``tests/longer/test_transport_rabbitmq_4.py`` all of this on it.
 """

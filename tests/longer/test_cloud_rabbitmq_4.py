@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole cloud on a RabbitMQ 4 that refuses what it will drop: Nova's queues and ours are durable or exclusive."""
+"""A whole cloud on a RabbitMQ 4 with deprecated features disabled: Nova's queues and ours are durable or exclusive."""
 
 from __future__ import annotations
 

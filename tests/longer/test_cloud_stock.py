@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real cloud with stock nova-scheduler: what every other functional test stands on."""
+"""The real cloud with nova-scheduler, on which every other functional test relies."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random clouds and settings as plain data: what Nova's tables would hold.
+"""Random clouds and settings as plain data: the content of Nova's tables.
 
-Values are drawn from few, so that hosts often agree on some and ties are frequent.  Nothing here is
-ours or Nova's: ``nova_side.py`` and ``our_side.py`` build their objects from it.
+Values are drawn from few, so that hosts often have equal ones and ties are frequent.  No object here is ours or Nova's:
+``nova_side.py`` and ``our_side.py`` create their objects from it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Nova's own unit tests of filters and weighers, and writes down what was asked and answered.
+"""Runs Nova's own unit tests of filters and weighers, and records their requests and results.
 
-A program of its own, because Nova's test package patches its process:
-``python -m tests.oracle.record_vectors FILE``.  A row is JSON: facts of the hosts, the request, options,
-Nova's answer.  What a test fakes in a way that no host has (an attribute that HostState does not know,
-an answer of a mock that is not plain data) makes no row; it is counted by reason.
+It is a separate program, because Nova's test package patches its process:
+``python -m tests.oracle.record_vectors FILE``.  A row is JSON: facts of the hosts, the request, options, Nova's answer.
+A test whose fake has no equivalent on a host (an attribute that HostState does not have, an answer of a mock that is
+not plain data) produces no row; it is counted by reason.
 """
 
 from __future__ import annotations

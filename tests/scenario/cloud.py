@@ -82,7 +82,7 @@ POLICIES = {
 
 
 class Cloud(Stage):
-    """Compute hosts, schedulers, a Placement, and what is on its way between them."""
+    """Compute hosts, schedulers, a Placement, and the messages between them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both languages share: a wire on which everything lies until the script lets it arrive."""
+"""The common part of both languages: a wire that holds everything until the script delivers it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ STEP_S = 0.05  # how often a kind world delivers
 
 @dataclass
 class Flight:
-    """Something on its way.  ``cargo`` is bytes, so that nothing is shared by accident, or a call.
+    """A message or a call on the wire.  ``cargo`` is bytes, so that no object is shared by mistake, or a call.
 
-    ``lost`` is what its sender notices when it never arrives: nothing, but for calls.
+    ``lost``: what its sender notices when it does not arrive: nothing, except for calls.
     """
 
     sender: str
@@ -30,7 +30,7 @@ class Flight:
 
 
 class Stage(ABC):
-    """Carries out commands; ``out`` collects what one prints."""
+    """Carries out commands; ``out`` collects the output of one command."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -19,7 +19,7 @@ RULE = "----"
 
 @dataclass
 class Step:
-    """A command, what stands in front of it, and what it should print."""
+    """A command, the comments before it, and its expected output."""
 
     comments: list[str]
     command: str = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody who has read a claim's id releases it, so that its room is given out twice."""
+"""An attacker who has read a claim's id releases the claim, so that its resources are allocated twice."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A socket's option names a file by mistake, or somebody has put one there."""
+"""The option of a socket names a file, by mistake or because of an attacker."""
 
 from __future__ import annotations
 

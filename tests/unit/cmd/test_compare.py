@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``compare`` exits with 0, 1 or 2, and says what it could not look at in one line."""
+"""``compare`` exits with 0, 1 or 2, and reports a source that it could not read in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared_scheduler.service.comparison import PLACEMENT, SourceView
 
 
 class Look:
-    """What databases, Placement and agents say: an error, or nothing of any node."""
+    """The views of databases, Placement and agents: an error, or no nodes."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``demo``: what it shows, and that what it prints is enough to run the same world again."""
+"""``demo``: its view, and that its output is sufficient to run the same world again."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ STYLE = re.compile(r"\x1b\[[\d;?]*[a-z]")
 
 
 class Terminal(io.StringIO):
-    """A screen that keeps what was written on it."""
+    """A screen that stores its output."""
 
     def isatty(self) -> bool:
         """It is one."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGHUP while a service still starts: there is nothing to read again, and nobody asked it to end.
+"""SIGHUP while a service starts: there is nothing to reload, and the service must not end.
 
-A service manager takes a death by SIGHUP for a clean end, after which it starts nothing anew.
+A service manager regards a death by SIGHUP as a clean end, after which it does not restart the service.
 """
 
 from __future__ import annotations

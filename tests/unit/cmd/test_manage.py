@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: what it says, what it refuses, and how it exits."""
+"""The command line: its output, its errors and its exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = ["--nodes", "4", "--schedulers", "2", "--rate", "10"]
 
 
 class Terminal(io.StringIO):
-    """A screen that keeps what was written on it."""
+    """A screen that stores its output."""
 
     def isatty(self) -> bool:
         """It is one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``status`` shows who answers, and says who does not."""
+"""``status`` shows the schedulers that answer, and reports those that do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM ends a tool as Control-C does: what it has started is ended first."""
+"""SIGTERM ends a tool as Control-C does: it first ends the processes that it has started."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``why`` shows what a scheduler remembers of a request, and says when none does."""
+"""``why`` shows the stored data of a request, and reports when no scheduler has any."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for what another process does."""
+"""Waits for another process."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hypothesis state machine of the claim ledger, compared with a simulated node.
 
-The machine knows Placement, nova-compute's tracker and the claims that were accepted; the ledger only
-hears of them.  The world obeys what Nova obeys: an allocation is written before its instance is built,
-and deleted after the instance has left the tracker; Placement refuses what does not fit, and the
-scheduler then takes its claim back.  Whatever the order: what the ledger accepted always fits, in CPUs,
-pinned CPUs and devices, each claim ends once, and everything is counted exactly once.
+The machine knows Placement, nova-compute's tracker and the accepted claims; the ledger only gets their events.  The
+world follows Nova's rules: an allocation is written before its instance is built, and deleted after the instance has
+left the tracker; Placement refuses an allocation that does not fit, and the scheduler then releases its claim.  In any
+order, the accepted claims fit, in CPUs, pinned CPUs and devices, each claim ends once, and everything is counted
+exactly once.
 """
 
 from __future__ import annotations

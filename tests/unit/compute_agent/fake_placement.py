@@ -15,7 +15,7 @@ from tests.unit.compute_agent.worlds import HOST, NODE
 
 
 class FakePlacement:
-    """A Placement with one provider, and one below it if ``child`` names it; counts what is asked of it."""
+    """A Placement with one provider, and one below it if ``child`` names it; counts its calls."""
 
     def __init__(self, vcpus: int = 2) -> None:
         self.vcpus, self.generation, self.status = vcpus, 1, 200

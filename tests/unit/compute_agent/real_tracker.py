@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own ResourceTracker without conductor, database and Placement: what it saves goes nowhere."""
+"""Nova's own ResourceTracker without conductor, database and Placement; its writes are discarded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Driver:
 
 
 class Tracker(ResourceTracker):  # type: ignore[misc]
-    """Nova's, but its Placement is a tree in memory, and an audit finds what is given."""
+    """Nova's, but its Placement is a tree in memory, and an audit finds the given instances."""
 
     def __init__(self) -> None:
         conf = nova.conf.CONF

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every event and effect of the agent has a cause id, which joins what it does with who wanted it."""
+"""Every event and effect of the agent has a cause id, which connects it with the request."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stories of one node's ledger: who is let in, and how each accepted claim ends."""
+"""Stories of one node's ledger: which claims are accepted, and how each accepted claim ends."""
 
 from __future__ import annotations
 

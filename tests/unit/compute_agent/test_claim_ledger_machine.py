@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger against a node as it truly is, in any order of anything."""
+"""The ledger compared with the true state of a node, with events in any order."""
 
 from __future__ import annotations
 

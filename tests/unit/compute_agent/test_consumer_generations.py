@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent tells of the generations of its consumers, and when it knows all of their allocations."""
+"""The generations of consumers that an agent publishes, and when it knows all of their allocations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stories of the agent's core: what it is told, what it wants done, what schedulers hear."""
+"""Stories of the agent's core: its events, its effects, and its messages to schedulers."""
 
 from __future__ import annotations
 

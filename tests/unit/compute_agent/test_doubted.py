@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler doubts what an agent says of Placement: the agent looks before it answers."""
+"""A scheduler asks for a recheck of the agent's mirror: the agent reads Placement before it answers."""
 
 from __future__ import annotations
 

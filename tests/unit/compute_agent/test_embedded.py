@@ -50,7 +50,7 @@ def eventually(true: Callable[[], object]) -> None:
 
 
 class Scheduler:
-    """Hears everything, in order."""
+    """Stores all messages, in order."""
 
     def __init__(self, bus: LocalBus) -> None:
         self.heard: list[Message] = []
@@ -81,7 +81,7 @@ class Scheduler:
 
 
 class Devices:
-    """Nova's PciDevTracker with one pool; what it saves goes nowhere."""
+    """Nova's PciDevTracker with one pool; its writes are discarded."""
 
     def __init__(self, pool: dict[str, Any]) -> None:
         self.stats = PciDeviceStats(objects.NUMATopology(cells=[]))

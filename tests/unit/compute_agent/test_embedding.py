@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent inside nova-compute as it is made of nova-compute's configuration, with its state on disk."""
+"""The agent inside nova-compute, created from nova-compute's configuration, with its state on disk."""
 
 from __future__ import annotations
 

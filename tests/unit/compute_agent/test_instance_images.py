@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images are counted instance by instance: what Nova cannot read of one costs that one alone."""
+"""Images are counted for each instance: one that Nova cannot read affects only its own count."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is on a node, as the resource tracker's memory tells it."""
+"""The members of a node, according to the resource tracker's memory."""
 
 from __future__ import annotations
 

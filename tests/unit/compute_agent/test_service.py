@@ -61,7 +61,7 @@ def eventually(true: Callable[[], bool]) -> None:
 
 
 class Scheduler:
-    """Hears everything, casts what it is told to."""
+    """Stores all messages, and casts those that a test requests."""
 
     def __init__(self, bus: MemoryBus) -> None:
         self.heard: list[Message] = []
@@ -363,8 +363,8 @@ class TestReadsOfPlacement:
 
 
 class Conductor:
-    """What nova-conductor would answer; ``seen_s`` is when nova-compute reported last, with Nova's
-    defaults: each ``REPORT_S`` while it lives, and believed for ``DOWN_S``."""
+    """The answers of nova-conductor; ``seen_s``: the time of nova-compute's last report, with Nova's defaults: every
+    ``REPORT_S`` while it runs, and up for ``DOWN_S``."""
 
     REPORT_S = 10
     DOWN_S = 60
@@ -394,7 +394,7 @@ class Node:
 
 
 class Story:
-    """A fallback with Nova's defaults; time passes as the story tells, from the agent's start."""
+    """A fallback with Nova's defaults; the test advances the time, from the agent's start."""
 
     def __init__(self, world: World) -> None:
         self.start_s = self.now = time.monotonic()

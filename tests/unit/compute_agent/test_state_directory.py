@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent keeps over restarts, in files that are whole or as they were."""
+"""The state that an agent keeps over restarts, in files that are replaced atomically."""
 
 from __future__ import annotations
 

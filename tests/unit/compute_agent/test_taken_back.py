@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was accepted is taken back: perhaps Placement refused it, and knows better."""
+"""An accepted claim is released, possibly because Placement refused it with newer data."""
 
 from __future__ import annotations
 

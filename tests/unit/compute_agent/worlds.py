@@ -67,7 +67,7 @@ def claim(
 
 
 class SlotFit:
-    """A topology fit without Nova: the text is a number of slots, ``numa.0`` holds what is free."""
+    """A topology fit without Nova: the text is a number of slots, ``numa.0`` has the free ones."""
 
     def consume(self, leaves: Any, topology: str) -> Any:
         free, asked = leaves.get("numa.0", 0), int(topology)

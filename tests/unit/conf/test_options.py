@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options are documented, bounded, and the samples in the tree are what the generator makes."""
+"""The options are documented and bounded, and the samples in the tree equal the generator's output."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hypothesis state machine of confirmed claims: each claim counts until there is evidence.
 
-One node whose agent accepts everything, reports changes at any later time, and sends heartbeats.  Servers are
-built and deleted; Placement answers anything.  Whatever time does, the row counts each server once: those that its
-base shows, and those that were promised and that nothing has said to be shown, or gone.
+One node whose agent accepts everything, reports changes at any later time, and sends heartbeats.  Servers are built and
+deleted; Placement answers anything.  At any time the row counts each server once: those in its base, and those that
+were promised and for which there is no evidence that they are in the base or deleted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused at the door, and what a scheduler says without being asked."""
+"""Requests that are refused on arrival, and messages that a scheduler sends on its own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one node, or one bug, spoils is its own: everybody else gets what they were due."""
+"""Errors of one node, or one bug, do not affect other nodes and requests."""
 
 from __future__ import annotations
 

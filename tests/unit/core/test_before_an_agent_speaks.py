@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was claimed on a node before its agent spoke is lost by none of its older messages."""
+"""Claims on a node from before its agent's first message are not lost by older messages of the agent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host takes only so many claims at once; more wait for their turn, and are not told that there is no host."""
+"""A host accepts a limited number of claims at once; further requests wait and do not fail with no valid host."""
 
 from __future__ import annotations
 

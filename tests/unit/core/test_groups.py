@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups: what a claim tells the agent, and the look at Placement before an answer."""
+"""Server groups: the group in a claim, and the read of Placement before an answer."""
 
 from __future__ import annotations
 

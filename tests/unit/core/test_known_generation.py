@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An evacuation tells the writer all allocations of the server with their generation, if the table knows them."""
+"""An evacuation passes all allocations of the server with their generation to the writer, if the table has them."""
 
 from __future__ import annotations
 

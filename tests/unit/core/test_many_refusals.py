@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judge that refuses host after host takes its time, and nobody else's."""
+"""A judge that refuses many hosts delays only its own request."""
 
 from __future__ import annotations
 

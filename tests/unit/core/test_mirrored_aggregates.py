@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova-api mirrors host aggregates to Placement after it has told the schedulers; agents poll Placement rarely."""
+"""nova-api mirrors host aggregates to Placement after its casts to the schedulers; agents rarely poll Placement."""
 
 from __future__ import annotations
 

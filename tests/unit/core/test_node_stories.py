@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core makes of agents that speak, fall silent, refuse, come back; and of other schedulers."""
+"""Stories of agents that publish, become silent, refuse and return; and of other schedulers."""
 
 from __future__ import annotations
 

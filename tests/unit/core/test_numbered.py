@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbered groups: few hosts have what they ask for, and those are found among many that have not."""
+"""Numbered groups: the few hosts with the requested resources are found among many without them."""
 
 from __future__ import annotations
 

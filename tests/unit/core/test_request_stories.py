@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for one instance, told with the exact effects of each step."""
+"""A request for one instance, with the exact effects of each step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a scheduler is."""
+"""The identity of a scheduler."""
 
 from __future__ import annotations
 

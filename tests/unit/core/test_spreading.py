@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spreading: what a request asks for is read when it arrives."""
+"""Spreading: the constraints of a request are read when it arrives."""
 
 from __future__ import annotations
 

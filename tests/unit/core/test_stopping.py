@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service that was told to stop ends every request in the time that it has, and leaves nothing behind."""
+"""A service that stops ends every request within the given time, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in Placement and is of no use to anybody is taken back, or left to whoever has it now."""
+"""Allocations that no request needs are deleted, or left to their new owner."""
 
 from __future__ import annotations
 

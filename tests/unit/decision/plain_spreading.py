@@ -11,7 +11,7 @@ from shared_scheduler.decision.request import SpreadConstraint, SpreadMode
 
 @dataclass(frozen=True)
 class PlainHost:
-    """``values``: what its aggregates say for each key; ``selected``: the request could be placed here for good;
+    """``values``: the values of its aggregates for each key; ``selected``: the request could be placed here in general;
     ``free``: it has room now."""
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why: what is wrong is said, and a decision tells its numbers."""
+"""Explanations: invalid requests are reported, and a decision returns its numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hosts of one kind answer alike is asked of one of them, and stays right as hosts change."""
+"""A filter checks one host of each kind, and the cached result stays correct when hosts change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who passes: from a request to hosts, and to the reasons of the others."""
+"""From a request to the hosts that pass, and to the reasons of the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flavors and scheduler hints may say about spreading, and how mistakes in them are named."""
+"""Spreading constraints in flavors and scheduler hints, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA cells and PCI pools: what our filters answer without Nova's objects."""
+"""NUMA cells and PCI pools: the answers of our filters without Nova's objects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in the place of MariaDB's and OpenStack's: each writes what it was asked for, and makes what is copied.
+"""Programs in the place of MariaDB's and OpenStack's: each records its arguments, and creates the files to copy.
 
 ``INSTALL_FAILS`` in their environment is how often ``mariadb-install-db`` fails.
 """

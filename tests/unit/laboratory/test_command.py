@@ -65,7 +65,7 @@ def test_every_old_name_is_a_link_to_the_one_command(linked: str) -> None:
 
 
 class Room:
-    """A subcommand that ends as it is told."""
+    """A subcommand that ends as the test requires."""
 
     def __init__(self, ending: Report | BaseException) -> None:
         self._ending = ending

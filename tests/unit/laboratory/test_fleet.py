@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet is the same for everybody who knows its size."""
+"""The fleet is a function of its size."""
 
 from __future__ import annotations
 

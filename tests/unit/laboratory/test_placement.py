@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in for Placement answers schedulers and agents as the real one would, as far as they ask it."""
+"""The stand-in for Placement answers the requests of schedulers and agents like the real one."""
 
 from __future__ import annotations
 

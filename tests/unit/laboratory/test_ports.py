@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports are given to one owner at a time, although nobody listens on them yet."""
+"""Ports are leased to one owner at a time, also before a process listens on them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What repeats of a measurement come to, and how they are told."""
+"""The figures of repeated measurements, and their text."""
 
 from __future__ import annotations
 

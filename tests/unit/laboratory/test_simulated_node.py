@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated node behaves as a real one would: it judges, takes over, and gives back."""
+"""A simulated node behaves like a real one: it judges claims, takes them over, and frees resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def claim(number: int, memory_mb: int = 512) -> Claim:
 
 
 class World:
-    """One node and what it said so far."""
+    """One node and its messages so far."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

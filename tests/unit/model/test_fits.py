@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The capacity rule is Placement's, and a refusal tells the numbers."""
+"""The capacity rule is Placement's, and a refusal contains the numbers."""
 
 from __future__ import annotations
 

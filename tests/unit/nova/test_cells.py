@@ -51,7 +51,7 @@ class Wire:
 
 
 class Story:
-    """Channels on wires, and what the core is told."""
+    """Channels on wires, and the events of the core."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.wires: list[Wire] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration becomes plain values, and a reload takes over only what can be used."""
+"""Configuration becomes plain values, and a reload applies only a valid one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our host state shows what Nova's HostState shows, from the same records in the same database."""
+"""Our host state has the values of Nova's HostState, from the same records in the same database."""
 
 from __future__ import annotations
 

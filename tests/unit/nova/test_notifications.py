@@ -28,7 +28,7 @@ class Spec:
 
 
 class NotificationListener:
-    """What a listener of the legacy format hears."""
+    """The messages that a listener of the legacy format receives."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, Any]] = []

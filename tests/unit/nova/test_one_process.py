@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``one_process`` does to a test of Nova's, and what it mends: the current cell, which all threads share."""
+"""The effects of ``one_process`` on a test of Nova, and what it mends: the current cell, which all threads share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAIT_S = 60.0
 
 
 class NovasTest:
-    """What a test case of Nova's has that ``one_process`` uses."""
+    """The attributes of a test case of Nova that ``one_process`` uses."""
 
     def __init__(self) -> None:
         self._cleanups: list[tuple[Callable[..., None], tuple[Any, ...]]] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the start says of a Placement that lets racing writers over-commit hosts."""
+"""The warning at start about a Placement that lets racing writers over-commit hosts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova's code and site plug-ins look for at ``manager.host_manager``, and who discovers hosts."""
+"""The attributes that Nova's code and site plug-ins read at ``manager.host_manager``, and the discovery of hosts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestAggregateCache:
 
 
 class Group:
-    """Says which services are up, by host."""
+    """Returns which services are up, by host."""
 
     def __init__(self, *up: str) -> None:
         self.up = up

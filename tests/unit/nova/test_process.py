@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ends the start is said in one line, with the exit status of a service that refuses to start."""
+"""An error that ends the start is reported in one line, with the exit status of a service that cannot start."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record and a line of the log never contain what only the tenant may know."""
+"""A record and a line of the log never contain data that are private to the tenant."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our four replacements do to a RequestSpec what Nova's do, on the same databases."""
+"""Our four replacements change a RequestSpec as Nova's do, on the same databases."""
 
 from __future__ import annotations
 

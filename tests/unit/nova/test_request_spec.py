@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Request says what Nova's own ResourceRequest says, for each kind of RequestSpec."""
+"""A Request has the content of Nova's own ResourceRequest, for each kind of RequestSpec."""
 
 from __future__ import annotations
 

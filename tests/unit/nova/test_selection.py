@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the conductor gets, after a trip over the wire, is what Nova would have sent."""
+"""The conductor receives the same answer as from nova-scheduler, after serialisation."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A site's own filters and weighers may break: the caller hears which one, and nothing else does."""
+"""A site's own filters and weighers may fail: the caller gets the name of the class, and no other request fails."""
 
 from __future__ import annotations
 

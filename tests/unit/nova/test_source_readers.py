@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who owns an allocation, as Nova's own ``nova-manage placement audit`` sees it, and where to ask."""
+"""The owners of allocations, as in Nova's own ``nova-manage placement audit``, and the sources to read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``shared-scheduler-status upgrade check`` says what is wrong and what to do, before the scheduler is started."""
+"""``shared-scheduler-status upgrade check`` reports errors and remedies before the scheduler is started."""
 
 from __future__ import annotations
 

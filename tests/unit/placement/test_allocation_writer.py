@@ -149,7 +149,7 @@ def test_refused_credentials_are_not_retried(world: World, allocation_writer: Al
 
 
 class _Anonymous:
-    """An adapter whose token nobody knows."""
+    """An adapter with an invalid token."""
 
     def __init__(self, world: World) -> None:
         import requests

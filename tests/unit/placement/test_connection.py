@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What HTTP brings becomes a reply with a meaning, whatever happens on the way."""
+"""Every result of HTTP becomes a reply with a meaning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others write between two actions of ours is recorded every time, and nothing else is."""
+"""Writes of others between two of our actions are recorded, and nothing else is."""
 
 from __future__ import annotations
 

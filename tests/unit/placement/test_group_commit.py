@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What queued up goes out together; what is refused is split; every effect has one answer."""
+"""Queued writes are sent together; a refused batch is split; every effect has one answer."""
 
 from __future__ import annotations
 

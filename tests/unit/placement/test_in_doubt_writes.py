@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes whose outcome nobody knows are looked at until somebody does."""
+"""Writes with an unknown outcome are checked until it is known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request to Placement that is carried out after its sender has given it up, and a loser that cleans up late.
+"""A request to Placement that is carried out after its sender has stopped waiting, and a late clean-up of a loser.
 
-The server was asked for again meanwhile, and placed.  A generation alone does not protect its allocations: Placement
+The server was requested again meanwhile, and placed.  A generation alone does not protect its allocations: Placement
 removes the record of a consumer with its last allocation, and the next record begins with the same generation.
 """
 
@@ -28,7 +28,7 @@ LONG_S = 2 * CARRIED_OUT_WITHIN_S
 
 
 class Held:
-    """A request that waits somewhere on its way; its sender hears nothing, and it arrives later."""
+    """A request that is delayed: its sender gets no answer, and it arrives later."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], requests.Response]] = []

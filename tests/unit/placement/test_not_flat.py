@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests that the root of a tree cannot answer alone: from Nova's RequestSpec to the claim.
 
-A whole core decides on a table that was read from a real Placement, and writes to it.  What it claims
-has to be one of the candidates that stock Nova would have been offered for the same spec.
+A whole core decides on a table that was read from a real Placement, and writes to it.  Its claim must be one of the
+candidates that nova-scheduler would have got for the same spec.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operations: documented as it is, and what the scheduler does by it."""
+"""The table of operations equals the documentation and the behaviour of the scheduler."""
 
 from __future__ import annotations
 

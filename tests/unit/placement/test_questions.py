@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core asks of Placement, and what it hears."""
+"""The core's questions to Placement, and the answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move was given up and asked for again: what stands there then is the second try's, not the first's."""
+"""A move was abandoned and requested again: the present allocations are the second request's, not the first's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions for one host, put together, say what Placement says of it when the whole cloud is asked."""
+"""Questions for single hosts, put together, return the same as a question for the whole cloud."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A new consumer is refused and nothing stands there: an orphan, a lost race, or its own record?"""
+"""A new consumer is refused and has no allocations: an orphan, a lost race, or its own record."""
 
 from __future__ import annotations
 

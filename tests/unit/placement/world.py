@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Placement inside the test's process, reached through a real keystoneauth session.
 
-Placement keeps its database in globals: one of these a process.  Calls go one after the other
-(sqlite); what concurrency does is tested in tests/functional with MariaDB.
+Placement keeps its database in globals, so there is one in each process.  Calls run one after the other (sqlite);
+concurrency is tested in tests/functional with MariaDB.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def carried_out(_: str, __: str, go: Callable[[], requests.Response]) -> request
 
 
 class Setting:
-    """A Placement, with a few conveniences to set it up and to look at it."""
+    """A Placement, with functions to set it up and to read it."""
 
     def __init__(self, transport: KeystoneTransport) -> None:
         self.transport = transport
@@ -205,7 +205,7 @@ class Setting:
 
 
 class Clock:
-    """Time that passes when somebody pauses."""
+    """A clock that advances when code sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The write path beside Placement's own handler: equal answers, equal tables, and who wrote."""
+"""The write path compared with Placement's own handler: equal answers, equal tables, and the writer of each."""
 
 from __future__ import annotations
 
