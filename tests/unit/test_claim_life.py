@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a claim's life shows what real cores do: every step that is seen, and none that does not occur."""
+"""The page of a claim's life shows the steps of real cores: every step that occurs, and no other."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of an increment's life names what exists, in the order in which real cores call it."""
+"""The page of an increment's life names existing functions, in the order in which real cores call them."""
 
 from __future__ import annotations
 

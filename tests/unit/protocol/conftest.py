@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stories of windows begin with."""
+"""The fixtures of the stories of windows."""
 
 from __future__ import annotations
 

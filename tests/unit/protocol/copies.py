@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler's copy of a node, as plainly as can be, and what may be said of the node."""
+"""A scheduler's copy of a node in the simplest form, and the possible changes of the node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ consumers = st.one_of(st.none(), st.builds(Consumer, st.just({NODE: {"VCPU": 1}}
 
 
 class Copy:
-    """A scheduler's copy of a node: what the messages say, applied plainly."""
+    """A scheduler's copy of a node, to which messages are applied."""
 
     def __init__(self) -> None:
         self.position = (0, 0)

@@ -17,7 +17,7 @@ from tests.unit.protocol.copies import NODE, Copy, consumers, names, uuids, valu
 
 
 class PipeMachine(RuleBasedStateMachine):
-    """A pipe against plain dictionaries of what is true, and of what was told."""
+    """A pipe compared with plain dictionaries of the true state and of the published state."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window with a clock, and the words in which its stories are told."""
+"""A window with a clock, and the vocabulary of its stories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def hello(epoch: int) -> Hello:
 
 
 class Receiver:
-    """A window and a clock; remembers what was applied and what was asked."""
+    """A window and a clock; records applied messages and resync requests."""
 
     def __init__(self, bucket: TokenBucket | None = None, patient_until_s: float = 0.0) -> None:
         self.now = 100.0

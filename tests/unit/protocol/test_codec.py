@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said is understood, and nothing else is believed."""
+"""Encoded messages are decoded, and other bodies are rejected."""
 
 from __future__ import annotations
 

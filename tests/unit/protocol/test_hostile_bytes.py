@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and numbers that nobody sends in good faith: no uncaught exception, bounded work, bounded memory."""
+"""Malicious bytes and numbers: no uncaught exception, bounded work, bounded memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks that nobody answers must not crowd out everything else."""
+"""Unanswered requests must not block all others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an agent tells what changes, story by story."""
+"""Stories of how an agent publishes changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may speak: envelopes, keyrings, and a change of keys without a flag day."""
+"""Signatures: envelopes, keyrings, and a change of keys without a simultaneous restart."""
 
 from __future__ import annotations
 

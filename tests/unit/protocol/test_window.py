@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler believes of one node while messages come, or do not."""
+"""A scheduler's copy of one node while messages arrive, or do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that say nothing, leave, or nothing new; and many windows at once."""
+"""Nodes that send nothing, leave, or send nothing new; and many windows at once."""
 
 from __future__ import annotations
 

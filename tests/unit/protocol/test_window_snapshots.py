@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What snapshots and epochs do to what a scheduler believes of one node."""
+"""The effects of snapshots and epochs on a scheduler's copy of one node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator reads of a decision."""
+"""The log line of a decision."""
 
 from __future__ import annotations
 

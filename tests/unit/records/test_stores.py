@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both stores do: keep records, and find them by name, by number and by condition."""
+"""The common behaviour of both stores: keep records, and find them by name, by number and by condition."""
 
 from __future__ import annotations
 

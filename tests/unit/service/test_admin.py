@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator looks into a running scheduler through its local socket."""
+"""An operator queries a running scheduler through its local socket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arrives on a message queue becomes events of its cell: whole messages, in order, in small parts."""
+"""Messages of a message queue become events of its cell: whole messages, in order, in small parts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of pictures: every kind of lie is told, and agreement is silent."""
+"""The comparison of views: every kind of difference is reported, and agreement reports nothing."""
 
 from __future__ import annotations
 

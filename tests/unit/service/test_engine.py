@@ -41,7 +41,7 @@ class Scripted:
 
 
 class Sink:
-    """Keeps what it is given."""
+    """Stores the effects that it gets."""
 
     def __init__(self) -> None:
         self.given: list[Any] = []

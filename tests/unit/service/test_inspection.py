@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever looks into a scheduler does not hold up its decisions."""
+"""Queries to a scheduler do not delay its decisions."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Inspected:
 
 
 class World:
-    """A scheduler, and what Prometheus would get from it."""
+    """A scheduler, and the metrics that Prometheus would get from it."""
 
     def __init__(self) -> None:
         self.driver = SchedulerDriver()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the core only counts is told to operators, and not a line a message."""
+"""The counters of the core are logged for operators, but not one line for each message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.core.scheduler_driver import SchedulerDriver, only_claim, reques
 
 
 class Clock:
-    """Stands still until it is set."""
+    """Blocks until it is set."""
 
     def __init__(self) -> None:
         self.now = 1_000.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service cannot start without is looked for first, and named when it is missing."""
+"""The servers that the service needs are checked first, and named when they do not answer."""
 
 from __future__ import annotations
 

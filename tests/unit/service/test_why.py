@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator asks why, and is told by numbers."""
+"""An operator asks why, and gets an answer with numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HUGE = {"flavor": Flavor("huge", vcpus=1, memory_mb=1 << 20, root_gb=10),
 
 
 class Still:
-    """In the engine's place: nothing changes while somebody looks."""
+    """Stands in for the engine: nothing changes during a query."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
@@ -35,7 +35,7 @@ class Still:
 
 
 class Office:
-    """A driver whose outcomes are remembered, and somebody who can be asked about them."""
+    """A driver whose outcomes are stored, and the object that answers questions about them."""
 
     def __init__(self, *nodes: str) -> None:
         self.driver = SchedulerDriver().with_agents(*nodes)

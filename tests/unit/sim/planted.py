@@ -43,7 +43,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Planted:
-    """A bug: what is wrong, the patch, and invariants of which at least one must break."""
+    """A bug: a description, the patch, and invariants of which at least one must break."""
 
     name: str
     patch: Patch

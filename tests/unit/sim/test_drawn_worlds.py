@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong does go wrong in the worlds that the seeds of every run draw."""
+"""Every kind of fault occurs in the worlds that the seeds of every run draw."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the check of server groups takes for a violation, and what not."""
+"""The violations that the check of server groups reports, and the cases that it accepts."""
 
 from __future__ import annotations
 

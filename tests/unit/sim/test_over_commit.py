@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left to Placement: two schedulers that race for the last unit of a node, of which one does not hear its
-agent (doc/source/admin/placement.rst)."""
+"""A case that only Placement decides: two schedulers that race for the last unit of a node, one of which does not
+receive its agent's messages (doc/source/admin/placement.rst)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every planted bug is caught by the simulator, by an invariant that says what is wrong."""
+"""The simulator catches every planted bug by an invariant that describes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last checks wait until the world is at rest; what is wrong then is found all the same."""
+"""The last checks wait until the world is at rest, and then find every error."""
 
 from __future__ import annotations
 

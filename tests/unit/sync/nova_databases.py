@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own schema, made from its models in sqlite, filled with what a test needs."""
+"""Nova's own schema, created from its models in sqlite, with the rows that a test needs."""
 
 from __future__ import annotations
 

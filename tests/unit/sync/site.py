@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cloud of one cell with a real Placement, and what reads both, on a clock that the test moves."""
+"""A cloud of one cell with a real Placement, and the readers of both, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nothing_orphaned() -> Iterator[NodeDoubted]:
 
 
 class Site:
-    """Without threads: ``decide`` and ``refuse`` read what they wait for, ``poll`` what is due."""
+    """Without threads: ``decide`` and ``refuse`` read what they wait for, ``poll`` the sources that are due."""
 
     def __init__(self, nova: NovaDatabases, world: World, nodes_max: int) -> None:
         self.nova = nova

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A read of a cell yields what has changed, and asks only for what is not known better."""
+"""A read of a cell yields the changes, and requests only nodes without an agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nova(tmp_path: Path) -> NovaDatabases:
 
 @dataclass
 class Poll:
-    """The reads of one cell, and what they yield."""
+    """The reads of one cell, and the events that they yield."""
 
     nova: NovaDatabases
     yielded: list[Any] = field(default_factory=list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nobody tells is looked for at the moment of a decision."""
+"""Changes that no message announces are read before a decision."""
 
 from __future__ import annotations
 

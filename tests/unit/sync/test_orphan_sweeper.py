@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler died between Placement's answer and its own: what nobody asked after is let go."""
+"""A scheduler stopped between Placement's answer and its own: its allocations are deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.sync.nova_databases import NovaDatabases
 
 
 class Site:
-    """An API database and a Placement, what sweeps both, and a clock."""
+    """An API database and a Placement, the sweeper, and a clock."""
 
     def __init__(self, nova: NovaDatabases, placement: World) -> None:
         self.nova = nova

@@ -20,7 +20,7 @@ UNDER_WAY, NOBODYS = ServerLocation(ServerActivity.UNDER_WAY), ServerLocation(Se
 
 
 class Site:
-    """A server on a host, and who tells of it."""
+    """A server on a host, and its records."""
 
     def __init__(self, nova: NovaDatabases) -> None:
         self.nova = nova

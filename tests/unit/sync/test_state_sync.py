@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that the registry lists is read, by threads, and stops when it is told to."""
+"""Everything in the registry is read by threads, which stop when they are told to."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host table as a machine that hypothesis drives, against the model of ``table_model.py``.
 
-Three nodes, two of them of one service host, come, move and go; agents and databases say anything of
-them; our claims are assumed and go through every step of their lives in any order.  After each step the
-table, its views and its columns show what the model sums up; now and then, and at the end, a table that
-is built anew from the same facts has the same columns.
+Three nodes, two of them of one service host, are added, moved and removed; agents and databases report anything about
+them; our claims are assumed and go through every step of their lives in any order.  After each step the table, its
+views and its columns equal the sums of the model; from time to time, and at the end, a table that is created from the
+same facts has the same columns.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host table is, as a child would keep it: nothing is counted ahead, all is summed when asked.
+"""A simple model of a host table: nothing is counted in advance, everything is summed on demand.
 
 A claim's parts count where the base does not show them (the table in ``table/assumed_claims.py``); this is that
 table, word by word.
@@ -32,7 +32,7 @@ class ModelClaim:
 
 @dataclass
 class ModelNode:
-    """One node: what was said of it last, and our claims, oldest first."""
+    """One node: its last reported state, and our claims, oldest first."""
 
     node: str
     host: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table knows of all allocations of a server, and of their generation."""
+"""The table's knowledge of all allocations of a server, and of their generation."""
 
 from __future__ import annotations
 

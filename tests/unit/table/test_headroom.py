@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plenty of room: measured by what is left, and by what we ourselves took since the row was read."""
+"""Headroom: measured by the free amounts, and by our own claims since the row was read."""
 
 from __future__ import annotations
 

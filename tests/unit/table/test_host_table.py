@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's life in the table: what agents say, what we claim, and what columns and views show."""
+"""A node in the table: messages of agents, our claims, and the values of columns and views."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other trees share with a node: found by aggregates, and counted once."""
+"""Resources that other trees share with a node: found by aggregates, and counted once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP server that stands where a broker should: with a certificate or without, and never a real broker."""
+"""A TCP server in the place of a broker: with a certificate or without, and never a real broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ START = _frame(struct.pack(">HHBB", 10, 10, 0, 9) + _longstr(b"") + _longstr(b"P
 
 
 class BrokerDoor:
-    """Listens on ``port``; ``clients`` came, and ``heard`` is what they said."""
+    """Listens on ``port``; ``clients``: its connections, and ``heard``: the bytes that they sent."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.clients = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An endpoint's owner that remembers what it was told, for tests of the transports."""
+"""An endpoint's owner that stores the messages and notifications it gets, for tests of the transports."""
 
 from __future__ import annotations
 

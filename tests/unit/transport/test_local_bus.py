@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bus of one process delivers at once, and nobody waits for whom he holds up."""
+"""The bus of one process delivers at once, and no sender waits for a slow receiver."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be sent is bounded in number and age."""
+"""Messages that wait to be sent are bounded in number and age."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What repeats itself is told to operators, but not at any length."""
+"""Repeated events are logged for operators in a bounded number of lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of delivery to an RPC server, where the broker does not do what it is asked for."""
+"""The end of delivery to an RPC server, if the broker does not carry out what it is asked for."""
 
 from __future__ import annotations
 
