@@ -33,6 +33,9 @@ from shared_scheduler.protocol.messages import Leaf, Reason, RefusalCode
 #: Types of devices whose parent (a physical function) cannot be used any more when one of them is taken.
 _CHILDREN = frozenset({fields.PciDeviceType.SRIOV_VF, fields.PciDeviceType.VDPA})
 
+#: Longest text of an error in a refusal.
+WHY_CHARS = 500
+
 objects.register_all()
 
 
@@ -71,17 +74,23 @@ def parse(text: str) -> Asked:
     try:
         raw = json.loads(text)
         return Asked(
-            numa=_object(raw.get("numa")),
-            limits=_object(raw.get("limits")),
-            pci=[_object(one) for one in raw.get("pci") or ()],
+            numa=_object(raw.get("numa"), objects.InstanceNUMATopology),
+            limits=_object(raw.get("limits"), objects.NUMATopologyLimits),
+            pci=[_object(one, objects.InstancePCIRequest) for one in raw.get("pci") or ()],
             mappings=raw.get("mappings") or None,
         )
     except Exception as error:  # versioned objects raise various errors for an invalid primitive
         raise ValueError(f"topology request: {type(error).__name__}: {error}") from error
 
 
-def _object(primitive: Any) -> Any:
-    return None if primitive is None else NovaObject.obj_from_primitive(primitive)
+def _object(primitive: Any, kind: type[Any]) -> Any:
+    """:raises TypeError: when it is an object of another class"""
+    if primitive is None:
+        return None
+    found = NovaObject.obj_from_primitive(primitive)
+    if not isinstance(found, kind):
+        raise TypeError(f"{kind.__name__} was expected, not {type(found).__name__}")
+    return found
 
 
 def topology_leaves(numa_text: str | None, pools: Iterable[Mapping[str, Any]]) -> dict[str, Leaf]:
@@ -159,11 +168,18 @@ class NovaTopologyFit:
 
 
 def consume(leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reason:
-    """Consume ``topology`` from ``leaves``: returns the changed leaves with their new values, or the reason why not."""
+    """Consume ``topology`` from ``leaves``: returns the changed leaves with their new values, or the reason why not.
+
+    A request that Nova's functions cannot process is refused, because other claims are judged in the same step.
+    """
     try:
-        asked = parse(topology)
-    except ValueError as error:
-        return Reason(RefusalCode.MALFORMED, {"field": "topology", "why": str(error)})
+        return _consumed(leaves, parse(topology))
+    except Exception as error:  # Nova's functions raise various errors for an object without a field
+        why = f"{type(error).__name__}: {error}"[:WHY_CHARS]
+        return Reason(RefusalCode.MALFORMED, {"field": "topology", "why": why})
+
+
+def _consumed(leaves: Mapping[str, Leaf], asked: Asked) -> dict[str, Leaf] | Reason:
     host, stats = host_topology(leaves), pci_stats(leaves)
     fitted = _fit(host, stats, asked)
     if isinstance(fitted, Reason):
