@@ -20,5 +20,5 @@ RISKY = [
 TIMEOUT_S = 600
 
 
-def test_what_waits_locks_and_forks_passes_under_eventlet() -> None:
+def test_code_that_waits_locks_and_forks_passes_under_eventlet() -> None:
     assert_pass(RISKY, TIMEOUT_S)

@@ -77,7 +77,7 @@ def test_a_claim_is_taken_over_by_nova_compute_and_nothing_is_counted_twice(
     listener.wait_verified(HOST)
 
 
-def test_deleting_a_server_is_told_within_a_second_of_placement(cloud: Cloud, listener: ListeningScheduler) -> None:
+def test_a_delete_is_published_within_a_second_of_placement(cloud: Cloud, listener: ListeningScheduler) -> None:
     [server] = cloud.boot(1, availability_zone=f"nova:{HOST}")
     cloud.wait_active([server])
     row, node = listener.rows[listener.node(HOST)], listener.node(HOST)

@@ -39,7 +39,7 @@ def test_writers_that_race_never_over_commit(placement: PrivatePlacement) -> Non
     assert outcome.written and outcome.refused
 
 
-def test_it_announces_itself_where_nobody_needs_a_token(placement: PrivatePlacement) -> None:
+def test_versions_are_answered_without_a_token(placement: PrivatePlacement) -> None:
     answer = requests.get(placement.layout.url("placement"), timeout=60)
     assert answer.status_code == 200 and answer.headers["OpenStack-Shared-Scheduler-Writes"] == "1"
 

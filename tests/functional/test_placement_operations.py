@@ -296,7 +296,7 @@ def migrated(placement: PrivatePlacement, driver: PlacementDriver) -> tuple[Scen
     return scene, migration
 
 
-def test_a_confirm_gives_the_source_back(
+def test_a_confirm_frees_the_source(
     placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
 ) -> None:
     scene, migration = migrated
@@ -323,7 +323,7 @@ def confirm(novas: NovasClient, migration: str) -> Any:
     )
 
 
-def test_a_revert_gives_our_host_back(
+def test_a_revert_frees_our_host(
     placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
 ) -> None:
     scene, migration = migrated

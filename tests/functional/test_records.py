@@ -72,7 +72,7 @@ def test_a_server_that_fails_on_three_nodes_names_the_cause_of_each(cloud: Cloud
         assert all(NO_ADDRESS in cause for cause in causes)
 
 
-def test_a_server_without_room_names_what_was_short(cloud: Cloud) -> None:
+def test_a_server_without_room_names_the_missing_resource(cloud: Cloud) -> None:
     cloud_state.begin(cloud, schedulers=2, compute_slots=(1,))
     cloud.wait_active(cloud.boot(3))
 

@@ -54,7 +54,7 @@ def test_out_and_in_again(cloud: Cloud, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["disabled", "forced_down"])
-def test_what_is_requested_right_after_a_compute_was_taken_out_is_placed_elsewhere(cloud: Cloud, way: str) -> None:
+def test_a_request_after_a_compute_was_disabled_is_placed_elsewhere(cloud: Cloud, way: str) -> None:
     # given a compute that every request would select, because the others have less memory left
     for other in ("c1", "c3"):
         cloud.wait_active(cloud.boot(availability_zone=f"nova:{other}"))

@@ -105,7 +105,7 @@ def test_a_cast_reaches_one_endpoint_and_a_cast_to_an_unknown_address_is_harmles
     assert agent.bodies == [b"claim"]
 
 
-def test_cells_on_one_broker_do_not_hear_each_other(post: Post, rabbit: PrivateRabbit) -> None:
+def test_cells_on_one_broker_are_separated(post: Post, rabbit: PrivateRabbit) -> None:
     scheduler, agent = post.scheduler(), post.agent("compute-1")
     elsewhere = Mailbox(KombuBus(post.url, post.cell + "-2").agent_endpoint("compute-9")).started()
     post.boxes.append(elsewhere)

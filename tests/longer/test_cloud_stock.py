@@ -39,7 +39,7 @@ def boot_one_by_one(cloud: Cloud, count: int) -> dict[str, str]:
     return hosts
 
 
-def test_servers_boot_hold_what_they_use_and_give_it_back(cloud: Cloud) -> None:
+def test_servers_boot_hold_their_resources_and_free_them(cloud: Cloud) -> None:
     hosts = boot_one_by_one(cloud, 9)
     servers = list(hosts)
 

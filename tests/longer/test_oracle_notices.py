@@ -50,7 +50,7 @@ def test_a_weigher_to_which_all_hosts_are_equal(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", sorted(NATIVE_WEIGHERS))
-def test_a_weigher_that_does_not_hear_of_aggregates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weigher_without_aggregate_overrides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weigher = NATIVE_WEIGHERS[name]
     monkeypatch.setattr(weigher, "multiplier", lambda self, look, slots: self.sign * self.configured(look))
     with pytest.raises(AssertionError):

@@ -39,7 +39,7 @@ def test_without_a_command_the_commands_are_listed(capsys: pytest.CaptureFixture
     assert all(name in shown for name in COMMANDS)
 
 
-def test_it_tells_its_release(capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_release_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"shared-scheduler-manage {release()}\n"
 
@@ -194,7 +194,7 @@ def test_the_demo_exits_with_one_when_an_invariant_breaks(
     assert "written_first" in capsys.readouterr().out
 
 
-def test_a_key_that_ends_the_demo_gives_the_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_demo_restores_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

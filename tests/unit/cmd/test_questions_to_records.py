@@ -90,7 +90,7 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert out.count("failed") == 4, "the end that two schedulers recorded is shown once"
 
 
-def test_a_request_without_a_host_says_what_was_missing(ask: Ask) -> None:
+def test_a_request_without_a_host_has_the_missing_resources(ask: Ask) -> None:
     code, out, _ = ask("why", "server-2")
 
     assert code == 0
@@ -108,7 +108,7 @@ def test_a_server_that_was_built_has_no_cause(ask: Ask) -> None:
     assert [each["kind"] for each in story["records"]] == ["decision", "build"]
 
 
-def test_a_placed_server_without_the_end_of_its_build_is_said_to_be_that(
+def test_a_placed_server_without_the_end_of_its_build_is_reported_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     JsonLines(tmp_path / "r").write(stored()[:1])
@@ -117,7 +117,7 @@ def test_a_placed_server_without_the_end_of_its_build_is_said_to_be_that(
     assert capsys.readouterr().out.startswith("server-1: placed on c1; no build is recorded after that\n")
 
 
-def test_what_is_not_recorded_is_one_clear_line(ask: Ask) -> None:
+def test_a_missing_record_is_one_line(ask: Ask) -> None:
     code, out, err = ask("why", "server-9")
 
     assert (code, out, err.count("\n")) == (1, "", 1)

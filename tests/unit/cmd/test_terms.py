@@ -102,7 +102,7 @@ def test_a_definition_is_a_sentence(group: terms.Group) -> None:
 @pytest.mark.parametrize(
     "command", [status, why, why_not, why_now, records, story, compare], ids=lambda command: command.__name__
 )
-def test_the_help_of_a_command_defines_what_it_prints(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_command_defines_its_terms(command: object, capsys: pytest.CaptureFixture[str]) -> None:
     name = command.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
     with pytest.raises(SystemExit):
         manage.main([name.replace("_", "-"), "--help"])

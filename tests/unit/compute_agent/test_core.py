@@ -152,7 +152,7 @@ class TestClaims:
 
         assert verdict.reason is not None and verdict.reason.code == RefusalCode.WRONG_NODE
 
-    def test_a_refusal_makes_the_agent_look_whether_the_room_is_still_taken(self) -> None:
+    def test_a_refusal_for_lack_of_room_makes_the_agent_read_placement(self) -> None:
         # given an allocation that went without anybody telling us
         node = Node(vcpus=1)
         node.start()
@@ -306,7 +306,7 @@ class TestTakeOver:
 
 
 class TestEndsOfBuilds:
-    def test_the_end_of_a_build_is_told_with_the_scheduler_that_placed_it(self) -> None:
+    def test_the_end_of_a_build_is_shown_with_the_scheduler_that_placed_it(self) -> None:
         node = Node()
         node.start()
         node.send(claim("c1", "vm-1"))

@@ -47,7 +47,7 @@ def test_an_answer_is_sent_even_if_placement_does_not_answer() -> None:
     assert len(said(node.send(DOUBT) + node.pass_s(1), Snapshot)) == 1
 
 
-def test_many_doubts_cost_one_look_a_second() -> None:
+def test_many_rechecks_cost_one_read_a_second() -> None:
     node = started()
     node.done.clear()
 

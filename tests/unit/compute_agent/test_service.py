@@ -220,7 +220,7 @@ class TestAgent:
         assert after.epoch > before
         assert after.claims == {"c1": "vm-1"}
 
-    def test_schedulers_that_follow_an_epoch_of_the_future_are_told_one_above_that_also_survives_a_restart(
+    def test_a_resync_of_a_later_epoch_starts_a_greater_one_that_survives_a_restart(
         self, world: World
     ) -> None:
         world.tap()

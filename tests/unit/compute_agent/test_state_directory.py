@@ -53,7 +53,7 @@ class TestState:
 
         assert StateDirectory(str(tmp_path)).kept() == {NODE: (kept,)}
 
-    def test_groups_come_back_as_they_were_until_the_node_is_gone(self, tmp_path: Path) -> None:
+    def test_groups_survive_restarts_until_the_node_is_removed(self, tmp_path: Path) -> None:
         first = StateDirectory(str(tmp_path))
         first.keep(NODE, (), {"vm-1": "group"})
         first.close()

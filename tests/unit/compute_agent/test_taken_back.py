@@ -10,7 +10,7 @@ from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
 from tests.unit.compute_agent.worlds import NODE, claim, report, root
 
 
-def test_a_release_makes_the_agent_look_whether_placement_knows_better() -> None:
+def test_a_release_makes_the_agent_read_its_allocations() -> None:
     # given an allocation that somebody wrote without telling us
     node = Node(vcpus=1)
     node.start()
@@ -27,7 +27,7 @@ def test_a_release_makes_the_agent_look_whether_placement_knows_better() -> None
     assert accepted.accepted and not again.accepted
 
 
-def test_a_release_makes_the_agent_look_whether_its_inventories_are_still_true() -> None:
+def test_a_release_makes_the_agent_read_its_inventories() -> None:
     # given an operator who took from the node in Placement
     node = Node(vcpus=1)
     node.start()
@@ -44,7 +44,7 @@ def test_a_release_makes_the_agent_look_whether_its_inventories_are_still_true()
     assert accepted.accepted and not again.accepted
 
 
-def test_claims_that_are_taken_back_one_after_another_cost_one_look_a_second() -> None:
+def test_consecutive_releases_cost_one_read_a_second() -> None:
     node = Node(vcpus=1)
     node.start()
     node.pass_s(2)

@@ -189,14 +189,14 @@ class TestWhatIsTold:
         assert (failed.consumer, failed.kind) == ("vm-1", "instance_claim")
         assert "no-such-node" in failed.text
 
-    def test_a_build_that_succeeds_is_told_with_its_instance(self, tracker: Tracker, listener: Listener) -> None:
+    def test_a_successful_build_is_published_with_its_instance(self, tracker: Tracker, listener: Listener) -> None:
         with tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), HOST, {}):
             pass  # nova-compute builds here
         tracker.build_succeeded(HOST)
 
         assert listener.next(BuildEnded) == BuildEnded(NODE, "vm-1", True)
 
-    def test_a_build_that_fails_is_told_with_its_true_reason(self, tracker: Tracker, listener: Listener) -> None:
+    def test_a_failed_build_is_published_with_its_reason(self, tracker: Tracker, listener: Listener) -> None:
         aborted, claim = pytest.raises(exception.BuildAbortException), tracker.instance_claim
         with aborted, claim(CONTEXT, guest(tracker, "vm-1"), HOST, {}):
             try:
@@ -293,7 +293,7 @@ class TestWhatIsTold:
         listener.wait(lambda: any("vm-1" in one.members for one in listener.of(NodeReported)[2:]))
         assert listener.of(NodeReported)[-1].members == {"vm-1": None}
 
-    def test_a_node_that_nova_drops_is_gone(self, tracker: Tracker, listener: Listener) -> None:
+    def test_a_node_that_nova_removes_is_removed(self, tracker: Tracker, listener: Listener) -> None:
         tracker.remove_node(HOST)
 
         assert listener.next(NodeGone) == NodeGone(NODE)

@@ -109,7 +109,7 @@ def test_the_instances_of_a_burst_are_claimed_as_fast_as_they_are_written() -> N
 
 
 @pytest.mark.parametrize("count", [100, 1_404])
-def test_what_a_burst_has_written_is_taken_back_whole_when_placement_fails_in_the_middle(count: int) -> None:
+def test_the_writes_of_a_burst_are_all_deleted_when_placement_fails(count: int) -> None:
     # given a request for many servers, of which half are written
     driver = large_nodes()
     waiting = claims_in(driver.ask(request(*servers(count)), within_s=600.0))

@@ -108,7 +108,7 @@ def test_the_junior_deletes_its_allocation_and_joins_the_other_host() -> None:
     driver.idle()
 
 
-def test_the_senior_looks_again_before_it_yields() -> None:
+def test_the_senior_checks_again_before_it_yields() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request("server-1", group=GROUP)))
     ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
@@ -137,7 +137,7 @@ def test_a_group_that_cannot_be_read_fails_the_request_when_all_is_taken_back() 
     driver.idle()
 
 
-def test_a_look_that_is_not_answered_ends_with_the_request() -> None:
+def test_an_unanswered_group_check_ends_with_the_request() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     look(placed(driver, driver.ask(request(group=GROUP), within_s=10.0)))
     (delete,) = of_kind(ef.DeleteAllocation, driver.wait(9.0))
@@ -224,13 +224,13 @@ def test_where_no_agent_counts_the_members_the_scheduler_looks() -> None:
     assert [*again.allocations] != [home]
 
 
-def test_an_agent_that_counts_the_members_makes_the_look_unnecessary() -> None:
+def test_an_agent_that_counts_the_members_makes_the_check_unnecessary() -> None:
     driver = SchedulerDriver().with_agents("node-1", agent__groups=True)
     group = Group("group", "anti-affinity", frozenset({"server-1"}))
     only(ef.Answer, placed(driver, driver.ask(request(group=group))))
 
 
-def test_a_member_of_a_soft_group_looks_only_if_it_is_the_first() -> None:
+def test_a_member_of_a_soft_group_is_checked_only_if_it_is_the_first() -> None:
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
     group = Group("group", "soft-affinity", frozenset({"server-1", "server-5"}))
     only(ef.Answer, placed(driver, driver.ask(request(group=group))))

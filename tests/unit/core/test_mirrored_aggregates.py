@@ -15,7 +15,7 @@ def aggregate(*hosts: str, key: int = 1, **metadata: str) -> AggregateFacts:
     return AggregateFacts(key, f"uuid-{key}", "isolated", frozenset(hosts), metadata)
 
 
-def test_the_agent_of_a_host_that_joined_or_left_looks_in_placement_soon() -> None:
+def test_the_agent_of_a_host_that_joined_or_left_reads_placement_soon() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3")
     driver.give(ev.AggregatesRead((aggregate("host-1", "host-2"),)))
     driver.wait(2 * SOON_S)

@@ -137,7 +137,7 @@ def test_an_agent_that_gives_no_verdict_is_unresponsive_then_silent() -> None:
     assert driver.table.freshness("node-1") is Freshness.PROVISIONAL
 
 
-def test_any_word_of_an_unresponsive_agent_makes_it_speak_for_its_node_again() -> None:
+def test_any_message_of_an_unresponsive_agent_makes_it_the_authority_again() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     only_claim(driver.ask())
     driver.wait(3.1)

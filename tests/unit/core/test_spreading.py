@@ -101,7 +101,7 @@ def stand(driver: SchedulerDriver, ask: ef.LookUpGroup, unanswered: str = "", **
     return driver.give(ev.GroupAnswered(ask.ask_id, standing, "", frozenset(unanswered.split()), cause=ask.cause))
 
 
-def test_a_request_is_answered_after_a_look_at_the_servers_that_are_not_built() -> None:
+def test_a_request_is_answered_after_a_read_of_the_members_that_are_not_built() -> None:
     # given a server of the label that its agent reports as built
     driver = in_racks("node-1", "node-2")
     driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
@@ -122,7 +122,7 @@ def test_of_two_in_one_rack_the_younger_one_yields_and_goes_to_the_other() -> No
     assert claim.node != home
 
 
-def test_the_senior_looks_again_and_is_answered_once_the_other_has_gone() -> None:
+def test_the_senior_checks_again_and_is_answered_when_the_other_has_left() -> None:
     driver = in_racks("node-1", "node-2")
     effects = driver.ask(asking("server-1"))
     (home,) = (claim.node for claim in claims_in(effects))

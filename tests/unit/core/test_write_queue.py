@@ -153,7 +153,7 @@ def test_the_writes_of_one_request_keep_their_order() -> None:
     assert [names(batches.take(NOW)) for _ in range(3)] == [["c"], ["a"], ["b"]]
 
 
-def test_a_write_that_waits_for_its_provider_does_not_speak_for_placement() -> None:
+def test_the_wait_for_a_provider_is_not_counted_as_placements_time() -> None:
     batches = queue(job("first", "n1"), consumer_s=2.0)
     batches.take(NOW)
     for one in (job("patient", "n1", queued_s=NOW - 60.0), *waiting("a", "b", since_s=NOW - 1.0)):

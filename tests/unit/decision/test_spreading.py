@@ -107,7 +107,7 @@ def test_the_destination_of_a_move_is_judged_like_any_host():
     assert chosen(table, request(BY_RACK, destination=Destination("a"))) == []
 
 
-def test_forced_hosts_skip_constraints_and_so_does_nobody_else():
+def test_only_forced_hosts_skip_constraints():
     table = table_of(racks(a=("r1", 1), b=("r2", 0)))
     assert chosen(table, request(BY_RACK, force_hosts=("a",))) == ["a"]
     assert chosen(table, request(BY_RACK, force_hosts=("a",), check_type="rebuild")) == []
@@ -151,7 +151,7 @@ def test_own_claims_are_counted_at_once_and_once():
     assert chosen(table, request(BY_RACK)) == ["b"]
 
 
-def test_soft_constraints_reject_nobody_and_prefer_the_emptier_rack():
+def test_soft_constraints_reject_no_host_and_prefer_the_emptier_rack():
     table = table_of(racks(a=("r1", 2), b=("r2", 1), c=("r3", 0)))
     soft = request(SpreadConstraint("rack", mode=SOFT))
     assert list(Decider(table, ONLY_SPREAD).decide(soft).nodes()) == ["c", "b", "a"]
@@ -167,7 +167,7 @@ def test_an_aggregate_that_changes_moves_its_hosts():
     assert list(decider.decide(request(BY_RACK)).nodes()) == ["a", "b"]
 
 
-def test_why_tells_the_counts():
+def test_why_prints_the_counts():
     hosts = [*racks(a=("r1", 3), b=("r2", 1)), PlainHost("c")]
     answers = {one.host: one for one in explain(Decider(table_of(hosts)), request(BY_RACK)).listed}
     assert answers["a"].code == "spread"

@@ -75,7 +75,7 @@ def test_the_shares_of_the_best_hosts_are_their_weights(narrow):
     assert [sum(one.shares.values()) for one in best] == pytest.approx([one.weight for one in best])
 
 
-def test_a_host_that_comes_or_goes_is_weighed_like_the_others():
+def test_an_added_or_removed_host_is_weighed_like_the_others():
     rng = Random(7)
     table = mixed_cloud(rng)
     decider = Decider(table, SETTINGS)

@@ -136,6 +136,6 @@ def test_a_page_keeps_what_is_above_its_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ROOMS)
-def test_a_command_does_not_import_what_only_its_processes_need(name: str) -> None:
+def test_a_command_does_not_import_modules_of_its_processes(name: str) -> None:
     code = f"import sys, tools.laboratory.{name}.command; sys.exit('nova' in sys.modules or 'eventlet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

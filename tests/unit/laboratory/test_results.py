@@ -117,7 +117,7 @@ def bursts() -> Results:
     return Results(MACHINE, {}, rounds)
 
 
-def test_a_burst_is_told_beside_the_same_writes_without_a_scheduler() -> None:
+def test_a_burst_is_reported_beside_the_same_writes_without_a_scheduler() -> None:
     (first, _) = report.bursts(bursts()).rows
     assert first[:7] == ["1,000 hosts: shared #1", "100", "1", "100", "0", "2", "2x"]
     assert first[-2:] == ["50", "0.5"]

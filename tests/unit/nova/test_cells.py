@@ -112,7 +112,7 @@ def test_brokers_of_one_cluster_are_one_queue_in_any_order(story: Story) -> None
     assert len(story.wires) == 1
 
 
-def test_both_cells_hear_of_the_connection_and_of_other_schedulers(story: Story) -> None:
+def test_both_cells_are_notified_of_the_connection_and_of_peers(story: Story) -> None:
     story.open(cell("a"), cell("b"))
     hello = Hello(Role.SCHEDULER, "ssched.scheduler.other", 3)
 

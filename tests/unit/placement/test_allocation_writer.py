@@ -315,7 +315,7 @@ def test_extended_allocations_are_not_touched_and_reported(world: World, allocat
     assert world.used(mine) == 1
 
 
-def test_a_delete_that_loses_a_race_looks_again(world: World, allocation_writer: AllocationWriter) -> None:
+def test_a_delete_that_loses_a_race_reads_again(world: World, allocation_writer: AllocationWriter) -> None:
     mine, theirs = world.provider(), world.provider()
     effect = intent(mine)
     allocation_writer.write(effect)
@@ -392,7 +392,7 @@ def test_racers_that_all_take_back_try_again(world: World, allocation_writer: Al
     assert world.used(node) == 6
 
 
-def test_a_check_that_found_plenty_does_not_speak_for_the_next_write(
+def test_a_check_that_found_room_does_not_apply_to_the_next_write(
     world: World, allocation_writer: AllocationWriter
 ) -> None:
     # given a large host of which a check has just found 36 free, and other schedulers that take all of them but one

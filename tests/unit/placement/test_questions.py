@@ -48,7 +48,7 @@ def asker(world: World) -> Asker:
     return Asker(world)
 
 
-def test_members_of_a_group_are_read_first_and_then_where_each_stands(world: World, asker: Asker) -> None:
+def test_the_members_of_a_group_are_read_before_their_allocations(world: World, asker: Asker) -> None:
     # given a group of three: one stands on a node, one nowhere, one is known to the scheduler, as is one that has left
     node = world.provider()
     standing, known, nowhere = (str(uuid.uuid4()) for _ in range(3))

@@ -115,7 +115,7 @@ def test_new_names_are_created(pair: PlacementPair) -> None:
         assert taken(pair, 204, put, body, version="1.39")
 
 
-def test_what_the_path_does_not_take_is_placements(pair: PlacementPair) -> None:
+def test_requests_outside_the_write_path_are_placements(pair: PlacementPair) -> None:
     compute, name = provider(pair), str(uuid.uuid4())
     one = consumer({compute: {"VCPU": 1}})
     assert taken(pair, 204, put, one, name)
@@ -141,7 +141,7 @@ def test_what_the_path_does_not_take_is_placements(pair: PlacementPair) -> None:
         assert not taken(pair, status, ask, body, **more), (body, more)
 
 
-def test_what_placement_refuses_before_its_handlers_does_not_arrive(pair: PlacementPair) -> None:
+def test_requests_that_placement_refuses_early_do_not_arrive(pair: PlacementPair) -> None:
     one = consumer({provider(pair): {"VCPU": 1}})
     assert taken(pair, 406, put, one, version="1.99")
     assert taken(pair, 400, put, one, headers={"content-type": ""})

@@ -316,7 +316,7 @@ def test_invalid_leaves_are_refused(leaves: Any) -> None:
         decode(body)
 
 
-def test_a_verdict_cannot_speak_for_another_node() -> None:
+def test_a_verdict_is_valid_for_its_own_node_only() -> None:
     row = row_of(Verdict("c", NODE, EPOCH, True, news=(INCREMENT,)))
     row[8][0][0] = OTHER_NODE
     with pytest.raises(MalformedMessage, match="increments of another node"):

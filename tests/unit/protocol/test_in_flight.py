@@ -61,7 +61,7 @@ def test_an_unanswered_request_frees_its_slot_after_a_while() -> None:
     ]  # fmt: skip
 
 
-def test_an_answer_gives_a_place_back_at_once() -> None:
+def test_an_answer_frees_a_slot_at_once() -> None:
     in_flight = InFlight(1, 10.0)
     assert in_flight.begin(0.0) and not in_flight.begin(0.1)
     in_flight.end()

@@ -93,7 +93,7 @@ def test_a_flood_is_handed_over_in_parts(
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xff", b"{}", b"\x93\x01\x09" + b"x" * 5_000_000])
-def test_bad_bodies_are_counted_and_said_once(
+def test_bad_bodies_are_counted_and_logged_once(
     wire: Wire, events: list[ev.Event], open_channel: Any, body: bytes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -119,7 +119,7 @@ def test_unsigned_messages_are_dropped_where_signing_is_enforced(
     assert made.counters["BadSignature"] == 1
 
 
-def test_what_is_tolerated_is_taken_counted_and_said_once_a_sender(
+def test_tolerated_messages_are_accepted_counted_and_logged_once_a_sender(
     wire: Wire, events: list[ev.Event], open_channel: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = open_channel(signer=Signer(Signing.WARN, KEYS))
@@ -136,7 +136,7 @@ def test_what_is_tolerated_is_taken_counted_and_said_once_a_sender(
     ]
 
 
-def test_what_is_sent_can_be_read_by_the_other_side(wire: Wire, open_channel: Any) -> None:
+def test_frames_can_be_assembled_by_the_other_side(wire: Wire, open_channel: Any) -> None:
     signer = Signer(Signing.ENFORCE, KEYS)
     made = open_channel(signer=signer)
     hello = Hello(Role.SCHEDULER, made.address, 1)
@@ -160,7 +160,7 @@ def test_a_hello_that_wants_nothing_of_agents_does_not_wake_thousands_of_them(
     assert [to for to, _ in wire.sent] == [heard_by]
 
 
-def test_what_cannot_be_sent_is_counted(wire: Wire, open_channel: Any) -> None:
+def test_unsendable_messages_are_counted(wire: Wire, open_channel: Any) -> None:
     made = open_channel()
     made.cast("a", Heartbeat("x" * 1000, 7, 1, "cmp1", 0))
     wire.full = True
@@ -169,7 +169,7 @@ def test_what_cannot_be_sent_is_counted(wire: Wire, open_channel: Any) -> None:
     assert made.counters == {"unsendable": 1, "outbox_full": 1}
 
 
-def test_the_core_hears_of_a_lost_and_a_new_connection(
+def test_the_core_is_notified_of_a_lost_and_a_new_connection(
     wire: Wire, events: list[ev.Event], open_channel: Any
 ) -> None:
     made = open_channel()

@@ -30,13 +30,13 @@ def test_pictures_that_agree_are_silent() -> None:
     assert comparison.differences([placement(), same]) == []
 
 
-def test_a_consumer_that_the_table_lacks_is_told() -> None:
+def test_a_consumer_that_the_table_lacks_is_reported() -> None:
     [found] = comparison.differences([placement(), table({ROOM: [4, 0, 1, 4, 1, 1.0]})])
     assert (found.fact, found.expected, found.value) == (ALLOCATION, 2, None)
     assert str(found) == f"{N1}: allocation {VM} {N1} VCPU: table of sched1 says None, placement says 2"
 
 
-def test_a_consumer_that_only_the_table_knows_is_told() -> None:
+def test_a_consumer_that_only_the_table_has_is_reported() -> None:
     ghost = ("allocation", "ghost", N1, "VCPU")
     [found] = comparison.differences(
         [placement(), table({ALLOCATION: 2, ghost: 1, ROOM: [4, 0, 1, 4, 1, 1.0]})]
@@ -44,14 +44,14 @@ def test_a_consumer_that_only_the_table_knows_is_told() -> None:
     assert (found.fact, found.expected, found.value) == (ghost, None, 1)
 
 
-def test_a_node_that_a_whole_picture_lacks_is_told_and_others_need_not_know_it() -> None:
+def test_a_node_missing_in_a_complete_view_is_reported() -> None:
     database = SourceView(DATABASE, frozenset({"node"}), {N1: {("node",): "c1"}, N2: {("node",): "c2"}})
     agents = SourceView(AGENT, frozenset({"number"}), {N1: {}})
     [found] = comparison.differences([database, agents, table({("node",): "c1"})])
     assert (found.node, found.source, found.value) == (N2, "table of sched1", None)
 
 
-def test_where_an_agent_speaks_it_is_the_authority_and_else_the_database() -> None:
+def test_an_agent_is_the_authority_otherwise_the_database() -> None:
     free = ("number", "cn.free_ram_mb")
     database = SourceView(DATABASE, frozenset({"number"}), {N1: {free: 100}, N2: {free: 100}})
     agents = SourceView(AGENT, frozenset({"number"}), {N1: {free: 60}})
@@ -63,7 +63,7 @@ def test_where_an_agent_speaks_it_is_the_authority_and_else_the_database() -> No
     ]
 
 
-def test_more_than_there_is_room_for_is_told() -> None:
+def test_over_commit_is_reported() -> None:
     assert comparison.overcommitted(placement()) == []
     third = {("allocation", "other", N1, "VCPU"): 3}
     full = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {**placement().nodes[N1], **third}})
@@ -75,7 +75,7 @@ def test_an_allocation_of_a_class_without_inventory_is_over_committed() -> None:
     assert comparison.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, the capacity is 0"]
 
 
-def test_an_allocation_without_an_owner_is_told() -> None:
+def test_an_allocation_without_an_owner_is_reported() -> None:
     assert comparison.orphans(placement(), frozenset({VM})) == []
     [line] = comparison.orphans(placement(), frozenset())
     assert VM in line and N1 in line

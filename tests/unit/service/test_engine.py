@@ -256,7 +256,7 @@ def test_stopping_ends_who_still_waits(bench: Bench) -> None:
     assert bench.writer.life == bench.reader.life == ["start", "stop"]
 
 
-def test_what_the_core_wanted_before_it_failed_is_carried_out(bench: Bench) -> None:
+def test_effects_emitted_before_a_failure_of_the_core_are_carried_out(bench: Bench) -> None:
     def script(event: ev.Event) -> list[ef.Effect]:
         raise StepFailedError([WRITE, ASK], [RuntimeError("a bug of ours")])
 
@@ -269,7 +269,7 @@ def test_what_the_core_wanted_before_it_failed_is_carried_out(bench: Bench) -> N
     assert bench.engine.counters["core_failures"] == 1
 
 
-def test_what_fails_beside_a_request_does_not_cost_it_its_answer(bench: Bench) -> None:
+def test_an_error_beside_a_request_does_not_fail_it(bench: Bench) -> None:
     # given a timer that fails in the step in which a request arrives and is answered
     asked = request()
 
@@ -283,7 +283,7 @@ def test_what_fails_beside_a_request_does_not_cost_it_its_answer(bench: Bench) -
     assert bench.engine.counters["outcomes_unheard"] == 0
 
 
-def test_a_request_that_the_core_fails_on_is_told_so_at_once(bench: Bench) -> None:
+def test_a_request_for_which_the_core_fails_gets_an_error_at_once(bench: Bench) -> None:
     bug = RuntimeError("a bug of ours")
 
     def script(event: ev.Event) -> list[ef.Effect]:

@@ -38,7 +38,7 @@ class Looking:
 
 
 @pytest.mark.parametrize("question", ["nodes", "tables"])
-def test_all_nodes_are_told_a_few_at_a_time(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_nodes_are_reported_a_few_at_a_time(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     core = SchedulerDriver().without_agents(*NODES).core
     engine = Looking(core, monkeypatch)
 

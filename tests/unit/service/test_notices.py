@@ -38,7 +38,7 @@ def notices_of(driver: SchedulerDriver, clock: Clock, nodes_max: int = 1) -> Not
     return Notices(cast(Engine, Looking(driver.core)), nodes_max, clock)
 
 
-def test_nodes_that_are_turned_away_are_said_once_a_while_with_the_option(
+def test_rejected_nodes_are_logged_at_intervals_with_the_option(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # given a scheduler that keeps one node, and has it
@@ -60,7 +60,7 @@ def test_nodes_that_are_turned_away_are_said_once_a_while_with_the_option(
     assert "2 messages and rows" in caplog.messages[1]
 
 
-def test_rows_of_the_databases_that_are_turned_away_are_said_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejected_rows_of_the_databases_are_logged_too(caplog: pytest.LogCaptureFixture) -> None:
     driver = SchedulerDriver(nodes_max=1).without_agents("node-1", "node-2")
     notices_of(driver, Clock()).log_new()
     assert "1 messages and rows of further nodes were dropped" in caplog.messages[0]

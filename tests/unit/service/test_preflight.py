@@ -34,7 +34,7 @@ def test_one_address_of_several_is_enough() -> None:
         preflight.wait_for([preflight.Dependency("the broker", "x", addresses)], 0.0, print)
 
 
-def test_what_is_down_is_named_with_its_option_and_what_to_do() -> None:
+def test_a_server_that_is_down_is_named_with_option_and_remedy() -> None:
     port = closed_port()
     dependency = preflight.database(
         "the API database", "[api_database] connection",
@@ -62,7 +62,7 @@ def test_a_unix_socket_in_the_url_is_what_counts(tmp_path: object) -> None:
         preflight.wait_for([dependency], 0.0, lambda _: None)
 
 
-def test_a_password_may_hold_what_sqlalchemy_lets_it_hold() -> None:
+def test_a_password_may_have_all_characters_that_sqlalchemy_accepts() -> None:
     """Nova starts with such a URL, so we do."""
     url = "mysql+pymysql://nova:se/cr:et@db:3307/nova"
     dependency = preflight.database("the database", "[database] connection", url)
@@ -80,7 +80,7 @@ def test_an_invalid_url_is_reported_without_the_password(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["mysql+pymsql://nova:secret@db/nova", "msql://nova:secret@db/nova",
                                  "mysql+mysqldb://nova:secret@db/nova"])  # fmt: skip
-def test_a_driver_that_is_not_there_is_said_at_once(url: str) -> None:
+def test_a_missing_driver_is_reported_at_once(url: str) -> None:
     with pytest.raises(preflight.UnreachableError, match=r"\[database\] connection .* driver") as error:
         preflight.database("the database", "[database] connection", url)
     assert url.partition(":")[0] in str(error.value)
@@ -91,6 +91,6 @@ def test_sqlite_needs_no_server() -> None:
     assert preflight.database("the database", "[database] connection", "sqlite://") is None
 
 
-def test_a_missing_connection_is_said_at_once() -> None:
+def test_a_missing_connection_is_reported_at_once() -> None:
     with pytest.raises(preflight.UnreachableError, match=r"\[api_database\] connection is not set"):
         preflight.database("the API database", "[api_database] connection", None)

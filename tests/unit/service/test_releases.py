@@ -62,7 +62,7 @@ def test_agents_are_counted_by_their_leaf_while_they_report() -> None:
     assert releases(driver)["agents"] == {"1.2.0": 2, UNKNOWN: 1}
 
 
-def test_our_own_hello_tells_ours() -> None:
+def test_our_hello_contains_our_release() -> None:
     driver = SchedulerDriver()
     object.__setattr__(driver.core.identity, "release", "1.3.0")
 

@@ -93,7 +93,7 @@ def start() -> Iterator[type[Running]]:
 
 @pytest.mark.parametrize("patch", ["", EVENTLET], ids=["threading", "eventlet"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_drains_and_ends_well(
+def test_a_stop_drains_and_exits_with_0(
     start: type[Running], patch: str, number: int
 ) -> None:
     child = start(sys.executable, "-c", program(patch))
@@ -119,7 +119,7 @@ def test_a_reload_keeps_process_and_state(start: type[Running], patch: str) -> N
     assert child.process.wait() == 0
 
 
-def test_told_twice_while_it_starts_it_drains_once_and_to_the_end(start: type[Running]) -> None:
+def test_two_signals_during_the_start_drain_once(start: type[Running]) -> None:
     """A service manager signals the whole group, and a supervisor its workers: each is told twice."""
     child = start(sys.executable, "-c", program(
         start="say('starting'); time.sleep(3600)",
@@ -208,7 +208,7 @@ def test_two_workers_start_reload_and_stop_together(
     assert parent.process.wait() == 0
 
 
-def test_a_killed_worker_comes_back_as_a_new_process(start: type[Running], tmp_path: Path) -> None:
+def test_a_killed_worker_is_restarted_as_a_new_process(start: type[Running], tmp_path: Path) -> None:
     parent = start(sys.executable, supervised(tmp_path))
     began = {number: pid for _, number, pid in (parent.line(), parent.line())}
 

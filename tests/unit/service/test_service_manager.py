@@ -37,7 +37,7 @@ def heard(systemd: socket.socket) -> str:
     return systemd.recv(4096).decode()
 
 
-def test_a_service_tells_its_life(systemd: socket.socket) -> None:
+def test_a_service_notifies_systemd_of_its_state(systemd: socket.socket) -> None:
     with subprocess.Popen([sys.executable, "-c", program()], cwd=ROOT, stdout=subprocess.DEVNULL) as child:
         assert heard(systemd) == READY
 
@@ -76,7 +76,7 @@ def test_pings_end_when_the_service_hangs(systemd: socket.socket, monkeypatch: p
     watchdog.stop()
 
 
-def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     monkeypatch.setenv("WATCHDOG_USEC", "often")
 

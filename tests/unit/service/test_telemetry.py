@@ -51,7 +51,7 @@ def test_metrics_are_served_on_a_unix_socket_for_user_and_group(world: World, pa
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
 
 
-def test_health_is_ok_or_says_what_is_wrong(world: World, path: Path) -> None:
+def test_health_is_ok_or_has_the_error(world: World, path: Path) -> None:
     assert get(OverUnixSocket(path), "/ready") == (200, "ok\n")
 
     world.wrong = ["cell c1 is not connected", "cell c2 is not connected"]
@@ -70,7 +70,7 @@ def test_an_address_is_served_too(host: str) -> None:
         world.server.stop()
 
 
-def test_a_client_that_says_nothing_does_not_keep_others_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_client_does_not_block_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry._Handler, "timeout", 0.1)
     world = World(TelemetryAddress(path=str(path)))
     try:
@@ -81,7 +81,7 @@ def test_a_client_that_says_nothing_does_not_keep_others_out(path: Path, monkeyp
         world.server.stop()
 
 
-def test_a_health_that_cannot_be_told_is_not_ready(path: Path) -> None:
+def test_an_unknown_health_is_not_ready(path: Path) -> None:
     def broken() -> list[str]:
         raise RuntimeError("the table is on fire")
 

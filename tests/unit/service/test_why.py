@@ -60,7 +60,7 @@ class Office:
         return cast(dict[str, Any], json.loads(json.dumps(answer)))
 
 
-def test_a_request_without_a_host_is_told_with_the_numbers_compared() -> None:
+def test_a_request_without_a_host_is_explained_with_the_compared_numbers() -> None:
     office = Office("node-1", "node-2")
     office.fail("server-1")
 
@@ -82,7 +82,7 @@ def test_one_host_of_many_can_be_asked_for() -> None:
     assert [one["host"] for one in office.why("req-1", hosts=["host-29"])["now"]] == ["host-29"]
 
 
-def test_what_hosts_say_is_of_now_and_the_record_of_then() -> None:
+def test_hosts_are_judged_now_and_the_record_is_of_the_decision() -> None:
     office = Office("node-1")
     eight = PlacementForm({"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 10})
     office.fail("server-1", flavor=Flavor("wide", vcpus=8, memory_mb=1024, root_gb=10), forms=(eight,))
@@ -92,7 +92,7 @@ def test_what_hosts_say_is_of_now_and_the_record_of_then() -> None:
     assert [one["code"] for one in told["now"]] == [""]
 
 
-def test_the_newest_of_a_server_is_told_and_a_stranger_is_not_found() -> None:
+def test_the_newest_record_of_a_server_is_shown_and_an_unknown_one_is_not_found() -> None:
     office = Office("node-1")
     office.fail("server-1", request_id="req-old", at_s=1.0)
     office.fail("server-1", request_id="req-new", at_s=2.0)
@@ -101,7 +101,7 @@ def test_the_newest_of_a_server_is_told_and_a_stranger_is_not_found() -> None:
     assert not office.why("server-2")["found"]
 
 
-def test_a_hint_that_nobody_can_read_is_the_reason() -> None:
+def test_an_invalid_hint_is_the_reason() -> None:
     office = Office("node-1")
     office.fail("server-1", hints={"query": ("{",)})
     office.use(DecisionSettings(enabled_filters=("JsonFilter",)))
@@ -115,7 +115,7 @@ def test_a_hint_that_nobody_can_read_is_the_reason() -> None:
     [{"request": ""}, {"request": 7}, {"request": "r", "hosts": "h"}, {"request": "r", "hosts": ["h"] * 99},
      {"request": "r", "each_max": 0}, {"request": "r", "each_max": 10**9}],
 )  # fmt: skip
-def test_a_malformed_question_is_told_what_is_wrong(fields: dict[str, Any]) -> None:
+def test_a_malformed_question_is_answered_with_the_error(fields: dict[str, Any]) -> None:
     office = Office("node-1")
     with pytest.raises(ValueError, match="is required"):
         office.why(**{"name": fields.pop("request"), **fields})

@@ -35,11 +35,11 @@ def test_a_scheduler_that_wants_something_is_heard_by_all_others(want: Want) -> 
     assert heard_by("scheduler-1", hello(want)) == ["agent-1", "agent-2", "scheduler-2"]
 
 
-def test_what_schedulers_only_tell_one_another_no_agent_hears() -> None:
+def test_messages_between_schedulers_reach_no_agent() -> None:
     assert heard_by("scheduler-1", hello(Want.NOTHING)) == ["scheduler-2"]
 
 
-def test_what_an_agent_says_is_heard_by_schedulers_only() -> None:
+def test_an_agents_broadcast_reaches_schedulers_only() -> None:
     assert heard_by("agent-1", Heartbeat("node-1", 1, 1, "host-1", 0)) == ["scheduler-1", "scheduler-2"]
 
 
@@ -61,6 +61,6 @@ def bodies_decoded(decode_each: bool, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(decoded)
 
 
-def test_a_broadcast_is_decoded_once_or_by_each_who_hears_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broadcast_is_decoded_once_or_by_each_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bodies_decoded(False, monkeypatch) == 1
     assert bodies_decoded(True, monkeypatch) == 3

@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_trace_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS[:8])
-def test_nobody_changes_a_message_that_others_hold_too(seed: int) -> None:
+def test_no_receiver_changes_a_shared_message(seed: int) -> None:
     shared, own = (run(replace(drawn(seed), decode_each=each)) for each in (False, True))
     assert shared.trace.digest() == own.trace.digest()
 

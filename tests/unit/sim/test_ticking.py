@@ -35,7 +35,7 @@ def test_a_machine_gets_one_tick_at_its_deadline() -> None:
     assert machine.got_s == [2.0]
 
 
-def test_a_stopped_machine_gets_none_and_has_it_when_it_goes_on() -> None:
+def test_a_suspended_machine_gets_no_ticks_until_it_resumes() -> None:
     # given a machine that wants a tick at 2 s, and is stopped from 1 to 5 s
     agenda = Agenda()
     machine = Machine(agenda, 2.0)

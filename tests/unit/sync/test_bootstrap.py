@@ -34,7 +34,7 @@ def load(nova: NovaDatabases, world: World) -> tuple[Loaded, list[Any]]:  # noqa
     return start.load(), said
 
 
-def test_a_start_tells_everything_in_an_order_that_can_be_used(
+def test_a_start_submits_everything_in_a_usable_order(
     nova: NovaDatabases, world: World  # noqa: F811
 ) -> None:
     own = nova.compute("cmp-1", world.provider(inventories=ROOMY))

@@ -52,7 +52,7 @@ def poll(nova: NovaDatabases) -> Poll:
 # -- services ------------------------------------------------------------------------------------
 
 
-def test_a_healthy_cell_says_nothing_after_the_first_time(nova: NovaDatabases, poll: Poll) -> None:
+def test_a_healthy_cell_yields_nothing_after_the_first_read(nova: NovaDatabases, poll: Poll) -> None:
     nova.service("cmp-1")
     assert set(poll.services()) == {"cmp-1"}
     assert isinstance(poll.yielded[0], ServicesRead) and poll.yielded[0].complete
@@ -80,7 +80,7 @@ def test_dead_and_alive_again(nova: NovaDatabases, poll: Poll) -> None:
     assert poll.services()["cmp-1"].up
 
 
-def test_a_heartbeat_of_a_disabled_service_is_no_news(nova: NovaDatabases, poll: Poll) -> None:
+def test_a_heartbeat_of_a_disabled_service_yields_nothing(nova: NovaDatabases, poll: Poll) -> None:
     nova.service("cmp-1", disabled=True)
     poll.services()
     nova.change(models.Service, "cmp-1", report_count=8, last_seen_up=naive(nova.now))

@@ -99,7 +99,7 @@ def test_a_host_without_an_agent_is_read_when_it_has_changed_and_only_then(
     assert site.decide() == []
 
 
-def test_what_others_write_to_placement_is_known_at_the_next_decision(
+def test_writes_of_others_to_placement_are_known_at_the_next_decision(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
     own = nova.compute("cmp-1", world.provider())
@@ -147,7 +147,7 @@ def test_where_many_have_no_agent_they_are_left_to_the_poller(
     assert site.decide() == []
 
 
-def test_in_a_large_cloud_a_host_without_an_agent_costs_no_look_at_the_others(
+def test_in_a_large_cloud_a_host_without_an_agent_causes_no_read_of_the_others(
     nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:
     # given more hosts than are looked at, of which one has no agent
@@ -293,7 +293,7 @@ def test_a_change_counts_as_read_only_when_placement_has_answered(
     assert own in nodes_read(site.heard)
 
 
-def test_a_node_is_read_again_after_its_agent_has_come_and_gone(
+def test_a_node_is_read_again_after_its_agent_has_started_and_stopped(
     nova: NovaDatabases, world: World, site: Site  # noqa: F811
 ) -> None:
     # given a node that was read, and whose agent has changed the row since

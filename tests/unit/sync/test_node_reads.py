@@ -76,7 +76,7 @@ def test_a_node_is_as_old_as_the_beginning_of_its_read(nova: NovaDatabases, worl
     assert isinstance(event, NodeRead) and (event.node, event.read_at_s) == (own, 7.0)
 
 
-def test_a_node_that_is_gone_is_said_to_be_gone(nova: NovaDatabases, reader: Reader) -> None:
+def test_a_removed_node_is_reported(nova: NovaDatabases, reader: Reader) -> None:
     assert reader.read("no-such-node") == [NodesGone(nova.cell_uuid, frozenset(["no-such-node"]))]
 
 

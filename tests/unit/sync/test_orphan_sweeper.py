@@ -69,7 +69,7 @@ def site(tmp_path: Path, world: World) -> Site:  # noqa: F811
     return Site(NovaDatabases(tmp_path), world)
 
 
-def test_what_a_buried_server_holds_is_let_go_and_its_agent_reads(site: Site) -> None:
+def test_allocations_of_a_server_in_cell_0_are_deleted_and_its_agent_reads(site: Site) -> None:
     # given a server whose allocation was written, but not answered: nova-conductor gave it up
     node = site.world.provider()
     server = site.server("cell0")

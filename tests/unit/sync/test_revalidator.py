@@ -66,7 +66,7 @@ def test_a_source_is_polled_at_its_interval() -> None:
     assert 8 <= driver.work_off(600.0) <= 13  # every 60 s, and a fifth to both sides
 
 
-def test_a_read_for_somebody_who_waits_puts_off_the_poll() -> None:
+def test_a_requested_read_postpones_the_poll() -> None:
     # given a source that is read on request every 20 s
     driver = SchedulerDriver()
     sut = driver.provide(AGGREGATES)
@@ -191,7 +191,7 @@ def test_an_outage_is_asked_rarely_logged_once_a_minute_and_holds_up_one_request
     assert row(sut, AGGREGATES)["oldest_s"] == 0.0
 
 
-def test_what_a_read_found_before_it_failed_stands() -> None:
+def test_events_before_the_failure_of_a_read_stay_valid() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(AGGREGATES)
 
@@ -234,7 +234,7 @@ def iter_error() -> Iterator[Event]:
 # -- who waits -------------------------------------------------------------------------------------
 
 
-def test_who_waits_gets_what_the_read_wants_read() -> None:
+def test_waiting_callers_get_the_requests_of_the_read() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(SERVICES, NODE)
     sut.add_cell("cell-1")
@@ -408,7 +408,7 @@ def test_a_source_that_hangs_does_not_hold_up_the_end_of_the_polls() -> None:
 # -- costs -----------------------------------------------------------------------------------------
 
 
-def test_the_report_tells_ages_and_costs() -> None:
+def test_the_report_has_ages_and_costs() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(AGGREGATES)
 

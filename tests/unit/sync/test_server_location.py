@@ -111,21 +111,21 @@ def test_of_a_host_that_nobody_knows_nothing_is_sure(site: Site, change: dict[st
     assert site.found() == UNDER_WAY
 
 
-def test_a_compute_node_that_is_deleted_is_no_home(site: Site) -> None:
+def test_a_deleted_compute_node_is_no_location(site: Site) -> None:
     site.nova.change(main_models.ComputeNode, site.host, deleted=1)
     assert site.found() == UNDER_WAY
 
 
 @pytest.mark.parametrize("cell", [None, "cell0"])
-def test_a_server_in_no_cell_is_nobodys(site: Site, cell: str | None) -> None:
+def test_a_server_without_a_cell_has_no_owner(site: Site, cell: str | None) -> None:
     assert site.sut.locate(site.nova.map_server(cell)) == NOBODYS
 
 
-def test_a_server_that_nobody_knows_is_nobodys(site: Site) -> None:
+def test_an_unknown_server_has_no_owner(site: Site) -> None:
     assert site.sut.locate(str(uuid.uuid4())) == NOBODYS
 
 
-def test_a_deleted_server_is_nobodys(site: Site) -> None:
+def test_a_deleted_server_has_no_owner(site: Site) -> None:
     site.nova.change_instance(site.server, deleted=1)
     assert site.found() == NOBODYS
 
@@ -136,7 +136,7 @@ def test_servers_of_a_disabled_cell_live_on(site: Site) -> None:
     assert site.sut.locate(server) == ServerLocation(ServerActivity.AT_REST, site.node)
 
 
-def test_a_database_that_cannot_be_read_tells_nothing(site: Site) -> None:
+def test_a_database_that_cannot_be_read_is_no_evidence(site: Site) -> None:
     nothing = "sqlite:////no/such/directory/nova.db"
 
     def away(cell: Cell) -> CellDatabase:

@@ -96,7 +96,7 @@ def test_a_host_whose_service_has_changed_since_the_decision_gets_nothing(
     assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
 
 
-def test_what_a_poll_has_found_since_the_decision_counts_too(cloud: Cloud) -> None:
+def test_changes_found_by_a_poll_since_the_decision_count_too(cloud: Cloud) -> None:
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
     cloud.site.decide()
     cloud.write("cmp-1")

@@ -20,7 +20,7 @@ def test_it_tells_the_slots_that_changed_since_in_order(before, after):
     assert log.since(then).tolist() == list(range(after))
 
 
-def test_it_says_when_it_does_not_remember():
+def test_an_unknown_request_is_reported():
     log = ChangeLog()
     then = log.generation
     for slot in range(CHANGES_MAX + 1):

@@ -82,7 +82,7 @@ def test_a_change_of_aggregates_names_the_hosts_that_it_concerns():
     assert known.all() == ()
 
 
-def test_who_else_is_in_an_aggregate_concerns_no_host():
+def test_other_hosts_of_an_aggregate_do_not_concern_a_host():
     # given an availability zone, to which hosts are added one by one
     known = HostAggregates()
     known.replace([aggregate(1, "a", "b", zone="z")])

@@ -69,13 +69,13 @@ def test_a_claim_that_the_base_shows_is_one_member() -> None:
     assert homes(table) == {"host-of-node-2": 1}
 
 
-def test_a_node_that_goes_takes_its_members_along() -> None:
+def test_a_removed_node_removes_its_members() -> None:
     table = table_with(a=member("node-1"))
     table.remove("node-1")
     assert (homes(table), len(table.groups)) == ({}, 0)
 
 
-def test_a_snapshot_replaces_the_groups_and_the_digest_tells_them() -> None:
+def test_a_snapshot_replaces_the_groups_and_the_digest_covers_them() -> None:
     table = table_with(a=member("node-1"))
     consumers = {"a": member("node-1", "other")}
     table.load("node-1", node_leaves("node-1"), consumers, epoch=1, sequence=5)

@@ -47,7 +47,7 @@ def test_many_times_what_is_asked_has_to_be_left() -> None:
     assert not take(table_with(), 1, asked)
 
 
-def test_what_we_took_since_the_row_was_read_counts_for_every_scheduler() -> None:
+def test_our_claims_since_the_read_of_the_row_count_for_every_scheduler() -> None:
     table = table_with()
     found = [take(table, number) for number in range(CAPACITY // SCHEDULERS + 1)]
     assert found[0] and not found[-1]

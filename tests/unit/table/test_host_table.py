@@ -97,7 +97,7 @@ def test_a_snapshot_fills_row_and_columns():
     assert table.version(NODE) == Version(5, 1)
 
 
-def test_an_increment_changes_what_it_names_only():
+def test_an_increment_changes_only_its_leaves():
     table = table_with_one()
     leaves = {"cn.vcpus_used": 3, "cn.free_ram_mb": 14336, "stats.num_instances": 3}
     consumers = {"server-1": Consumer({NODE: {"VCPU": 12, "MEMORY_MB": 1536}}, True)}
@@ -120,7 +120,7 @@ def test_the_same_increment_twice_changes_nothing_more():
     assert table.view(NODE).used == small()
 
 
-def test_a_consumer_that_is_gone_gives_everything_back():
+def test_a_removed_consumer_frees_all_its_amounts():
     table = table_with_one()
     table.apply(NODE, {}, {"server-1": Consumer(small(), True)}, {}, epoch=5, sequence=2)
     table.apply(NODE, {}, {"server-1": None}, {}, epoch=5, sequence=3)
@@ -137,7 +137,7 @@ def test_a_snapshot_replaces_all_that_was_there():
     assert table.view(NODE).used == small()
 
 
-def test_the_digest_is_that_of_what_was_said():
+def test_the_digest_is_that_of_the_published_state():
     table = table_with_one()
     consumers = {"server-1": Consumer(small(), True)}
     table.apply(NODE, {"cn.vcpus_used": 1}, consumers, {"c1": "server-1"}, epoch=5, sequence=2)
@@ -194,7 +194,7 @@ def test_a_removed_node_leaves_nothing_behind():
     assert column(table, "free_vcpus", "other") == 0
 
 
-def test_a_node_that_comes_back_under_another_host_starts_afresh():
+def test_a_node_that_returns_under_another_host_starts_empty():
     table = table_with_one()
     table.upsert(NODE, "cell1", "renamed", "compute1.example")
     assert table.view(NODE).host == "renamed"
@@ -294,7 +294,7 @@ def test_an_assumed_claim_is_seen_by_the_next_decision():
     assert view.numbers.free_disk_mb == 99 * 1024
 
 
-def test_a_forgotten_claim_gives_everything_back():
+def test_a_forgotten_claim_frees_all_its_amounts():
     table = table_with_one()
     before = table.describe(NODE)
     table.assume(NODE, "c1", "server-1", small(), SMALL)
@@ -357,7 +357,7 @@ def test_a_new_epoch_ends_no_claim_without_evidence():
     assert column(table, "free_vcpus") == 15
 
 
-def test_a_claim_that_the_agent_let_go_is_over():
+def test_a_claim_that_the_agent_has_ended_is_over():
     table = table_with_one()
     table.assume(NODE, "c1", "server-1", small(), SMALL)
     table.confirm("c1")
@@ -428,7 +428,7 @@ def test_a_child_provider_makes_its_class_a_matter_of_placement():
     assert vgpu.other_provider_rows == 0
 
 
-def test_a_provider_whose_generation_moves_is_no_rare_change():
+def test_a_changed_generation_is_no_rare_change():
     table = table_with_one()
     before = table.static_generation
     moved = {**node_leaves()[f"rp.{NODE}"], "generation": 7}

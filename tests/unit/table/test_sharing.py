@@ -36,7 +36,7 @@ def vcpus_used(table: HostTable) -> int:
     return table.view("node-1").used.get("node-1", {}).get("VCPU", 0)
 
 
-def test_a_node_takes_from_what_shares_an_aggregate_with_it() -> None:
+def test_a_node_uses_resources_shared_by_an_aggregate() -> None:
     table = table_of("storage")
     table.set_sharing({"pool": POOL})
     assert table.sharing_with("node-1") == (POOL,)
@@ -50,7 +50,7 @@ def test_a_node_of_another_aggregate_does_not() -> None:
     assert not table.view("node-1").other_provider_classes
 
 
-def test_what_is_shared_no_more_is_forgotten() -> None:
+def test_resources_that_are_not_shared_any_more_are_forgotten() -> None:
     table = table_of("storage")
     table.set_sharing({"pool": POOL})
     table.set_sharing({})

@@ -76,7 +76,7 @@ class TestBothSides:
         assert cell.heard == (0, 0)
         assert cell.agent.counters == {"messages_rejected": 2, "BadSignature": 2}
 
-    def test_a_fleet_goes_from_off_to_enforce_by_way_of_warn(self) -> None:
+    def test_a_fleet_changes_from_off_to_enforce_through_warn(self) -> None:
         agents, schedulers = Signer(), Signer()
         cell = Cell(agents, schedulers)
         keys = parse_keyring(OLD)
@@ -135,7 +135,7 @@ class TestBadMessages:
         assert cell.at_agent == []
         assert cell.agent.counters["BadSignature"] == 1
 
-    def test_what_is_tolerated_is_said_too(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_tolerated_messages_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         cell = Cell(signer(Signing.WARN, OLD), Signer())
 
         with caplog.at_level(logging.WARNING, logger="shared_scheduler.transport"):
@@ -147,7 +147,7 @@ class TestBadMessages:
         assert "signing" in caplog.text
         assert "from ssched.scheduler.a has no valid signature" in caplog.text
 
-    def test_what_cannot_be_sent_is_counted_and_harms_nobody(self, cell: Cell) -> None:
+    def test_unsendable_messages_are_counted_without_other_effects(self, cell: Cell) -> None:
         cell.agent.broadcast(Heartbeat("x" * 1000, 7, 3, HOST, 99))
         cell.agent.broadcast(HEARTBEAT)
         cell.bus.deliver(1.0)
@@ -204,7 +204,7 @@ class TestKeys:
         assert "\n" not in line
         assert taken.open(signer(Signing.ENFORCE, OLD).seal(b"body")) == b"body"
 
-    def test_no_file_at_all_says_which_option_is_missing(self) -> None:
+    def test_a_missing_file_is_reported_with_the_option(self) -> None:
         with pytest.raises(KeyringError, match=r"\[compute_agent\] signing_keys_file.*not set"):
             load_keys(self.conf("warn"), Signer())
 

@@ -57,7 +57,7 @@ def test_who_hears_whom(post: Post) -> None:
     assert agent.bodies == [b"hello", b"claim"]
 
 
-def test_what_only_schedulers_need_reaches_no_agent(post: Post) -> None:
+def test_messages_for_schedulers_reach_no_agent(post: Post) -> None:
     one, two, agent = post.scheduler(), post.scheduler(), post.agent("memory-7")
     one.endpoint.tell_schedulers(b"still here")
     two.hears(b"still here")

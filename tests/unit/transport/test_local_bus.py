@@ -45,7 +45,7 @@ def test_who_hears_what() -> None:
     assert heard[other] == [b"increment", b"hello", b"slice"]
 
 
-def test_an_endpoint_that_left_hears_nothing() -> None:
+def test_an_endpoint_that_left_receives_nothing() -> None:
     bus = LocalBus()
     agent, scheduler = bus.agent_endpoint("cmp-1"), bus.scheduler_endpoint("a")
     heard = listening(scheduler)
@@ -54,7 +54,7 @@ def test_an_endpoint_that_left_hears_nothing() -> None:
     assert heard == []
 
 
-def test_an_answer_given_in_the_same_breath_comes_after_what_it_answers() -> None:
+def test_an_immediate_answer_is_processed_after_its_event() -> None:
     bus = LocalBus()
     agent, scheduler = bus.agent_endpoint("cmp-1"), bus.scheduler_endpoint("a")
     heard = listening(scheduler)

@@ -53,7 +53,7 @@ def test_who_hears_whom() -> None:
     assert world.bus.counters.undeliverable == 1
 
 
-def test_what_only_schedulers_need_reaches_no_agent() -> None:
+def test_messages_for_schedulers_reach_no_agent() -> None:
     world = World()
     world.one.endpoint.tell_schedulers(b"still here")
     world.agent.endpoint.tell_schedulers(b"increment")
@@ -138,7 +138,7 @@ def test_a_link_is_cut_in_either_direction_and_heals(
     assert world.one.bodies[-1:] == [b"again"]
 
 
-def test_who_loses_the_broker_is_told_and_misses_everything() -> None:
+def test_an_endpoint_that_loses_the_broker_is_notified_and_misses_messages() -> None:
     world = World()
     world.agent.endpoint.broadcast(b"on its way")
     world.bus.disconnect(world.one.address)
@@ -160,7 +160,7 @@ def test_answers_are_delivered_in_the_same_turn() -> None:
     assert world.one.bodies == [b"verdict"]
 
 
-def test_a_closed_endpoint_hears_nothing_more() -> None:
+def test_a_closed_endpoint_receives_nothing_more() -> None:
     world = World()
     world.agent.endpoint.broadcast(b"x")
     world.one.endpoint.close()

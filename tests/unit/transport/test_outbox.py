@@ -35,14 +35,14 @@ def test_first_in_first_out() -> None:
     assert bodies(outbox) == [b"two"]
 
 
-def test_what_does_not_fit_is_dropped_and_counted() -> None:
+def test_messages_that_do_not_fit_are_dropped_and_counted() -> None:
     outbox = Outbox(messages_max=2)
     assert [outbox.put("", "you", "me", b"%d" % n) for n in range(4)] == [True, True, False, False]
     assert outbox.overflowed == 2
     assert bodies(outbox) == [b"0", b"1"]
 
 
-def test_what_waited_too_long_is_not_sent() -> None:
+def test_messages_that_waited_too_long_are_not_sent() -> None:
     clock = Clock()
     outbox = Outbox(age_max_s=30, clock=clock)
     outbox.put("", "you", "me", b"old")

@@ -57,7 +57,7 @@ def test_of_a_thousand_agents_each_broker_gets_a_third() -> None:
     assert all(280 < number < 390 for number in firsts.values())
 
 
-def test_failover_shuffles_where_the_configuration_says_so() -> None:
+def test_failover_shuffles_if_configured() -> None:
     orders = {tuple(tried(f"{CLUSTER}?kombu_failover_strategy=shuffle", 7, 60)[n : n + 3]) for n in range(0, 60, 3)}
     assert len(orders) == 6
     assert len({tuple(tried(CLUSTER, 7, 60)[n : n + 3]) for n in range(0, 60, 3)}) == 1
@@ -120,7 +120,7 @@ def test_kombus_memory_transport() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["rabbit", "kombu", "amqp", "amqps", "pyamqp", "RABBIT"])
-def test_what_means_rabbitmq_is_the_same_everywhere(scheme: str) -> None:
+def test_the_schemes_of_rabbitmq_are_equal_everywhere(scheme: str) -> None:
     assert names_rabbit(f"{scheme}://h/")
     assert parse_transport_url(f"{scheme}://h/").transport == "pyamqp"
 
@@ -156,7 +156,7 @@ def test_the_options_are_those_of_oslo_messaging() -> None:
         ("rabbit://user:s3cret@host/?kombu_failover_strategy=first", "round-robin or shuffle"),
     ],
 )
-def test_a_url_that_cannot_be_used_says_why_without_the_password(text: str, complaint: str) -> None:
+def test_an_invalid_url_is_reported_with_the_reason_and_without_the_password(text: str, complaint: str) -> None:
     with pytest.raises(TransportUrlError, match=complaint) as error:
         parse_transport_url(text)
     assert "s3cret" not in str(error.value)
