@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.release import release
+from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
 
 LOG = logging.getLogger(__name__)
@@ -31,12 +33,15 @@ class Notices:
         self._turned_away = 0
         self._turned_away_said_s = float("-inf")
         self._quarantined = 0
+        self._releases_due_s = clock() + AGAIN_S
+        self._releases_said = frozenset[tuple[str, str]]()
 
     def log_new(self) -> None:
         """Log the events since the last call."""
         turned_away, quarantines, alone = self._engine.inspect(_seen)
         self._say_turned_away(turned_away)
         self._say_quarantined(quarantines, alone)
+        self._say_releases()
 
     def _say_turned_away(self, count: int) -> None:
         """Rejected nodes continue to send: every heartbeat counts."""
@@ -58,6 +63,20 @@ class Notices:
                 "refusals_max): %d since the last message; at present: %s",
                 more, ", ".join(sorted(alone)) or "none",
             )  # fmt: skip
+
+
+    def _say_releases(self) -> None:
+        """Name the peers of other releases, again only when another release appears or one disappears."""
+        now = self._clock()
+        if now < self._releases_due_s:
+            return
+        self._releases_due_s = now + AGAIN_S
+        found = inspection.releases(self._engine)
+        others = {(role, told): n for role, counts in found.items() for told, n in counts.items() if told != release()}
+        if others and others.keys() != self._releases_said:
+            named = ", ".join(f"{count} {role} {told}" for (role, told), count in sorted(others.items()))
+            LOG.warning("This scheduler has release %s, and there are %s; finish the upgrade", release(), named)
+        self._releases_said = frozenset(others)
 
 
 def _seen(core: SchedulerCore) -> tuple[int, int, frozenset[str]]:

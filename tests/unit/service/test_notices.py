@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.model.leaves import AGENT_RELEASE
+from shared_scheduler.release import release
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.notices import AGAIN_S, Notices
 from tests.unit.core.scheduler_driver import SchedulerDriver, only_claim, request, snapshot
@@ -77,3 +79,29 @@ def test_a_node_that_refuses_again_and_again_is_named(caplog: pytest.LogCaptureF
     notices.log_new()
     (line,) = caplog.messages
     assert "refusals_max" in line and line.endswith("at present: node-1")
+
+
+def test_peers_of_another_release_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    # given two agents of an older release, and one of ours
+    clock, driver = Clock(), SchedulerDriver()
+    notices = notices_of(driver, clock)
+    driver.with_agents("n1", "n2", **{AGENT_RELEASE: "0.0.9"}).with_agents("n3", **{AGENT_RELEASE: release()})
+
+    # when it looks again and again
+    for _ in range(3):
+        clock.now += AGAIN_S
+        notices.log_new()
+
+    # then that is one line
+    (line,) = caplog.messages
+    assert f"This scheduler has release {release()}, and there are 2 agents 0.0.9" in line
+
+
+def test_peers_of_one_release_are_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    clock, driver = Clock(), SchedulerDriver().with_agents("n3", **{AGENT_RELEASE: release()})
+    notices = notices_of(driver, clock)
+
+    clock.now += AGAIN_S
+    notices.log_new()
+
+    assert caplog.messages == []
