@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 class ServerActivity(StrEnum):
     """The activity of Nova on a server."""
 
-    NOBODYS = "nobodys"  # in no cell: it is being built, or its build was given up
+    NO_OWNER = "no_owner"  # in no cell: it is being built, or its build was given up
     UNDER_WAY = "under_way"  # an operation may use its allocations, or this is unknown
     AT_REST = "at_rest"
     UNREAD = "unread"  # the databases could not be read
@@ -43,7 +43,7 @@ class ServerActivity(StrEnum):
 class ServerLocation:
     """``node``: the compute node of a server without an operation; None: it has none."""
 
-    doing: ServerActivity
+    activity: ServerActivity
     node: str | None = None
 
 
@@ -55,7 +55,7 @@ Restore = Callable[[ConsumerWrite], Reply | None]
 
 def without_nova(_: str) -> ServerLocation:
     """The location of each server without Nova: no server has a node, and only this scheduler writes allocations."""
-    return ServerLocation(ServerActivity.NOBODYS)
+    return ServerLocation(ServerActivity.NO_OWNER)
 
 
 class Reconciler:
@@ -104,9 +104,9 @@ class Reconciler:
 
 def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
     """The result of a check; ``NOTHING``: no operation uses the allocations in the trees of these ``roots``."""
-    if found.doing is ServerActivity.UNREAD:
+    if found.activity is ServerActivity.UNREAD:
         return CheckResult.UNANSWERED
-    if found.doing is ServerActivity.UNDER_WAY:
+    if found.activity is ServerActivity.UNDER_WAY:
         return CheckResult.UNDER_WAY
     return CheckResult.RIGHTFUL if found.node in roots else CheckResult.NOTHING
 

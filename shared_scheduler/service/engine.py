@@ -95,7 +95,7 @@ class Engine:
         self._stopped = threading.Event()
         self._timer = threading.Thread(target=self._ring, name="engine-timer", daemon=True)
 
-    # -- life
+    # -- life cycle
 
     def start(self, sinks: Sinks) -> None:
         """Begin to carry out effects."""

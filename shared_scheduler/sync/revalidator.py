@@ -80,7 +80,7 @@ class Revalidator:
         #: Grows with each event that a decision could have waited for.
         self.news = 0
 
-    # -- life
+    # -- life cycle
 
     def provide(self, reads: Mapping[str, Read]) -> None:
         """Set the functions that read, by source, and begin to poll the sources of the whole cloud."""

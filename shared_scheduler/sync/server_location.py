@@ -34,7 +34,7 @@ class Locator:
         try:
             uuid = self._api.cell_of(server)
             if uuid is None or uuid == CELL0:
-                return ServerLocation(ServerActivity.NOBODYS)
+                return ServerLocation(ServerActivity.NO_OWNER)
             return whereabouts(self._read(uuid, server))
         except DatabaseError as error:
             LOG.warning("Cannot read the host of server %s: %s", server, error)
@@ -51,7 +51,7 @@ class Locator:
 def whereabouts(facts: ServerFacts | None) -> ServerLocation:
     """The location of a server that is mapped to a cell; None: the cell has deleted it."""
     if facts is None:
-        return ServerLocation(ServerActivity.NOBODYS)
+        return ServerLocation(ServerActivity.NO_OWNER)
     begun = facts.task_state is not None or facts.vm_state == BUILDING
     lost = facts.host is not None and facts.node is None  # its compute node is unknown
     if begun or lost or facts.hidden or facts.evacuating:

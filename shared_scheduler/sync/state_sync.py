@@ -103,7 +103,7 @@ class StateSync:
             of.COUNTERS: self._counters,
         })  # fmt: skip
 
-    # -- life
+    # -- life cycle
 
     def start(self) -> None:
         """Begin to read; ``load`` adds the cells."""

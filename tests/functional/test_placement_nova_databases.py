@@ -120,7 +120,7 @@ def test_a_reporting_node_is_seen(placement: PrivatePlacement, cell: CellDatabas
 def test_a_server_is_found_where_it_lives(placement: PrivatePlacement, api: ApiDatabase) -> None:
     one, server = Compute(placement), str(uuid.uuid4())
     locate = Locator(api, plain_databases.cell_database).locate
-    assert locate(server) == ServerLocation(ServerActivity.NOBODYS)
+    assert locate(server) == ServerLocation(ServerActivity.NO_OWNER)
     engine = sa.create_engine(placement.layout.database_url("nova_api"))
     cells = api_models.CellMapping
     with engine.begin() as connection:

@@ -18,8 +18,8 @@ from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFT
 from shared_scheduler.placement.reconciler import ServerActivity, ServerLocation
 from tests.unit.placement.world import Clock, World, lost_reply, never_sent
 
-UNDER_WAY, NOBODYS, UNREAD = map(
-    ServerLocation, (ServerActivity.UNDER_WAY, ServerActivity.NOBODYS, ServerActivity.UNREAD)
+UNDER_WAY, NO_OWNER, UNREAD = map(
+    ServerLocation, (ServerActivity.UNDER_WAY, ServerActivity.NO_OWNER, ServerActivity.UNREAD)
 )
 #: Shelved, and on no host.
 NOWHERE = ServerLocation(ServerActivity.AT_REST)
@@ -114,7 +114,7 @@ def test_a_delete_that_outlives_its_request_leaves_what_the_second_try_wrote(sit
     assert site.world.used(node) == 1
 
 
-@pytest.mark.parametrize("nova", [NOWHERE, NOBODYS, lives_on("another")])
+@pytest.mark.parametrize("nova", [NOWHERE, NO_OWNER, lives_on("another")])
 def test_a_delete_that_outlives_its_request_frees_what_nobody_relies_on(site: Site, nova: ServerLocation) -> None:
     node = site.world.provider()
     effect = site.move(node)
@@ -163,7 +163,7 @@ def test_a_place_on_a_nested_provider_is_its_compute_nodes(site: Site) -> None:
     assert site.world.client.consumer(effect.consumer).allocations
 
 
-@pytest.mark.parametrize("nova", [NOWHERE, NOBODYS, lives_on("another")])
+@pytest.mark.parametrize("nova", [NOWHERE, NO_OWNER, lives_on("another")])
 def test_an_allocation_without_a_user_is_deleted(site: Site, nova: ServerLocation) -> None:
     node = site.world.provider()
     site.give_up(site.move(node))

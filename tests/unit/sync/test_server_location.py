@@ -16,7 +16,7 @@ from shared_scheduler.sync.server_location import Locator
 from tests.support.plain_databases import api_database
 from tests.unit.sync.nova_databases import NovaDatabases
 
-UNDER_WAY, NOBODYS = ServerLocation(ServerActivity.UNDER_WAY), ServerLocation(ServerActivity.NOBODYS)
+UNDER_WAY, NO_OWNER = ServerLocation(ServerActivity.UNDER_WAY), ServerLocation(ServerActivity.NO_OWNER)
 
 
 class Site:
@@ -118,16 +118,16 @@ def test_a_deleted_compute_node_is_no_location(site: Site) -> None:
 
 @pytest.mark.parametrize("cell", [None, "cell0"])
 def test_a_server_without_a_cell_has_no_owner(site: Site, cell: str | None) -> None:
-    assert site.sut.locate(site.nova.map_server(cell)) == NOBODYS
+    assert site.sut.locate(site.nova.map_server(cell)) == NO_OWNER
 
 
 def test_an_unknown_server_has_no_owner(site: Site) -> None:
-    assert site.sut.locate(str(uuid.uuid4())) == NOBODYS
+    assert site.sut.locate(str(uuid.uuid4())) == NO_OWNER
 
 
 def test_a_deleted_server_has_no_owner(site: Site) -> None:
     site.nova.change_instance(site.server, deleted=1)
-    assert site.found() == NOBODYS
+    assert site.found() == NO_OWNER
 
 
 def test_servers_of_a_disabled_cell_live_on(site: Site) -> None:
