@@ -9,13 +9,15 @@ and their order are Nova's, so the bits of the results are equal.  A single surv
 the smallest and the largest number among the survivors (the *span* of each weigher).  Between two decisions few hosts
 change, and the spans usually stay equal; then only the changed hosts are weighed again, by the same operations in the
 same order.  The cache is used only if each weigher that has an effect reads a column and has one multiplier for all
-hosts, and if many hosts survive; otherwise all survivors are weighed.
+hosts, and if many hosts survive; otherwise all survivors are weighed.  Weighers behind the last column are added to the
+cached weights, because they are added last in any case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from cachetools import FIFOCache
@@ -123,7 +125,9 @@ class WeightCache:
     def __init__(self, weighers: Sequence[Weigher]) -> None:
         self._weighers = weighers
         self._columns = [one for one in weighers if isinstance(one, ColumnWeigher)]
-        rest = [one for one in weighers if not isinstance(one, ColumnWeigher)]
+        backwards = takewhile(lambda one: isinstance(one, NativeWeigher), reversed(weighers))
+        self._last = list(takewhile(lambda one: not isinstance(one, ColumnWeigher), backwards))[::-1]
+        rest = [one for one in weighers if not isinstance(one, ColumnWeigher) and one not in self._last]
         self._others = [one for one in rest if isinstance(one, NativeWeigher)]
         self._has_foreign = len(self._others) < len(rest)
         self._kept: FIFOCache[Spans, _Kept] = FIFOCache(KEPT_MAX)
@@ -136,13 +140,19 @@ class WeightCache:
             return weigh(context, self._weighers, slots, count)
         every = self._up_to_date(context, spans)
         total = every.copy() if slots is None else every.take(slots)
-        return Weights(
-            total,
-            lambda positions: dict(_shares(context, spans, positions if slots is None else slots.take(positions))),
-        )
+        last = dict(scores(context, self._last, slots))
+        for share in last.values():
+            total += share
+
+        def shares_at(positions: IntArray) -> dict[str, FloatArray]:
+            at = positions if slots is None else slots.take(positions)
+            behind = {name: share.take(positions) for name, share in last.items()}
+            return dict(_shares(context, spans, at)) | behind
+
+        return Weights(total, shares_at)
 
     def _has_more(self, context: DecisionContext) -> bool:
-        """Whether a weigher that is not a column has an effect."""
+        """Whether a weigher that is neither a column nor behind the last column has an effect."""
         return self._has_foreign or not all(one.is_constant(context) for one in self._others)
 
     def _spans(self, context: DecisionContext, slots: IntArray | None) -> Spans | None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import LABEL_POLICY, Group, SpreadConstraint, SpreadMode
 from shared_scheduler.decision.weigh import KEPT_MAX, weigh
+from shared_scheduler.model.aggregates import AggregateFacts
+from shared_scheduler.protocol.messages import Consumer
 from shared_scheduler.table.host_table import CHANGES_MAX
 from tests.unit.decision.worlds import add_host, cloud, small_request
 
@@ -44,10 +48,10 @@ def change(table, rng, node):
     )
 
 
-def expected(decider, table, decision):
+def expected(decider, table, decision, request=None):
     """Weights of the same survivors, each weighed anew."""
     slots = np.array([table.slot_of(node) for node in decision.weights()])
-    context = decider.context(small_request())
+    context = decider.context(request or small_request())
     return weigh(context, decider.weighers, slots, len(slots)).total.tolist()
 
 
@@ -73,6 +77,23 @@ def test_the_shares_of_the_best_hosts_are_their_weights(narrow):
 
     assert len(best) > 1 and any(len(one.shares) > 1 for one in best)
     assert [sum(one.shares.values()) for one in best] == pytest.approx([one.weight for one in best])
+
+
+def test_the_weight_of_spreading_is_added_to_those_that_are_kept():
+    rng = Random(5)
+    table = mixed_cloud(rng)
+    racks = [frozenset(f"n{number:02}" for number in range(rack, 40, 4)) for rack in range(4)]
+    table.set_aggregates([AggregateFacts(n, f"u{n}", "", its, {"rack": str(n)}) for n, its in enumerate(racks)])
+    soft, web = SpreadConstraint("rack", mode=SpreadMode.SOFT), Group("web", LABEL_POLICY, frozenset({"a", "b", "c"}))
+    for server, node in (("a", "n00"), ("b", "n04"), ("c", "n01")):
+        table.apply(node, {}, {server: Consumer({}, True, "web")}, {}, epoch=1, sequence=9)
+    decider = Decider(table, replace(SETTINGS, spread_keys=("rack",)))
+    asked = small_request(group=web, spread=(soft,))
+    for _ in range(5):
+        decision = decider.decide(asked)
+        assert list(decision.weights().values()) == expected(decider, table, decision, asked)
+        assert decision.weights() != Decider(table, SETTINGS).decide(small_request()).weights()
+        change(table, rng, f"n{rng.randrange(40):02}")
 
 
 def test_an_added_or_removed_host_is_weighed_like_the_others():
