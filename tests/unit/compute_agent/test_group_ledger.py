@@ -8,6 +8,7 @@ from typing import Any
 from compute_agent import events as ev
 from compute_agent.effects import Keep
 from compute_agent.group_ledger import GroupLedger
+from shared_scheduler.decision.request import LABEL_POLICY
 from shared_scheduler.protocol.messages import Claim, ClaimGroup, Increment, RefusalCode, Snapshot, Verdict
 from tests.unit.compute_agent.core_node import Node, report, said
 from tests.unit.compute_agent.worlds import claim
@@ -48,6 +49,16 @@ def test_a_soft_claim_is_refused_only_where_more_are_here_than_were_seen() -> No
     assert refusal(ledger, of_group("c1", "vm-2", SOFT, seen=0), "vm-1") == RefusalCode.GROUP_CHANGED
     assert refusal(ledger, of_group("c1", "vm-2", SOFT, seen=1), "vm-1") == ""
     assert refusal(ledger, of_group("c1", "vm-2", SOFT, seen=None), "vm-1") == ""
+
+
+def test_a_label_is_remembered_and_refuses_nobody() -> None:
+    # given three servers of a label on the node
+    ledger = GroupLedger({"vm-1": "label", "vm-2": "label", "vm-3": "label"})
+    asked = claim("c1", "vm-4", group=ClaimGroup("label", LABEL_POLICY, seen=0))
+    # when another one is claimed, then it passes and is remembered as one of them
+    assert refusal(ledger, asked, "vm-1", "vm-2", "vm-3") == ""
+    ledger.learn(asked, {"vm-1", "vm-2", "vm-3"})
+    assert ledger.known["vm-4"] == "label"
 
 
 def test_the_reason_names_the_members_on_the_node() -> None:
