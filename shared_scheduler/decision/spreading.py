@@ -22,7 +22,7 @@ mode        effect
 ==========  ===========================================================================================================
 ``hard``    a host without a domain is rejected, and a host whose domain has a skew above ``max_skew``
 ``soft``    the weigher ``SpreadWeigher`` prefers domains with a small skew; skews up to ``max_skew`` are equally good,
-            and a host without a domain is as bad as the worst domain
+            and a host in no domain with an eligible host is as bad as the worst domain
 ==========  ===========================================================================================================
 
 Forced hosts skip hard constraints like all filters.  Servers that are deleted, moved or fail to build leave the others
@@ -58,13 +58,14 @@ NO_DOMAIN = 0
 class Counted:
     """The counts of one constraint.
 
-    ``domains``: the domain of each slot; ``counts``: servers by domain; ``minimum``: the smallest count of the domains
-    with an eligible host, None if there is none.
+    ``domains``: the domain of each slot; ``counts``: servers by domain; ``eligible``: the domains with an eligible
+    host; ``minimum``: the smallest count of these, None if there is none.
     """
 
     constraint: SpreadConstraint
     domains: IntArray
     counts: IntArray
+    eligible: IntArray
     minimum: int | None
 
     def skews(self) -> IntArray:
@@ -157,7 +158,7 @@ def _domains_of_key(domains: IntArray, eligible: BoolArray) -> _Domains:
 def _count(constraint: SpreadConstraint, domains: _Domains, places: IntArray) -> Counted:
     counts = np.bincount(domains.counted.take(places), minlength=domains.end)
     there = counts.take(domains.eligible)
-    return Counted(constraint, domains.all, counts, int(there.min()) if len(there) else None)
+    return Counted(constraint, domains.all, counts, domains.eligible, int(there.min()) if len(there) else None)
 
 
 def places_of(context: DecisionContext) -> IntArray:

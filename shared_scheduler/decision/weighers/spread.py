@@ -7,7 +7,7 @@ import numpy as np
 
 from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.request import SpreadMode
-from shared_scheduler.decision.spreading import NO_DOMAIN, Counted, constraints_of, count, places_of
+from shared_scheduler.decision.spreading import Counted, constraints_of, count, places_of
 from shared_scheduler.decision.weighers.base import NativeWeigher
 from shared_scheduler.table.columns import FloatArray, IntArray
 
@@ -28,8 +28,9 @@ class SpreadWeigher(NativeWeigher):
 
 
 def _excess(counted: Counted) -> IntArray:
-    """By domain, the skew above ``max_skew``; "no domain" has the largest one."""
+    """By domain, the skew above ``max_skew``; domains without an eligible host have the largest one."""
     excess: IntArray = np.maximum(counted.skews() - counted.constraint.max_skew, 0)
-    excess[NO_DOMAIN] = 0
-    excess[NO_DOMAIN] = excess.max()
-    return excess
+    of_eligible = excess.take(counted.eligible)
+    found: IntArray = np.full(len(excess), of_eligible.max(initial=0))
+    found[counted.eligible] = of_eligible
+    return found

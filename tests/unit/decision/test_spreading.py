@@ -159,6 +159,16 @@ def test_soft_constraints_reject_no_host_and_prefer_the_emptier_rack():
     assert weights["b"] == weights["c"] > weights["a"]
 
 
+def test_a_host_with_one_of_two_soft_keys_is_as_bad_as_the_worst():
+    # given a host whose room no other host is in, and which is in no rack
+    alone = PlainHost("alone", {"room": frozenset({"z"})})
+    used = PlainHost("used", {"rack": frozenset({"x"}), "room": frozenset({"y"})}, ("s1",))
+    empty = PlainHost("empty", {"rack": frozenset({"x"}), "room": frozenset({"w"})})
+    soft = request(SpreadConstraint("rack", mode=SOFT), SpreadConstraint("room", mode=SOFT))
+    weights = Decider(table_of([alone, used, empty]), ONLY_SPREAD).decide(soft).weights()
+    assert weights["empty"] > weights["alone"] == weights["used"]
+
+
 def test_an_aggregate_that_changes_moves_its_hosts():
     table = table_of(racks(a=("r1", 1), b=("r2", 0)))
     decider = Decider(table)
