@@ -8,7 +8,9 @@ client, so that those rows of the table are verified too.
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,15 +21,18 @@ from nova import context as nova_context
 from nova import exception
 from nova.scheduler.client import report
 
-from shared_scheduler.core.effects import Answer, Fail, FailureCode
+from shared_scheduler.core.effects import Answer, DeleteAllocation, Fail, FailureCode
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova.selection import allocation_request
-from shared_scheduler.placement.connection import CONCURRENT_UPDATE
+from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.connection import CONCURRENT_UPDATE, Reply, Transport
+from shared_scheduler.placement.reconciler import without_nova
 from tests.functional.placement_driver import PlacementDriver, after, before, lose_reply, vcpus_for
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
 from tests.support.operations import OPERATIONS, Operation, Then, Writer, operation
 
-OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
+OURS = [one for one in OPERATIONS if one.policy is not None]
 RACERS = 4
 ROUNDS_MAX = 20
 
@@ -367,3 +372,82 @@ def test_a_shelve_offload_deletes_all_allocations(
         novas.context, scene.servers[0], force=True
     )
     assert scene.all_held() == [{}]
+
+
+# -- deletes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def built(placement: PrivatePlacement, driver: PlacementDriver) -> Scene:
+    """A server was built on the best host."""
+    scene = begin(placement, driver, operation("build"))
+    assert chosen(driver.select(scene.request)) == [scene.best]
+    return scene
+
+
+@pytest.mark.parametrize("name", ["delete", "forced delete", "local delete", "delete in a build"])
+def test_a_delete_of_nova_deletes_what_another_writer_wrote_too(
+    placement: PrivatePlacement, novas: NovasClient, built: Scene, name: str
+) -> None:
+    placement.take(built.servers[0], {built.best: {"VCPU": 2}, built.other: {"VCPU": 1}}, 1)
+    assert operation(name).sends == "none"
+    assert novas.client.delete_allocation_for_instance(novas.context, built.servers[0], force=True)
+    assert built.all_held() == [{}]
+
+
+def test_a_reclaiming_delete_that_meets_another_writer_fails(
+    placement: PrivatePlacement, novas: NovasClient, built: Scene
+) -> None:
+    theirs = {built.best: {"VCPU": 1}}
+    novas.before_write(lambda: placement.take(built.servers[0], theirs, 1))
+    row = operation("delete, reclaimed")
+    assert (row.sends, row.consumer_conflict) == ("as read", Then.FAILS)
+    with pytest.raises(exception.AllocationDeleteFailed):
+        novas.client.delete_allocation_for_instance(novas.context, built.servers[0], force=False)
+    assert built.all_held() == [theirs]
+
+
+def test_a_server_that_is_deleted_in_its_build_leaves_nothing(
+    placement: PrivatePlacement, driver: PlacementDriver, novas: NovasClient
+) -> None:
+    """nova-api deletes while the scheduler writes; the conductor deletes when it has the answer."""
+    for _ in range(ROUNDS_MAX):
+        scene = begin(placement, driver, operation("build"))
+        path = f"/allocations/{scene.servers[0]}"
+        user = threading.Thread(target=placement.transport.call, args=("DELETE", path))
+        driver.http.at("PUT", "/allocations/", before(user.start))
+        outcome = driver.select(scene.request)
+        user.join()
+        if isinstance(outcome, Answer):
+            novas.client.delete_allocation_for_instance(novas.context, scene.servers[0], force=True)
+        assert scene.all_held() == [{}]
+        assert (placement.used(scene.best), placement.used(scene.other)) == (0, 0)
+
+
+class Interrupted:
+    """A transport with a second writer, who comes between our read and our write."""
+
+    def __init__(self, transport: Transport, action: Callable[[], None]) -> None:
+        self._transport = transport
+        self._actions = [action]
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Reply:
+        if method == "PUT" and self._actions:
+            self._actions.pop()()
+        return self._transport.call(method, *args, **kwargs)
+
+
+@pytest.mark.parametrize("amount", [2, 3], ids=["the same amounts", "other amounts"])
+def test_a_clean_up_that_meets_another_writer_leaves_what_that_one_wrote(
+    placement: PrivatePlacement, built: Scene, amount: int
+) -> None:
+    server, ours, theirs = built.servers[0], {built.best: {"VCPU": 2}}, {built.best: {"VCPU": amount}}
+    transport = Interrupted(placement.transport, lambda: placement.take(server, theirs, 1))
+    writer = AllocationWriter(
+        PlacementClient(transport), time.monotonic, lambda _: False, random.Random(1), without_nova
+    )
+    answer = writer.delete(DeleteAllocation("claim", server, ours, "req", {}, float("inf"), 1))
+    row = operation("clean-up")
+    assert (row.sends, row.consumer_conflict) == ("as made", Then.LEFT_ALONE)
+    assert not answer.gone or theirs != ours
+    assert built.held(server) == theirs

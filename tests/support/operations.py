@@ -26,6 +26,8 @@ from shared_scheduler.core.effects import ConsumerPolicy
 class Writer(StrEnum):
     """The writer of the server's allocations."""
 
+    API = "api"
+
     SCHEDULER = "scheduler"
     CONDUCTOR = "conductor"
     COMPUTE = "compute"
@@ -39,6 +41,7 @@ class Then(StrEnum):
     NEXT_HOST = "next host"
     RACE = "retry, next host"  # retried for a bounded time, each time after the allocations were read
     AGAIN = "retry, fails"  # retried a few times
+    RACE_AGAIN = "retry"  # retried until it succeeds
     FAILS = "fails"
     LEFT_ALONE = "left alone"  # another writer has changed the allocations, which now belong to it
     NOTHING = "-"  # cannot occur, or has no effect
@@ -72,6 +75,7 @@ def _theirs(name: str, writer: Writer, sends: str, *ends: Then) -> Operation:
 
 _NEW, _MERGE = ConsumerPolicy.NEW, ConsumerPolicy.MERGE
 
+#: each operation that writes, and the deletes
 OPERATIONS = (
     _ours("build", _NEW, "null"),
     # all or nothing: if one server fails, the allocations of the others are deleted
@@ -93,6 +97,18 @@ OPERATIONS = (
             Then.FAILS, Then.AGAIN, Then.FAILS, Then.WRITTEN),
     # no generation is sent: all existing allocations are deleted
     _theirs("shelve-offload", Writer.COMPUTE, "none", *(Then.NOTHING,) * 4),
+    _theirs("delete", Writer.COMPUTE, "none", *(Then.NOTHING,) * 4),
+    _theirs("forced delete", Writer.COMPUTE, "none", *(Then.NOTHING,) * 4),
+    # every delete, a forced one too, if [DEFAULT] reclaim_instance_interval is set
+    _theirs("delete, reclaimed", Writer.COMPUTE, "as read",
+            Then.NOTHING, Then.FAILS, Then.FAILS, Then.NOTHING),
+    # its nova-compute service is down, or it has no host
+    _theirs("local delete", Writer.API, "none", *(Then.NOTHING,) * 4),
+    # the conductor finds that the server is gone when the scheduler has answered
+    _theirs("delete in a build", Writer.CONDUCTOR, "none", *(Then.NOTHING,) * 4),
+    # a request of ours failed after its write
+    Operation("clean-up", Writer.SCHEDULER, None, "as made",
+              Then.NOTHING, Then.RACE_AGAIN, Then.LEFT_ALONE, Then.NOTHING),
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tests.support.operations import OPERATIONS, Operation, Then, Writer
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
 
 DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "admin" / "placement.rst"
-OURS = [one for one in OPERATIONS if one.writer is Writer.SCHEDULER]
+OURS = [one for one in OPERATIONS if one.policy is not None]
 
 
 def documented() -> list[list[str]]:
