@@ -13,6 +13,7 @@ import traceback
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from shared_scheduler.nova.manager import SharedSchedulerManager
 from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
+from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.sync.sources import SOURCES
 from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
 from tests.unit.nova.test_host_state import compute_node
@@ -162,6 +164,28 @@ def test_many_servers_are_all_placed_or_none(start: Any, cloud: Cloud) -> None:
     with pytest.raises(exception.NoValidHost):
         ask(small(), uuids(1))
     assert (cloud.used("cmp1"), cloud.used("cmp2")) == (4, 4)
+
+
+def test_each_request_is_recorded_when_the_service_has_stopped(
+    start: Any, cloud: Cloud, conf: Any, tmp_path: Path
+) -> None:
+    cloud.compute("cmp1", 2)
+    path = tmp_path / "records.jsonl"
+    conf.set_override("records_file", str(path), group="shared_scheduler")
+    started = start()
+    first, second = uuids(2)
+    ask(small(), [first])
+    with pytest.raises(exception.NoValidHost):
+        ask(small(), [second])
+
+    started.stop()
+
+    [placed], [refused] = JsonLines(path).find(first), JsonLines(path).find(second)
+    assert (placed["result"], placed["answer"], placed["near"]) == ("placed", [["cmp1"]], [])
+    assert refused["result"] in ("no_valid_host", "no_candidates")
+    [near] = refused["near"]
+    assert (near["host"], near["code"]) == ("cmp1", "no_room:VCPU")
+    assert (near["detail"]["asked"], near["detail"]["used"]) == (2, 2)
 
 
 def fails(*_: Any) -> Any:
