@@ -168,6 +168,28 @@ def test_the_last_records_with_conditions(ask: Ask, conditions: list[str], count
     assert (code, len(out.splitlines())) == (0 if count else 1, count)
 
 
+def test_following_prints_each_new_record_once_even_one_that_is_stored_late(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *builds = stored()[:4]
+    store = JsonLines(tmp_path / "r")
+    store.write([first, builds[1]])
+    late = [[builds[2]], [builds[0]], []]
+
+    def pause(_: float) -> None:
+        if not late:
+            raise KeyboardInterrupt
+        store.write(late.pop(0))
+
+    monkeypatch.setattr("shared_scheduler.cmd.records.time.sleep", pause)
+
+    code = manage.main(["records", "last", "5", "--follow", "--format", "json", "--records", str(tmp_path / "r")])
+
+    assert code == 130  # by Control-C
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["hosts"][0] for one in found] == ["c1", "c2", "c3", "c1"]
+
+
 def test_the_story_of_a_host(ask: Ask) -> None:
     code, out, _ = ask("story", "c1", "--format", "json")
 
