@@ -443,7 +443,11 @@ class AgentCore:
         if ending is not None:
             self._note_endings([ending], now)
             self._read_placement_soon(now)  # perhaps Placement refused it, because the mirror is stale
-        if self.ledger.accounts.allocations_of(release.consumer):
+        if not self.ledger.accounts.allocations_of(release.consumer):
+            return
+        if self._pending_deallocations.watches(release.consumer):  # a release must not restart the reads
+            self._read_placement_soon(now)
+        else:
             self._expect_gone(release.consumer, now)
 
     def _note_endings(self, endings: Iterable[EndedClaim], now: float) -> None:

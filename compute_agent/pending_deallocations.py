@@ -31,6 +31,10 @@ class PendingDeallocations:
         self.settings = settings
         self._next_reads: dict[str, _NextRead] = {}
 
+    def watches(self, consumer: str) -> bool:
+        """Whether a read for this consumer is planned."""
+        return consumer in self._next_reads
+
     def add(self, consumer: str, now: float) -> float | None:
         """Watch a consumer.  Return when to read; None if ``MAX_WATCHED_CONSUMERS`` are watched already."""
         if consumer not in self._next_reads and len(self._next_reads) >= MAX_WATCHED_CONSUMERS:

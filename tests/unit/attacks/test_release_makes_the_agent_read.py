@@ -25,6 +25,6 @@ def test_reads_are_as_far_apart_as_after_one_release() -> None:
         node.send(Release(f"forged-{number}", NODE, SCHEDULER, "vm-1"))
         node.pass_s(PERIOD_S)
 
-    # then Placement is read after 50, 100, 200 ... ms
+    # then Placement is read about once a second
     reads = [one for one in node.done[before:] if isinstance(one, ReadAllocations)]
-    assert 0 < len(reads) <= 10
+    assert len(reads) <= 2 * RELEASES * PERIOD_S
