@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import nova.conf
+from nova.conf import paths
 from nova.conf import scheduler as scheduler_options
 from nova.scheduler import utils
 from oslo_config import cfg
@@ -54,6 +55,7 @@ def check_files() -> None:
     :raises cfg.Error: when a file cannot be read, or a value is not allowed
     """
     probe = cfg.ConfigOpts()
+    paths.register_opts(probe)  # defaults of ours name state_path
     groups = {**RELOADED, opts.GROUP.name: opts.ALL}
     for group, options in groups.items():
         probe.register_opts(options, group=group)

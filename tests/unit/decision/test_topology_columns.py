@@ -33,7 +33,7 @@ def pages(draw: Any) -> tuple[tuple[int, int, int], ...]:
 
 
 host_cells = st.builds(
-    HostCell, few, few, few, st.sampled_from([0, 8, 1024, 4096]), st.integers(0, 9),
+    HostCell, few, few, st.sampled_from([0, 8, 1024, 4096]), st.integers(0, 9),
     st.sampled_from([0, 8, 1024]), pages(),
 )  # fmt: skip
 cells = st.builds(

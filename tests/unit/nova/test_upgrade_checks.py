@@ -114,8 +114,8 @@ def test_each_option_without_effect_is_one_of_nova() -> None:
         assert name in CONF[group]
 
 
-def test_a_database_that_cannot_be_read_is_a_failure_of_its_check(conf: Any) -> None:
-    conf.set_override("connection", "sqlite:////proc/nothing/api.sqlite", group="api_database")
+def test_a_database_that_cannot_be_read_is_a_failure_of_its_check(databases: None, tmp_path: Path) -> None:
+    (tmp_path / "api.sqlite").write_bytes(b"not a database" * 1000)
 
     assert UpgradeChecks()._check_channels().code is Code.FAILURE
     assert UpgradeChecks()._check_computes().code is Code.FAILURE

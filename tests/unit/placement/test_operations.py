@@ -9,7 +9,7 @@ import pytest
 
 from shared_scheduler.core.effects import ConsumerPolicy, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import WriteCode
-from tests.support.operations import OPERATIONS, Operation, Then, Writer
+from tests.support.operations import OPERATIONS, Operation, Then
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
 
 DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "admin" / "placement.rst"
