@@ -184,3 +184,32 @@ def test_a_mistake_does_not_end_the_thread(cloud: Cloud, monkeypatch: pytest.Mon
     second = cloud.write("cmp-1", "claim-2")
     cloud.checks.stop()
     assert cloud.placement.given == [second]
+
+
+def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a database that accepts a query and does not answer it
+    monkeypatch.setattr(service_checks, "MAX_WAIT_S", 0.1, raising=False)
+    asked, answers = threading.Event(), threading.Event()
+
+    def hang(_hosts: object) -> Any:
+        asked.set()
+        answers.wait(WAIT_S)
+        raise DatabaseError("cell1 is away")
+
+    monkeypatch.setattr(cloud.site.cell.database, "services_of", hang)
+    cloud.checks.start()
+    # when a write for one of its hosts, and later a write and a delete come
+    works: list[Any] = [cloud.write("cmp-1")]
+    assert asked.wait(WAIT_S)
+    works += [cloud.write("cmp-2", "claim-2"), DeleteAllocation("claim-3", "server", {}, "req-1")]
+    cloud.checks.submit(works[2])
+    until_s = time.monotonic() + 5.0
+    while len(cloud.placement.given) < len(works) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    passed_on = list(cloud.placement.given)
+    answers.set()
+    cloud.checks.stop()
+    # then all are passed on, by the result of the last poll, while the query is still under way
+    assert passed_on == works
