@@ -95,9 +95,8 @@ class CellReads:
             self._selected -= hosts
 
     def accepts_servers(self, host: str) -> bool:
-        """Whether the service of a host accepts servers, according to its last read."""
-        with self._lock:
-            return host not in self._odd and host not in self._lost
+        """Whether the service of a host accepts servers, according to its last read.  Does not wait for a read."""
+        return host not in self._odd and host not in self._lost
 
     # -- compute nodes
 

@@ -6,19 +6,23 @@ of it by its next poll.  A server that is requested after the change must not be
 waits for a read of the service by its index, which began after the decision.  Writes that arrive meanwhile share the
 next read.  If the service no longer accepts servers, nothing is written, and the core tries the next host.
 
-If the database does not answer, the write continues with the result of the last poll, as every decision does then.
+If the database of a cell does not answer in time, writes continue with the result of its last poll, as every decision
+does then.  Each cell is read in a thread of its own, because a query that hangs may not return for hours; no further
+read of this cell is begun until it does.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import SELECTED
@@ -27,6 +31,8 @@ LOG = logging.getLogger(__name__)
 
 #: Maximum number of effects that wait for a read; further writes fail at once.  Deletes, at most one a claim, do not.
 MAX_WAITING = 4096
+#: Time for which writes wait for the read of their cell.
+MAX_WAIT_S = 3.0
 #: Time for which ``stop`` waits for the thread.
 JOIN_S = 12.0
 
@@ -58,6 +64,7 @@ class ServiceChecks:
         self._waiting: deque[Write] = deque()
         self._changed = threading.Condition()
         self._stopping = False
+        self._reading: set[str] = set()  # cells whose read is under way
         self._thread = threading.Thread(target=self._work, name="service-checks", daemon=True)
 
     def start(self) -> None:
@@ -77,7 +84,7 @@ class ServiceChecks:
             self._writer.submit(work)  # which answers that the scheduler stops
         elif full:
             text = "too many writes wait for the reads of services"
-            self._answer(AllocationWritten(work.claim_id, WriteCode.UNREACHABLE, text, cause=work.cause))
+            self._answer(AllocationWritten(work.claim_id, WriteCode.NEVER_SENT, text, cause=work.cause))
 
     def stop(self) -> None:
         """Pass on what waits, then stop the writer."""
@@ -114,10 +121,28 @@ class ServiceChecks:
 
     def _read(self, hosts: Mapping[str, set[str]]) -> None:
         """Read the services of these hosts of each cell; cells are read in parallel."""
+        until_s = time.monotonic() + MAX_WAIT_S
         cells = [cell for uuid in hosts if (cell := self._fleet.cells.get(uuid)) is not None]
-        for cell in cells:
-            cell.select(hosts[cell.cell])
-        self._revalidator.wait_for([(SELECTED, (cell.cell,)) for cell in cells], 0.0)
+        begun = [self._begin(cell, hosts[cell.cell]) for cell in cells if cell.cell not in self._reading]
+        for done in begun:
+            done.wait(max(0.0, until_s - time.monotonic()))
+
+    def _begin(self, cell: CellReads, hosts: set[str]) -> threading.Event:
+        done = threading.Event()
+        self._reading.add(cell.cell)
+        name = f"service-checks-{cell.cell}"
+        threading.Thread(target=self._read_cell, args=(cell, hosts, done), name=name, daemon=True).start()
+        return done
+
+    def _read_cell(self, cell: CellReads, hosts: set[str], done: threading.Event) -> None:
+        try:
+            cell.select(hosts)
+            self._revalidator.wait_for([(SELECTED, (cell.cell,))], 0.0)
+        except Exception:  # a bug must not keep the cell from being read again
+            LOG.exception("the services of selected hosts of cell %s were not read", cell.cell)
+        finally:
+            self._reading.discard(cell.cell)
+            done.set()
 
     def _accepts_servers(self, work: WriteAllocation) -> bool:
         cell = self._fleet.cells.get(work.cell)
