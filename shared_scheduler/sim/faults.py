@@ -29,6 +29,10 @@ JUMP_MAX_S = 60
 #: scheduler writes within ``write_timeout_s``: if clocks differed by more than the time between them,
 #: the agent would release resources that are about to be written
 AGENT_JUMP_MAX_S = 4
+#: a slow Placement takes so long for each server that it writes
+SLOW_S = 12.0
+#: kinds that occur only where they are asked for: worlds of recorded seeds stay as they are
+NOT_DRAWN = frozenset({"placement_slow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Faults:
             "compute_dies": self._compute_dies,
             "scheduler_dies": self._scheduler_dies,
             "placement_down": self._placement_down,
+            "placement_slow": self._placement_slow,
             "agent_dies_midway": self._agent_dies_midway,
             "agent_forgets": self._agent_forgets,
             "agent_freezes": self._agent_freezes,
@@ -72,7 +77,7 @@ class Faults:
 
     def draw(self, from_s: float, until_s: float, every_s: float, kinds: Sequence[str] = ()) -> None:
         """Plan faults between two times, about one per ``every_s``; all are repaired by the second."""
-        names = sorted(self._kinds)
+        names = self.kinds()
         chosen = kinds or [name for name in names if self._rng.random() < 0.5] or [self._rng.choice(names)]
         at_s = from_s + self._rng.expovariate(1 / every_s)
         while at_s < until_s:
@@ -94,8 +99,8 @@ class Faults:
         return fault
 
     def kinds(self) -> tuple[str, ...]:
-        """The names of all kinds of faults."""
-        return tuple(sorted(self._kinds))
+        """The names of all kinds of faults that are drawn."""
+        return tuple(sorted(self._kinds.keys() - NOT_DRAWN))
 
     # -- kinds: each puts its begin and end on the agenda, and returns its victim
 
@@ -322,6 +327,11 @@ class Faults:
 
         self._span(at_s, for_s, lambda: change(False), lambda: change(True))
         return "for everybody"
+
+    def _placement_slow(self, at_s: float, for_s: float) -> str:
+        world = self._world
+        self._span(at_s, for_s, lambda: world.slow_placement(SLOW_S), lambda: world.slow_placement(0.0))
+        return f"{SLOW_S:g} s a server"
 
     def _placement_down(self, at_s: float, for_s: float) -> str:
         world = self._world

@@ -28,6 +28,7 @@ from shared_scheduler.core.planner import Planner
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.requests import Alternates, Requests
 from shared_scheduler.core.spread_check import SpreadCheck
+from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode
 from shared_scheduler.protocol.pipe import MessagePipe
@@ -373,6 +374,20 @@ def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner, "with_known_members", lambda table, request, consumer, add_hosts=True: request)
     patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
+
+
+# -- the queue of writes
+
+
+@bug("well_again")
+def remember_the_worst_pace(patch: pytest.MonkeyPatch) -> None:
+    """One call without an answer counts for ever: no write has enough time after it."""
+
+    def measured(self: WritePace, consumers: int, took_s: float, answered: bool = True) -> None:
+        self._consumer_s = max(self.consumer_s, took_s / consumers)
+
+    patch.setattr(WritePace, "measured", measured)
+    patch.setattr(WritePace, "is_too_late", lambda self, deadline_s, now: now + self.consumer_s >= deadline_s)
 
 
 # -- spreading

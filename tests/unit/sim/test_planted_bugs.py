@@ -21,6 +21,8 @@ pytestmark = pytest.mark.long
 SEEDS = 20
 #: more worlds, with room for everybody, in which Placement is away again and again
 OUTAGE_SEEDS = range(16, 20)
+#: worlds in which Placement is slow for some seconds
+SLOW_SEEDS = range(1)
 #: worlds in which several schedulers place servers with one label at the same moment
 SPREAD_SEEDS = range(4)
 
@@ -55,6 +57,16 @@ def plans() -> Iterator[RunPlan]:
             habits=Habits(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
             fault_every_s=8.0,
             fault_kinds=("placement_down",),
+            rows_every=1,
+        )
+    for seed in SLOW_SEEDS:
+        yield RunPlan(
+            seed=seed,
+            duration_s=80.0,
+            sizes=Sizes(nodes=2, schedulers=2),
+            habits=Habits(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
+            fault_every_s=30.0,
+            fault_kinds=("placement_slow",),
             rows_every=1,
         )
     for seed in SPREAD_SEEDS:
