@@ -28,21 +28,25 @@ GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.",
              "publishes the state of its node and judges claims.",
     "alternate": "A host that is returned after the selected host. nova-conductor uses it when the build fails.",
     "assume": "Count a claim in the scheduler's own table before the agent and Placement have accepted it.",
-    "heartbeat": "A periodic message of an agent. It names the newest sequence and the digest, so a scheduler detects "
-            "a lost last message and a copy that differs.",
     "cell": "A cell of Nova. Each cell has one state channel on its message queue.",
     "claim": "A request of a scheduler to reserve resources of one node for one consumer.",
     "confirm": "Mark an assumed claim as written to Placement.",
     "consumer": "A server or a migration that holds allocations in Placement.",
     "decision": "One pass over the host table for one server: filters, weights and the selected host.",
     "digest": "A 64-bit hash of the leaves, consumers and pending claims of a node.",
+    "domain": "A value of a key of spreading, with all hosts that have it, for example a rack.",
     "epoch": "The number of a run of an agent. It increases with each start, and when a scheduler asks the agent to "
              "exceed an epoch. Messages of an older epoch change nothing.",
     "forget": "Remove an assumed claim from the table.",
     "gap": "One or more sequences that were not received although a later one was.",
+    "generation": "The number by which Placement detects that a consumer or provider was changed since it was read.",
+    "heartbeat": "A periodic message of an agent. It names the newest sequence and the digest, so a scheduler detects "
+                 "a lost last message and a copy that differs.",
     "host": "A nova-compute service, by the name in its service record.",
     "host state": "What a scheduler knows of one node; one row of the host table.",
     "increment": "A message of an agent with the values that changed. Values are absolute, not differences.",
+    "label": "A name that a request gives its server by shared_scheduler:label. The servers of a project with one "
+             "label are spread together.",
     "leaf": "One named value of a node, for example cn.free_ram_mb.",
     "node": "A compute node, by its uuid. It is also the root resource provider in Placement.",
     "overlay": "The claims of this scheduler that the state published by the agent does not include yet.",
@@ -52,7 +56,12 @@ GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.",
     "record": "The data of one decision: the request, counts per reason, attempts, result and times.",
     "resync": "A request of a scheduler to an agent: send the messages after a sequence again, or a snapshot.",
     "sequence": "The number of a message of one agent within its epoch.",
+    "skew": "The number of counted servers of a domain minus that of the domain with the fewest.",
+    "slice": "The part of the hosts that one of several schedulers prefers among hosts of nearly equal weight.",
     "snapshot": "A message of an agent with the complete state of its node.",
+    "state channel": "The queues and exchanges of a cell's message queue over which schedulers and agents exchange "
+                     "messages. Nova's own RPC does not use them.",
+    "tap": "The part of this project inside nova-compute that gives the agent each change of the resource tracker.",
     "unresponsive": "An agent that did not answer a claim within verdict_timeout_s, or answered it in an older epoch. "
                     "Its node is stale until the agent is heard again, and provisional if that takes longer than 6 "
                     "seconds.",
@@ -172,8 +181,8 @@ FAILURES = Group("Result of a request", "why and records; the log.", {
     "overloaded": "More than requests_max requests are under way, or Placement does not keep up with the writes.",
     "no_time": "Placement cannot write so many servers before the time of the request is over; nothing was tried.",
     "bad_request": "The request cannot be decided; the text says why.",
-    "group_unsettled": "Where the other members of the server group are could not be read, or they were placed "
-                       "elsewhere again and again.",
+    "group_unsettled": "Where the other members of the server group, or the servers of the label, are could not be "
+                       "read, or they were placed elsewhere again and again.",
 })  # fmt: skip
 
 SOURCES = Group("Facts that compare reads", "compare: the word after the node in a line of differences.", {
@@ -269,8 +278,9 @@ READS = Group(
     "of": "The database, or Placement.",
     "key": "Whether the source is read once for the cloud, once per cell, once per node or once per question.",
     "every_s": "Seconds between two regular reads; empty: read on request only.",
-    "decision_waits": "Whether a decision waits for a read: never, always, or while few nodes have no agent.",
-    "refusal_waits": "Whether a read is awaited before no valid host is returned.",
+    "decision_waits": "Whether a decision waits for a read: never, always, while few nodes have no agent (or the cloud "
+                      "is small), or if nothing is written for the request.",
+    "refusal_waits": "Whether a read is awaited before no valid host is returned: as decision_waits.",
     "keys": "Number of keys that are read or wait to be read.",
     "oldest_s": "Age of the oldest key that is read regularly, from the beginning of its newest read that succeeded.",
     "due": "Keys that should have been read by now.",
