@@ -142,7 +142,8 @@ STATE = [
         "state_path",
         default="",
         help=(
-            "Directory in which the agent keeps its epoch and the accepted claims, so that they survive a restart. "
+            "Directory in which the agent keeps its epoch, the accepted claims, and the groups and labels of the "
+            "servers, so that they survive a restart. "
             "Empty means ``compute-agent`` under Nova's ``state_path``. The directory must survive reboots and must "
             "not be shared by hosts."
         ),

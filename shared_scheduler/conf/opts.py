@@ -234,7 +234,8 @@ kB. The scheduler selects no nodes beyond this number and logs a warning with th
         max=300.0,
         help=_text("""
 How often the service records of a cell that are disabled, forced down or not up to date are read: one query
-per cell, which returns few rows. A disabled compute is not selected after at most this time.
+per cell, which returns few rows. In addition, the service of a selected host is read before its allocation is
+written, so a compute that was disabled since the last poll gets no server.
 """),
     ),
     cfg.FloatOpt(
@@ -254,9 +255,10 @@ agent. Those without an agent are read again. Hosts whose agent is alive cause n
         max=10000,
         help=_text("""
 If at most this many compute nodes have no agent, their records and providers are read before each decision:
-three queries per cell and one call to Placement, shared by all requests that wait. If more nodes have no
-agent, only the polls below read them. In a cloud of at most this many nodes, each decision waits for one query per
-cell that finds new ones. 0 disables these reads.
+three queries per cell and one call to Placement, or one call per such node if less than a hundredth of the nodes
+have no agent. All requests that wait share these reads. If more nodes have no agent, only the polls read them. In
+a cloud of at most this many nodes, each decision waits for one query per cell that finds new ones. 0 disables
+these reads.
 """),
     ),
     cfg.FloatOpt(
@@ -272,8 +274,9 @@ cell that finds new ones. 0 disables these reads.
         min=1.0,
         max=3600.0,
         help=_text("""
-How often Placement is asked which resource providers have changed, as long as any host has no agent. Each
-poll is one call.
+How often Placement is asked which resource providers have changed, as long as any host has no agent: one call,
+or one call per such host if less than a hundredth of the hosts have no agent. Providers of shared storage are read
+as often in every cloud.
 """),
     ),
     cfg.FloatOpt(
@@ -364,7 +367,7 @@ down, decisions continue; their records are lost, which is counted and logged. E
         default=100000,
         min=100,
         max=100000000,
-        help="Maximum number of decisions in ``records_connection``; older ones are deleted.",
+        help="Maximum number of records in ``records_connection``; older ones are deleted.",
     ),
 ]
 
