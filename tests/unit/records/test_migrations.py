@@ -55,6 +55,25 @@ def test_decisions_of_an_earlier_release_are_kept(url: str) -> None:
     assert table.find("req-2") == [record(2)]
 
 
+@pytest.mark.parametrize("killed_before", ["CREATE TABLE shared_scheduler_record_names", "DROP TABLE", "UPDATE"])
+def test_a_migration_that_was_killed_is_done_by_the_next_start(url: str, killed_before: str) -> None:
+    table = RecordTable(url)
+
+    def end(connection: sa.Connection, cursor: object, statement: str, *rest: object) -> None:
+        if statement.strip().startswith(killed_before):
+            connection.connection.driver_connection.commit()  # type: ignore[union-attr]  # as MariaDB before each DDL
+            raise KeyboardInterrupt
+
+    sa.event.listen(table._engine, "before_cursor_execute", end)
+    with pytest.raises(KeyboardInterrupt):
+        table.write([record(1)])
+
+    after = RecordTable(url)
+    after.write([record(2)])
+
+    assert after.find("req-2") == [record(2)]
+
+
 def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
     script = """
 import sys
