@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,10 @@ def test_a_store_that_does_not_exist_is_an_error_that_names_the_option(tmp_path:
         JsonLines(tmp_path / "nowhere" / "records.jsonl").find("req-1")
     with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_connection: .*unable to open"):
         RecordTable(f"sqlite:///{tmp_path}/nowhere/records.sqlite").find("req-1")
+
+
+def test_reading_makes_no_file(opened: Open, tmp_path: Path) -> None:
+    with suppress(RecordsError):
+        opened().last(1, Wanted())
+
+    assert list(tmp_path.iterdir()) == []
