@@ -7,6 +7,7 @@ import http.client
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,29 @@ def test_a_silent_client_does_not_block_others(path: Path, monkeypatch: pytest.M
             assert get(OverUnixSocket(path), "/live")[0] == 200
     finally:
         world.server.stop()
+
+
+def test_a_client_that_sends_byte_by_byte_does_not_block_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry._Handler, "timeout", 0.3)
+    monkeypatch.setattr(telemetry, "CLIENT_TIMEOUT_S", 0.3)
+    server = World(TelemetryAddress(path=str(path))).server
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(str(path))
+    client.settimeout(0.05)
+
+    def is_disconnected() -> bool:
+        with suppress(TimeoutError):
+            client.send(b"G")
+            return client.recv(1) == b""
+        return False
+
+    try:
+        assert any(is_disconnected() for _ in range(200))
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    finally:
+        client.close()
+        server.stop()
 
 
 def test_an_unknown_health_is_not_ready(path: Path) -> None:
