@@ -161,7 +161,8 @@ ATTEMPTS = Group(
     "unknown_provider": "Placement: it does not know the provider.",
     "host_changed": "Nova: the nova-compute service of the host was disabled, forced down or lost after the decision.",
     "unreachable": "Placement did not answer, or its answer was lost.",
-    "never_sent": "Not sent to Placement: the write waited until its deadline, or too many writes waited. The request fails.",
+    "never_sent": "Not sent to Placement: the write waited until its deadline, or too many writes waited. The request "
+                  "fails.",
     "rejected": "Placement: the request of the scheduler is not valid.",
     "not_written": "The allocation was not written.",
     "deleted": "The allocation was written and deleted again, because the request did not need it any more.",
