@@ -25,6 +25,8 @@ from shared_scheduler.records.tables import NAMES, RECORDS
 TRIM_EVERY = 100
 #: Rows that a question fetches at a time.
 FETCHED_ROWS = 100
+#: What to do if there are no records.
+NOT_WRITTEN = "name the database to which a scheduler has written"
 #: Time that a connection or a lock of the database may take, for databases whose drivers have such a limit.
 WAIT_S = {"mysql": {"connect_timeout": 10}, "mariadb": {"connect_timeout": 10}, "sqlite": {"timeout": 10}}
 
@@ -66,9 +68,14 @@ class RecordTable:
 
     def _create_file(self) -> None:
         """Create the file of SQLite without rights for others, because records name projects, users and servers."""
+        file = self._file()
+        if file is not None and file.parent.is_dir():
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT, FILE_MODE))
+
+    def _file(self) -> Path | None:
+        """The file of SQLite; None for other databases."""
         url = self._engine.url
-        if url.get_backend_name() == "sqlite" and url.database and Path(url.database).parent.is_dir():
-            os.close(os.open(url.database, os.O_WRONLY | os.O_CREAT, FILE_MODE))
+        return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
     def _insert(self, records: list[Record]) -> None:
         with self._engine.begin() as connection:
@@ -116,14 +123,15 @@ class RecordTable:
         return self._newest(query, wanted, count)
 
     def _newest(self, query: sa.Select[tuple[str]], wanted: Wanted, count: int) -> list[Record]:
+        if (file := self._file()) is not None and not file.exists():  # SQLite would make one, which is the reader's
+            raise RecordsError("records_connection", FileNotFoundError(f"no file {file}"), NOT_WRITTEN)
         try:
             with self._engine.connect() as connection:
                 rows = connection.execution_options(yield_per=FETCHED_ROWS).execute(query.order_by(RECORDS.c.id.desc()))
                 found = list(_accepted(rows.scalars(), wanted, count))
         except sa.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
-            remedy = "name the database to which a scheduler has written"
-            raise RecordsError("records_connection", cause, remedy) from error
+            raise RecordsError("records_connection", cause, NOT_WRITTEN) from error
         return sorted(found, key=lambda record: float(record["at"]))
 
 

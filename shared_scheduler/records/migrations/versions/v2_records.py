@@ -2,6 +2,9 @@
 """Records of more kinds than decisions, found by any of their names.
 
 Rows of the old table are moved.  They are found by their request only, because the old table had no other name.
+
+A process may be killed between two statements, and not every database takes back what it has created.  Nobody writes
+the new tables before this revision is reached, so they are made anew while the old one is there.
 """
 
 import sqlalchemy as sa
@@ -15,6 +18,10 @@ OLD, RECORDS, NAMES = "shared_scheduler_decisions", "shared_scheduler_records", 
 
 def upgrade() -> None:
     """Create the tables, move the rows, and drop the old table."""
+    if not sa.inspect(op.get_bind()).has_table(OLD):
+        return
+    for half_done in (NAMES, RECORDS):
+        op.drop_table(half_done, if_exists=True)
     op.create_table(
         RECORDS,
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
