@@ -17,6 +17,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -97,7 +98,21 @@ def _text(start_response: StartResponse, status: str, lines: Iterable[str]) -> l
 class _Handler(WSGIRequestHandler):
     """Quiet, and bounded in time."""
 
-    timeout = CLIENT_TIMEOUT_S
+    timeout = CLIENT_TIMEOUT_S  # of each read; a client that sends byte by byte meets the bound of ``handle``
+
+    def handle(self) -> None:
+        """Answer one client, or disconnect it."""
+        bound = threading.Timer(CLIENT_TIMEOUT_S, self._disconnect)
+        bound.daemon = True
+        bound.start()
+        try:
+            super().handle()
+        finally:
+            bound.cancel()
+
+    def _disconnect(self) -> None:
+        with suppress(OSError):  # it has gone
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: Any) -> None:
         LOG.debug(format, *args)
