@@ -159,7 +159,8 @@ def test_a_process_whose_record_was_never_written_is_found_by_its_mark(table: Pr
     assert record is not None
     table.forget("lost")
 
-    assert table.strays() == [pid]
+    # its environment is that of its parent until it has started its program
+    wait_for("the process to be found", lambda: table.strays() == [pid], 10)
 
     os.kill(pid, signal.SIGKILL)
     assert wait_dead([record], 10) == []
