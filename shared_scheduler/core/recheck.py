@@ -5,8 +5,8 @@ The rows of the hosts that fit according to Placement are read again, and the re
 
 The question costs Placement time for each fitting host, so it is bounded: one question is in flight, and each
 *shape* (the query strings) is asked at most once within ``recheck_interval_s``, or a part of that in a small cloud,
-where it costs little.  Requests of the same shape share a
-question; requests of other shapes wait in a queue, each until its own deadline.
+where it costs little.  Requests of the same shape share a question; requests of other shapes wait in a queue, each
+until its own deadline.
 
 =========  ===================================  =========  =========================================
 shape      event                                next       action

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
@@ -41,6 +41,14 @@ class Job(Generic[Item]):
 
 Work = WriteAllocation | DeleteAllocation
 Batch = tuple[Job[Work], ...]
+
+
+class Writer(Protocol):
+    """Carries out writes and deletes, in threads of its own (``placement/group_commit.py``)."""
+
+    def start(self) -> None: ...
+    def submit(self, work: Work) -> None: ...
+    def stop(self) -> None: ...
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore, StepFailedError
+from shared_scheduler.core.write_queue import Work, Writer
 from shared_scheduler.decision.request import Request
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.fair_lock import FairLock
@@ -41,16 +42,7 @@ GRACE_S = 5.0
 T = TypeVar("T")
 
 Outcome = ef.Answer | ef.Fail
-Write = ef.WriteAllocation | ef.DeleteAllocation
 Wanted = ef.RefreshNode | ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer | ef.LookUpGroup
-
-
-class Writer(Protocol):
-    """``placement.group_commit.GroupCommit``."""
-
-    def start(self) -> None: ...
-    def submit(self, work: Write) -> None: ...
-    def stop(self) -> None: ...
 
 
 class Reader(Protocol):
@@ -227,7 +219,7 @@ class Engine:
             case _:
                 self._submit(effect)
 
-    def _submit(self, effect: Write | Wanted) -> None:
+    def _submit(self, effect: Work | Wanted) -> None:
         assert self._sinks is not None, "start() must precede events that have effects"
         match effect:
             case ef.WriteAllocation() | ef.DeleteAllocation():

@@ -18,10 +18,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.core.write_pace import MAX_WAITING
+from shared_scheduler.core.write_queue import Work, Writer, not_carried_out
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.revalidator import Revalidator
@@ -29,23 +30,10 @@ from shared_scheduler.sync.sources import SELECTED
 
 LOG = logging.getLogger(__name__)
 
-#: Maximum number of effects that wait for a read; further writes fail at once.  Deletes, at most one a claim, do not.
-MAX_WAITING = 4096
 #: Time for which writes wait for the read of their cell.
 MAX_WAIT_S = 3.0
 #: Time for which ``stop`` waits for the thread.
 JOIN_S = 12.0
-
-Write = WriteAllocation | DeleteAllocation
-
-
-class Writer(Protocol):
-    """``placement.group_commit.GroupCommit``."""
-
-    def start(self) -> None: ...
-    def submit(self, work: Write) -> None: ...
-    def stop(self) -> None: ...
-
 
 class ServiceChecks:
     """Stands before the writer.  One thread passes all effects on, in the order of their arrival."""
@@ -61,7 +49,7 @@ class ServiceChecks:
         self._fleet = fleet
         self._revalidator = revalidator
         self._answer = answer
-        self._waiting: deque[Write] = deque()
+        self._waiting: deque[Work] = deque()
         self._changed = threading.Condition()
         self._stopping = False
         self._reading: set[str] = set()  # cells whose read is under way
@@ -72,8 +60,10 @@ class ServiceChecks:
         self._writer.start()
         self._thread.start()
 
-    def submit(self, work: Write) -> None:
-        """Queue an effect; never blocks.  It is answered later, also if it is refused."""
+    def submit(self, work: Work) -> None:
+        """Queue an effect; never blocks.  A write beyond the bound fails at once; a delete, of which each claim has at
+        most one, does not.
+        """
         with self._changed:
             late = self._stopping
             full = len(self._waiting) >= MAX_WAITING and isinstance(work, WriteAllocation)
@@ -84,7 +74,7 @@ class ServiceChecks:
             self._writer.submit(work)  # which answers that the scheduler stops
         elif full:
             text = "too many writes wait for the reads of services"
-            self._answer(AllocationWritten(work.claim_id, WriteCode.NEVER_SENT, text, cause=work.cause))
+            self._answer(not_carried_out(work, WriteCode.NEVER_SENT, text))
 
     def stop(self) -> None:
         """Pass on what waits, then stop the writer."""
@@ -102,7 +92,7 @@ class ServiceChecks:
             except Exception:  # a bug must not end the thread; the core ends writes without an answer
                 LOG.exception("%d writes were not passed on", len(works))
 
-    def _take(self) -> Sequence[Write]:
+    def _take(self) -> Sequence[Work]:
         """All effects that wait; empty at the end."""
         with self._changed:
             while not self._waiting and not self._stopping:
@@ -110,14 +100,14 @@ class ServiceChecks:
             works, self._waiting = tuple(self._waiting), deque()
         return works
 
-    def _pass_on(self, works: Sequence[Write]) -> None:
+    def _pass_on(self, works: Sequence[Work]) -> None:
         self._read(_hosts_of(works))
         for work in works:
             if isinstance(work, DeleteAllocation) or self._accepts_servers(work):
                 self._writer.submit(work)
             else:
                 text = f"the nova-compute service of {work.service_host} was disabled, forced down or lost"
-                self._answer(AllocationWritten(work.claim_id, WriteCode.HOST_CHANGED, text, cause=work.cause))
+                self._answer(not_carried_out(work, WriteCode.HOST_CHANGED, text))
 
     def _read(self, hosts: Mapping[str, set[str]]) -> None:
         """Read the services of these hosts of each cell; cells are read in parallel."""
@@ -149,7 +139,7 @@ class ServiceChecks:
         return not work.service_host or cell is None or cell.accepts_servers(work.service_host)
 
 
-def _hosts_of(works: Sequence[Write]) -> Mapping[str, set[str]]:
+def _hosts_of(works: Sequence[Work]) -> Mapping[str, set[str]]:
     """The hosts whose services must accept servers, by cell."""
     hosts: dict[str, set[str]] = {}
     for work in works:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,6 +13,7 @@ from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Wanted
 from tests.functional.private_placement import PrivatePlacement
+from tests.unit.records.first_starts import write_together
 from tests.unit.records.test_stores import numbers, record
 from tools.laboratory.cloud import probes
 
@@ -37,21 +36,7 @@ def url(server: PrivatePlacement) -> str:
 
 
 def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
-    script = """
-import sys
-from shared_scheduler.records.database import RecordTable
-from tests.unit.records.test_stores import record
-table = RecordTable(sys.argv[1])
-sys.stdin.readline()
-table.write([record(int(sys.argv[2]))])
-"""
-    starts = [
-        subprocess.Popen([sys.executable, "-c", script, url, str(n)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        for n in range(STARTS)
-    ]
-    errors = [start.communicate(b"\n")[1].decode() for start in starts]
-
-    assert [start.returncode for start in starts] == [0] * STARTS, errors
+    write_together(url, STARTS)
     assert numbers(RecordTable(url).last(10, Wanted())) == list(range(STARTS))
 
 

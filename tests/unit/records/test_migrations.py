@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.migrations import REVISION_TABLE
 from shared_scheduler.records.store import Wanted, as_current
 from shared_scheduler.records.tables import METADATA
+from tests.unit.records.first_starts import write_together
 from tests.unit.records.test_stores import record
 
 STARTS = 4
@@ -75,23 +74,5 @@ def test_a_migration_that_was_killed_is_done_by_the_next_start(url: str, killed_
 
 
 def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
-    script = """
-import sys
-from shared_scheduler.records.database import RecordTable
-from tests.unit.records.test_stores import record
-table = RecordTable(sys.argv[1])
-sys.stdin.readline()
-table.write([record(int(sys.argv[2]))])
-"""
-    starts = [
-        subprocess.Popen([sys.executable, "-c", script, url, str(n)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        for n in range(STARTS)
-    ]
-    for start in starts:
-        assert start.stdin is not None
-        start.stdin.write(b"\n")
-        start.stdin.flush()
-    errors = [start.communicate()[1].decode() for start in starts]
-
-    assert [start.returncode for start in starts] == [0] * STARTS, errors
+    write_together(url, STARTS)
     assert [one["request_id"] for one in RecordTable(url).last(10, Wanted())] == [f"req-{n}" for n in range(STARTS)]

@@ -19,10 +19,9 @@ from tests.unit.sim.planted import PLANTED, Planted
 pytestmark = pytest.mark.long
 
 SEEDS = 20
-#: more worlds, with room for everybody, in which Placement is away again and again
-OUTAGE_SEEDS = range(16, 20)
-#: worlds in which Placement is slow for some seconds
-SLOW_SEEDS = range(1)
+#: more worlds, with room for everybody, in which Placement is away again and again, and one in which it is slow for a
+#: time: seed, fault, seconds between two faults, seconds in all
+PLACEMENT_FAULTS = [*((seed, "placement_down", 8.0, 40.0) for seed in range(16, 20)), (0, "placement_slow", 30.0, 80.0)]
 #: worlds in which several schedulers place servers with one label at the same moment
 SPREAD_SEEDS = range(4)
 
@@ -49,24 +48,14 @@ def plans() -> Iterator[RunPlan]:
             rows_every=1,
             decode_each=True,
         )
-    for seed in OUTAGE_SEEDS:
+    for seed, fault, every_s, duration_s in PLACEMENT_FAULTS:
         yield RunPlan(
             seed=seed,
-            duration_s=40.0,
+            duration_s=duration_s,
             sizes=Sizes(nodes=2, schedulers=2),
             habits=Habits(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
-            fault_every_s=8.0,
-            fault_kinds=("placement_down",),
-            rows_every=1,
-        )
-    for seed in SLOW_SEEDS:
-        yield RunPlan(
-            seed=seed,
-            duration_s=80.0,
-            sizes=Sizes(nodes=2, schedulers=2),
-            habits=Habits(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
-            fault_every_s=30.0,
-            fault_kinds=("placement_slow",),
+            fault_every_s=every_s,
+            fault_kinds=(fault,),
             rows_every=1,
         )
     for seed in SPREAD_SEEDS:
