@@ -30,6 +30,12 @@ class HostAggregates:
         self._of_host: dict[str, tuple[AggregateFacts, ...]] = {}
         self._keys: frozenset[str] = frozenset()
 
+    def copy(self) -> HostAggregates:
+        """The same aggregates; later changes of one do not affect the other."""
+        found = HostAggregates()
+        found._by_id, found._of_host, found._keys = dict(self._by_id), dict(self._of_host), self._keys
+        return found
+
     def all(self) -> tuple[AggregateFacts, ...]:
         """All aggregates, by id."""
         return tuple(self._by_id[key] for key in sorted(self._by_id))

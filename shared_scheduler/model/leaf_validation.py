@@ -35,6 +35,11 @@ CPU_MAX: Final = 2**16
 #: the number of its decimal digits
 DIGITS_MAX: Final = 12
 
+#: Resource classes, and traits, of all providers of a node: the table has columns for each.  Real nodes have at most
+#: some dozens of classes and a few hundred traits.
+CLASSES_PER_NODE_MAX: Final = 128
+TRAITS_PER_NODE_MAX: Final = 1024
+
 #: fields of a compute node that are computed with
 NUMBERS = (
     "vcpus", "vcpus_used", "memory_mb_used", "free_ram_mb", "local_gb_used", "free_disk_gb",
@@ -55,19 +60,33 @@ def find_invalid_leaf(new: Mapping[str, Leaf], known: Callable[[], Mapping[str, 
 
     ``known`` returns the present leaves of the row, which have been checked already.
     """
+    checked = dict[str, Mapping[str, Any]]()  # providers that have changed
     for name, value in new.items():
         if value is None:
             continue
         check = EXACT.get(name)
         if check is None:
             if name.startswith(PROVIDER):
-                if not _is_provider(name, value, known().get(name)):
+                before = known().get(name)
+                if _is_unchanged(value, before):
+                    continue
+                if not _is_provider(name, value):
                     return name
+                assert isinstance(value, Mapping)
+                checked[name] = value
                 continue
             check = _by_prefix(name)
         if check is not None and not check(value):
             return name
-    return ""
+    return next(iter(checked)) if checked and _are_too_many({**known(), **checked}) else ""
+
+
+def _are_too_many(leaves: Mapping[str, Any]) -> bool:
+    """Whether the providers among these leaves have more names than the table has columns for."""
+    trees = [value for name, value in leaves.items() if name.startswith(PROVIDER) and isinstance(value, Mapping)]
+    classes = {rc for one in trees for rc in one.get("inventories") or ()}
+    traits = {trait for one in trees for trait in one.get("traits") or ()}
+    return len(classes) > CLASSES_PER_NODE_MAX or len(traits) > TRAITS_PER_NODE_MAX
 
 
 def _by_prefix(name: str) -> Callable[[Any], bool] | None:
@@ -146,11 +165,15 @@ def _are_lists_of_numbers(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(map(_are_numbers, value))
 
 
-def _is_provider(name: str, value: Any, before: Leaf | None) -> bool:
+def _is_unchanged(value: Any, before: Leaf | None) -> bool:
+    if not isinstance(value, Mapping) or not isinstance(before, Mapping):
+        return False
+    return _is_number(value.get("generation") or 0) and all(before.get(k) == value.get(k) for k in PARSED)
+
+
+def _is_provider(name: str, value: Any) -> bool:
     if not isinstance(value, Mapping) or not _is_number(value.get("generation") or 0):
         return False
-    if isinstance(before, Mapping) and all(before.get(k) == value.get(k) for k in PARSED):
-        return True
     try:
         made = Provider.from_leaf(name, value)
         rooms = [(i.capacity, i.max_unit, i.step_size) for i in made.inventories.values()]

@@ -111,10 +111,11 @@ def sum_amounts(allocations: Iterable[Allocations]) -> dict[str, dict[str, int]]
 
 def same_allocations(one: Allocations, other: Allocations) -> bool:
     """Whether two allocations are equal, regardless of the type of mapping; zero amounts are ignored."""
-    return _plain(one) == _plain(other)
+    return plain_allocations(one) == plain_allocations(other)
 
 
-def _plain(allocations: Allocations) -> dict[str, dict[str, int]]:
+def plain_allocations(allocations: Allocations) -> dict[str, dict[str, int]]:
+    """The allocations as plain mappings without empty parts."""
     rows = {
         provider: {rc: amount for rc, amount in amounts.items() if amount}
         for provider, amounts in allocations.items()

@@ -523,6 +523,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _same("succeeded", flag),
         _text("reason", limits.BUILD_REASON_MAX_CHARS, chars_min=0),
         _text("scheduler", chars_min=0),
+        _count("number"),
     ),
 }
 

@@ -79,3 +79,19 @@ class BadSignature(RemoteProtocolError):
     """The message is not signed with an accepted key."""
 
     remedy = "dropped; give both sides the same keyring, or set signing to warn while keys change"
+
+
+class UnknownSender(RemoteProtocolError):
+    """The message has no valid envelope of host keys, and ``host_keys`` is require."""
+
+    remedy = "dropped; give the sender the host keys, or set host_keys to accept while keys change"
+
+
+class WrongSender(RemoteProtocolError):
+    """The envelope is valid, and its sender may not send this message.  ``sender`` is for people."""
+
+    remedy = "dropped; examine that host: it is compromised, or has the keys or the node uuid of another host"
+
+    def __init__(self, what: str, sender: str) -> None:
+        self.sender = sender
+        super().__init__(what)

@@ -69,6 +69,10 @@ LEAVES_PER_NODE_MAX = CONTAINER_LENGTH_MAX
 CONSUMERS_PER_NODE_MAX = CONTAINER_LENGTH_MAX
 #: Claims that are accepted and that nova-compute does not count yet.
 CLAIMS_PER_NODE_MAX = 1024
+#: Seconds after which a write to Placement without an answer is not carried out any more: proxies and servers in front
+#: of Placement keep a request for at most a minute by default (``timeout server`` of HAProxy, ``Timeout`` of Apache).
+#: Until then, schedulers and agents keep the resources of its claim.
+CARRIED_OUT_WITHIN_S = 60.0
 
 # --- pipe ------------------------------------------------------------------------------------
 

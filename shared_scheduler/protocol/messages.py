@@ -277,9 +277,10 @@ class Resync:
 class BuildResult:
     """Broadcast by an agent: nova-compute has ended the build of an instance on this node.
 
-    It changes no state, so it has no sequence, and one that is lost is not sent again.  ``reason`` is the text of the
-    error if the build failed.  ``scheduler`` is the address of the scheduler whose claim placed the instance, empty if
-    the agent does not know it.  Releases without records ignore this message.
+    It changes no state, so it has no sequence; it is sent several times because one may be lost.  ``reason`` is the
+    text of the error if the build failed.  ``scheduler`` is the address of the scheduler whose claim placed the
+    instance, empty if the agent does not know it.  ``number`` counts the ends of an epoch from 1, so that one that
+    arrives again is recognised; 0 from releases that send it once.  Releases without records ignore this message.
     """
 
     node: str
@@ -288,6 +289,7 @@ class BuildResult:
     succeeded: bool
     reason: str = ""
     scheduler: str = ""
+    number: int = 0
 
 
 Message = (

@@ -2,7 +2,8 @@
 """Signed messages: an envelope around the body, which is verified before the body is decoded.
 
 The first protection are RabbitMQ's users and permissions.  If a site trusts its computes less than that, both sides
-share a keyring.  The primary key signs, and all keys are accepted, so keys can be changed step by step: add the new
+share a keyring.  It protects against programs that have no key, and not against a compute that has it; for that, use
+``host_keys.py``.  The primary key signs, and all keys are accepted, so keys can be changed step by step: add the new
 key everywhere, make it primary everywhere, remove the old one.
 
 =======  =============  ========================================================
@@ -55,6 +56,11 @@ class Keyring:
 
     def __repr__(self) -> str:
         return f"Keyring(primary={self.primary!r}, keys={sorted(self._secrets)})"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The key ids, the primary one first."""
+        return tuple(self._secrets)
 
     def secret(self, key_id: str) -> bytes | None:
         """The secret of a key; None if the key is not accepted."""
@@ -124,6 +130,11 @@ class Signer:
         secret = self._keyring.secret(key_id)
         assert secret is not None, "the primary key is in the keyring"
         return prefix + hmac.digest(secret, prefix + body, "sha256") + body
+
+    @staticmethod
+    def body_of(data: bytes) -> bytes:
+        """The body of bytes whose sender is verified already (host keys): an envelope is removed, not verified."""
+        return Signer()._judge(data)[0]
 
     def open(self, data: bytes) -> bytes:
         """The body of received bytes.

@@ -3,7 +3,8 @@
 
 A body that is malformed, oversized or not signed as configured is dropped before any part of it is used, counted by
 kind, and logged once for each kind within an interval.  A message that is accepted without a valid signature is counted
-too, and logged once for each sender.
+too, and logged once for each sender.  If host keys tell the sender, a message that this sender may not send is dropped,
+and the log names the sender.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from shared_scheduler.protocol import codec
-from shared_scheduler.protocol.errors import RemoteProtocolError, UnsendableMessage
+from shared_scheduler.protocol.errors import RemoteProtocolError, UnknownSender, UnsendableMessage, WrongSender
+from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind, Sender, may_send
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -27,6 +29,7 @@ from shared_scheduler.protocol.messages import (
     Resync,
     Snapshot,
     Verdict,
+    agent_address,
     is_for_agents,
 )
 from shared_scheduler.protocol.signing import Signer
@@ -41,6 +44,8 @@ RECEIVED: Mapping[type[Message], str] = {
     for kind in (BuildResult, Heartbeat, Claim, Leave, Hello, Increment, Release, Resync, Snapshot, Verdict)
 }
 
+AGENT_PREFIX = agent_address("")
+
 #: Called with the messages that arrived, oldest first, never empty, by one thread at a time.
 ReceiveMessages = Callable[[Sequence[Message]], None]
 
@@ -50,7 +55,8 @@ class Channel:
 
     ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``), ``messages_rejected``
     in total and one for each kind of rejected body (names of the errors of ``protocol/errors.py``), ``tolerated``
-    (accepted without a valid signature), ``unsendable``, ``outbox_full``.
+    (accepted without a valid signature), ``without_host_key`` (accepted although the sender is not known),
+    ``unsendable``, ``outbox_full``.  ``host_of``: the host of a node, empty if it is not known; schedulers set it.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Channel:
         signer: Signer | None = None,
         name: str = "State channel",
         clock: Callable[[], float] = time.monotonic,
+        host_keys: HostKeys | None = None,
     ) -> None:
         self.name = name
         self.counters: Counter[str] = Counter()
@@ -68,6 +75,8 @@ class Channel:
         self._heard_at_s: float | None = None
         self._endpoint = endpoint
         self._signer = signer or Signer()
+        self.host_keys = host_keys or HostKeys()
+        self.host_of: Callable[[str], str] = lambda node: ""
         self._log = RateLimitedLog(LOG, clock)
         self._received: ReceiveMessages = lambda messages: None
         self._changed: ConnectionChanged = lambda connected: None
@@ -94,19 +103,23 @@ class Channel:
 
     def cast(self, address: str, message: Message) -> None:
         """Send to one endpoint.  Never blocks; a message that does not fit is dropped and counted."""
-        self._send(message, lambda body: self._endpoint.cast(address, body))
+        host = address.removeprefix(AGENT_PREFIX)  # a host for TO_AGENT; schedulers verify the host of the agent
+        self._send(message, Kind.TO_AGENT, host, lambda body: self._endpoint.cast(address, body))
 
     def broadcast(self, message: Message) -> None:
         """Send to all other schedulers, and to all agents if the message requires something of them."""
-        self._send(message, self._endpoint.broadcast if is_for_agents(message) else self._endpoint.tell_schedulers)
+        if is_for_agents(message):
+            self._send(message, Kind.BROADCAST, "", self._endpoint.broadcast)
+        else:
+            self._send(message, Kind.SCHEDULERS, "", self._endpoint.tell_schedulers)
 
     def close(self) -> None:
         """Flush and stop."""
         self._endpoint.close()
 
-    def _send(self, message: Message, put: Callable[[bytes], bool]) -> None:
+    def _send(self, message: Message, kind: Kind, host: str, put: Callable[[bytes], bool]) -> None:
         try:
-            body = self._signer.seal(codec.encode(message))
+            body = self.host_keys.seal(kind, self._signer.seal(codec.encode(message)), host)
         except UnsendableMessage as error:
             self._count_and_log("unsendable", type(message).__name__, f"a message is not sent: {error}")
             return
@@ -121,19 +134,48 @@ class Channel:
             self._heard_at_s = self._clock()
             self._received(messages)
 
-    def _decoded(self, body: bytes) -> Message | None:
-        tolerated = self._signer.tolerated
+    def _decoded(self, data: bytes) -> Message | None:
         try:
-            message = codec.decode(self._signer.open(body))
+            content, sender, problem = self.host_keys.open(data)
+            if sender is None:
+                return self._of_unknown_sender(content, problem)
+            message = codec.decode(self._signer.body_of(content))
+            self._check_sender(sender, message)
+            return message
         except RemoteProtocolError as error:
             self.counters["messages_rejected"] += 1
-            self._count_and_log(type(error).__name__, "", f"a message is dropped: {error}")
+            about = error.sender if isinstance(error, WrongSender) else ""
+            self._count_and_log(type(error).__name__, about, f"a message is dropped: {error}")
             return None
+
+    def _of_unknown_sender(self, content: bytes, problem: str) -> Message:
+        if self.host_keys.mode is HostKeysMode.REQUIRE:
+            raise UnknownSender(problem)
+        tolerated = self._signer.tolerated
+        message = codec.decode(self._signer.open(content))
+        if self.host_keys.mode is HostKeysMode.ACCEPT:
+            self._tolerate("without_host_key", message, f"is accepted because of host_keys = accept: {problem}")
         if self._signer.tolerated > tolerated:
-            sender = sender_of(message)
-            what = f"a message from {sender} has no valid signature; it is accepted because of signing = warn"
-            self._count_and_log("tolerated", sender, what)
+            self._tolerate(
+                "tolerated", message, "has no valid signature; it is accepted because of signing = warn"
+            )
         return message
+
+    def _tolerate(self, counter: str, message: Message, what: str) -> None:
+        sender = sender_of(message)
+        self._count_and_log(counter, sender, f"a message from {sender} {what}")
+
+    def _check_sender(self, sender: Sender, message: Message) -> None:
+        """Drop a message that its sender may not send.
+
+        :raises WrongSender: when it may not; the error names the sender
+        """
+        kind = type(message).__name__
+        if not may_send(sender, message):
+            raise WrongSender(f"{sender} has sent a {kind} in the name of {sender_of(message)}", str(sender))
+        owner = self.host_of(message.node) if sender.host else ""
+        if owner not in ("", sender.host):
+            raise WrongSender(f"{sender} has sent a {kind} of node {message.node}, of host {owner}", str(sender))
 
     def _connection_changed(self, connected: bool) -> None:
         if connected != self.connected:

@@ -98,6 +98,6 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Resync(NODE, SCHEDULER, EPOCH, 7),
     Resync(NODE, SCHEDULER, 0, 0, doubted=True),
-    BuildResult(NODE, EPOCH, SERVER, False, "NoMoreFixedIps: No more IP addresses", SCHEDULER),
+    BuildResult(NODE, EPOCH, SERVER, False, "NoMoreFixedIps: No more IP addresses", SCHEDULER, 7),
     BuildResult(NODE, EPOCH, SERVER, True),
 )

@@ -20,6 +20,7 @@ from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leav
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import MessageWindow, NodeMessage
 from tests.unit.protocol.samples import MESSAGES, NODE
+from tools.laboratory.fuzz.mutations import mutated_bytes
 
 #: function calls that one body may cost: some for its type, and so many for each of its bytes
 CALLS_OF_ANY_BODY, CALLS_PER_BYTE = 60, 1
@@ -31,19 +32,7 @@ BODIES = [encode(message) for message in MESSAGES]
 
 def mutation(rng: Random) -> bytes:
     """A real body with some bytes changed, cut, inserted or repeated."""
-    body = bytearray(rng.choice(BODIES))
-    for _ in range(rng.randint(1, 6)):
-        at = rng.randrange(len(body) or 1)
-        match rng.randrange(4):
-            case 0 if body:
-                body[at] = rng.randrange(256)
-            case 1:
-                del body[at : at + rng.randint(1, 9)]
-            case 2:
-                body[at:at] = rng.randbytes(rng.randint(0, 9))
-            case _:
-                body[at:at] = body[at : at + 20] * rng.randint(1, 50)
-    return bytes(body)
+    return mutated_bytes(rng.choice(BODIES), rng)
 
 
 def one_byte_off(rng: Random) -> bytes:

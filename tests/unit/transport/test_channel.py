@@ -13,6 +13,7 @@ import pytest
 
 from shared_scheduler.protocol.codec import encode
 from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.protocol.host_keys import HostKeys
 from shared_scheduler.protocol.messages import Claim, Heartbeat, Hello, Message, Release, Resync, Role, Usage, Want
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.transport.channel import Channel, sender_of
@@ -158,12 +159,13 @@ class TestBadMessages:
 
 class TestKeys:
     def conf(self, mode: str, file: Path | str = "") -> Any:
-        return SimpleNamespace(compute_agent=SimpleNamespace(signing=mode, signing_keys_file=str(file)))
+        options = {"signing": mode, "signing_keys_file": str(file), "host_keys": "off"}
+        return SimpleNamespace(host=HOST, compute_agent=SimpleNamespace(**options))
 
     def test_off_needs_no_file(self) -> None:
         taken = signer(Signing.ENFORCE, OLD)
 
-        load_keys(self.conf("off"), taken)
+        load_keys(self.conf("off"), taken, HostKeys())
 
         assert taken.seal(b"body") == b"body"
 
@@ -172,7 +174,7 @@ class TestKeys:
         file.write_text(f"# since june\n{NEW}\n{OLD}\n")
         taken = Signer()
 
-        load_keys(self.conf("enforce", file), taken)
+        load_keys(self.conf("enforce", file), taken, HostKeys())
 
         assert taken.open(signer(Signing.WARN, OLD).seal(b"body")) == b"body"
         assert signer(Signing.ENFORCE, NEW).open(taken.seal(b"body")) == b"body"
@@ -197,7 +199,7 @@ class TestKeys:
         taken = signer(Signing.ENFORCE, OLD)
 
         with pytest.raises(KeyringError) as caught:
-            load_keys(self.conf("enforce", file), taken)
+            load_keys(self.conf("enforce", file), taken, HostKeys())
 
         line = str(caught.value)
         assert all(word in line for word in ("[compute_agent] signing_keys_file", str(file), *words))
@@ -206,7 +208,7 @@ class TestKeys:
 
     def test_a_missing_file_is_reported_with_the_option(self) -> None:
         with pytest.raises(KeyringError, match=r"\[compute_agent\] signing_keys_file.*not set"):
-            load_keys(self.conf("warn"), Signer())
+            load_keys(self.conf("warn"), Signer(), HostKeys())
 
 
 def test_every_message_says_whom_it_is_from() -> None:
