@@ -4,11 +4,15 @@
 The agent names the scheduler whose claim placed the instance.  If that one has left, or is not known, the first of the
 live schedulers records the end.  Two schedulers that differ about who is alive may both record it; a reader sees it
 twice, which is harmless, and nobody waits for the other.
+
+An agent sends each end several times.  This scheduler remembers those that it has recorded.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+
+from cachetools import FIFOCache
 
 from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.core.peers import Peers
@@ -16,6 +20,9 @@ from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.core.step import Step
 from shared_scheduler.protocol.messages import BuildResult
 from shared_scheduler.table.host_table import HostTable
+
+#: Ends of builds that are remembered, so that one that arrives again is not recorded again.
+REMEMBERED_MAX = 16_384
 
 
 class Builds:
@@ -26,13 +33,18 @@ class Builds:
         self._identity = identity
         self._table = table
         self._peers = peers
+        #: node, epoch and number of those that were recorded
+        self._recorded: FIFOCache[tuple[str, int, int], None] = FIFOCache(REMEMBERED_MAX)
 
     def ended(self, step: Step, cell: str, result: BuildResult) -> None:
         """Handle the end of a build on a known node."""
         slot = self._table.slot_of(result.node)
         row = None if slot is None else self._table.row(slot)
-        if row is None or not self._is_ours(cell, result.scheduler):
+        key = (result.node, result.epoch, result.number)
+        if row is None or key in self._recorded or not self._is_ours(cell, result.scheduler):
             return
+        if result.number:  # a release that sends an end once does not number it
+            self._recorded[key] = None
         self.counters["builds_recorded"] += 1
         step.emit(RecordBuild(
             row.node, row.host, result.consumer, result.succeeded, result.reason, cause=step.cause,

@@ -18,15 +18,22 @@ CLAIMING   accepted                                 WRITING      write
 CLAIMING   refused                                  REFUSED      forget
 CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Release
            no time to write
+CLAIMING   the agent is late and another host       LATE         forget; cast Release; listen for the verdict
+           passes (``verdict_limit.py``)                         until ``verdict_timeout_s``
 CLAIMING   cancelled                                RELEASED     forget; cast Release
 WRITING    written, still needed                    WRITTEN
 WRITING    written, cancelled                       DELETING     delete
 WRITING    not written, or never sent               NOT_WRITTEN  forget; cast Release
+WRITING    not written, but an earlier attempt may  DELETING     report NOT_WRITTEN to the request; delete
+           be carried out later                                  when it cannot arrive any more
 WRITING    result unknown                           DELETING     delete (it may have been written)
 WRITING    no answer long after its deadline        DELETING     delete; the writer has lost it
 WRITTEN    kept (request answered)                  CONFIRMED    confirm; check later that the node reports it
 WRITTEN    cancelled                                DELETING     delete
 DELETING   deleted                                  DELETED      forget; cast Release
+DELETING   deleted, or nothing is written, but a    DELETING     report DELETED to the request; delete again
+           write without an answer may be carried                when it cannot arrive any more
+           out later
 DELETING   deleted, but the lost write was carried  DELETING     delete: it may have been carried out
            out meanwhile                                         after the delete
 CONFIRMED  the caller did not get the answer        DELETING     delete
@@ -44,6 +51,10 @@ CONFIRMED is also an ending, unless the caller did not get the answer; the last 
 this case.  DELETED claims whose write was abandoned are remembered as well, because the write may be carried out
 after the delete.
 
+A write without an answer may be carried out long after it was given up (``CARRIED_OUT_WITHIN_S``).  Its resources stay
+assumed, and the agent keeps the claim, until then: otherwise both the late write and the next claim would get them.
+Meanwhile the writer looks for it (``placement/in_doubt_writes.py``).
+
 If the node has no agent, no Release is sent.  If an agent has started to report when the claim ends, the agent gets a
 Release and reads Placement, because it may have seen the allocation there.
 
@@ -60,11 +71,15 @@ state    event                                next     action
 =======  ===================================  =======  ======================================
 (none)   confirmed                            WATCHED  set the timer
 WATCHED  timer, an agent has shown it         (gone)
-WATCHED  timer, the databases show it         (gone)   forget: no snapshot is older than that
+WATCHED  timer, the databases show it         WATCHED  set the timer again
+WATCHED  timer, the databases show it, for    (gone)   forget: no snapshot is older than that
+         the third time in a row
 WATCHED  timer, only the overlay has it       WATCHED  LookUpConsumer; set the timer again
 WATCHED  Placement does not have it there     (gone)   forget
 WATCHED  Placement has it, or did not answer  WATCHED
 =======  ===================================  =======  ======================================
+
+A process that stood still handles its timers before the messages that waited, so one timer may ring too early.
 """
 
 from __future__ import annotations
@@ -80,9 +95,11 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Look
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, ConsumerAnswered, WriteCode
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
+from shared_scheduler.core.verdict_limit import VerdictLimit
 from shared_scheduler.core.write_pace import BurstForecast
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.backoff import Backoff
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.protocol.messages import (
     Allocations,
     Claim,
@@ -97,6 +114,19 @@ from shared_scheduler.protocol.messages import (
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness, Version
 
+#: a claim is forgotten if the databases show it at so many of its timers in a row
+SHOWN_TIMERS = 3
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A confirmed claim; ``shown``: at how many timers in a row the databases have shown it."""
+
+    consumer: str
+    allocations: Allocations
+    cause: str
+    shown: int = 0
+
 
 class ConfirmedClaims:
     """Confirmed claims whose node is not known to report them yet (the second table above)."""
@@ -105,8 +135,7 @@ class ConfirmedClaims:
         self._settings = settings
         self._table = table
         self._timers = timers
-        #: claim id -> consumer, allocations, cause id
-        self._watched: dict[str, tuple[str, Allocations, str]] = {}
+        self._watched: dict[str, _Watched] = {}  # by claim id
         #: consumer -> ids of its claims
         self._of_consumer: dict[str, set[str]] = {}
 
@@ -118,7 +147,7 @@ class ConfirmedClaims:
 
     def begin(self, step: Step, claim_id: str, consumer: str, allocations: Allocations, cause: str) -> None:
         """Watch a claim that was confirmed."""
-        self._watched[claim_id] = (consumer, allocations, cause)
+        self._watched[claim_id] = _Watched(consumer, allocations, cause)
         self._of_consumer.setdefault(consumer, set()).add(claim_id)
         self._look_later(step, claim_id)
 
@@ -127,11 +156,13 @@ class ConfirmedClaims:
 
     def on_timer(self, step: Step, claim_id: str) -> None:
         """Look the consumer up in Placement if the claim is still only in the overlay."""
-        if not self._table.is_outstanding(claim_id) or self._table.is_shown(claim_id):
+        watched = self._watched[claim_id]
+        watched.shown = watched.shown + 1 if self._table.is_shown(claim_id) else 0
+        if not self._table.is_outstanding(claim_id) or watched.shown >= SHOWN_TIMERS:
             self._end(claim_id)
             return
-        consumer, _, cause = self._watched[claim_id]
-        step.emit(LookUpConsumer(consumer, cause=cause))
+        if not watched.shown:
+            step.emit(LookUpConsumer(watched.consumer, cause=watched.cause))
         self._look_later(step, claim_id)
 
     def on_consumer(self, event: ConsumerAnswered) -> None:
@@ -139,14 +170,13 @@ class ConfirmedClaims:
         if event.error:
             return
         for claim_id in sorted(self._of_consumer.get(event.consumer, ())):
-            _, allocations, _ = self._watched[claim_id]
-            if not event.allocations.keys() & allocations.keys():
+            if not event.allocations.keys() & self._watched[claim_id].allocations.keys():
                 self._timers.cancel(("look", claim_id))
                 self._end(claim_id)
 
     def _end(self, claim_id: str) -> None:
         self._table.forget(claim_id)
-        consumer, _, _ = self._watched.pop(claim_id)
+        consumer = self._watched.pop(claim_id).consumer
         claims = self._of_consumer[consumer]
         claims.discard(claim_id)
         if not claims:
@@ -155,10 +185,14 @@ class ConfirmedClaims:
 
 #: the version of a row that no agent has reported
 DATABASES = Version(0, 0)
+#: a write that another writer has overtaken
+CONFLICTS = frozenset({WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT})
 #: pauses between attempts to delete stop growing here
 DELETE_PAUSE_MAX_S = 30.0
 #: a write without an answer this long after its deadline is treated as lost
 WRITE_GRACE_S = 30.0
+#: a timer that rings so much too late shows that the process stood still
+STOOD_STILL_S = 0.05
 
 
 class ClaimState(StrEnum):
@@ -172,6 +206,7 @@ class ClaimState(StrEnum):
     CONFIRMED = "confirmed"
     REFUSED = "refused"
     TIMED_OUT = "timed_out"
+    LATE = "late"
     RELEASED = "released"
     NOT_WRITTEN = "not_written"
     DELETED = "deleted"
@@ -214,6 +249,11 @@ class Intent:
     asked_s: float = 0.0
 
 
+def _service_host(intent: Intent) -> str:
+    """The host whose nova-compute service has to accept servers at the time of the write; empty: none."""
+    return intent.host if intent.service_accepts else ""
+
+
 @dataclass(slots=True)
 class OpenClaim:
     """A claim that has not ended.  ``owner`` is the request and the instance that it belongs to."""
@@ -223,6 +263,8 @@ class OpenClaim:
     intent: Intent
     state: ClaimState
     began_s: float
+    #: when the agent is late
+    late_s: float = float("inf")
     #: the version of the row that the decision used
     seen: Version = DATABASES
     judged_s: float | None = None  # when the verdict came, and the epoch of the agent
@@ -240,7 +282,9 @@ class OpenClaim:
     deletes: int = 0
     #: the lost write was carried out while a delete was under way, and the delete may have come before it
     outrun: bool = False
-    #: ABANDONED was reported to the request, and other requests may place the same server
+    #: until then a write without an answer may be carried out
+    arrives_until_s: float = float("-inf")
+    #: an end was reported to the request, and other requests may place the same server
     abandoned: bool = False
 
     @property
@@ -262,6 +306,22 @@ class ClaimEnded(Fact):
 
     claim: OpenClaim
     ending: ClaimState
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLate(Fact):
+    """The agent of a claim did not answer within its limit; its request tries another host, if there is one."""
+
+    claim: OpenClaim
+
+
+@dataclass(frozen=True, slots=True)
+class LateVerdict(Fact):
+    """The agent of a node answered a claim that had been released; ``came``: False if it did not answer one that had
+    ended as LATE."""
+
+    node: str
+    came: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +351,8 @@ class Claims:
         self._released: FIFOCache[str, Intent] = FIFOCache(settings.released_max)
         self._answered: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
         self._given_up: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
+        self._late: FIFOCache[str, OpenClaim] = FIFOCache(settings.released_max)
+        self.limit = VerdictLimit(settings.verdict_timeout_s)
         self.begun = 0
         self.endings: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
@@ -314,8 +376,13 @@ class Claims:
 
     # -- begin
 
-    def begin(self, step: Step, owner: tuple[int, int], intent: Intent) -> OpenClaim:
-        """Assume the claim and cast it to the agent of the node; without an agent, write it to Placement."""
+    def begin(
+        self, step: Step, owner: tuple[int, int], intent: Intent, limit_s: float = float("inf")
+    ) -> OpenClaim:
+        """Assume the claim and cast it to the agent of the node; without an agent, write it to Placement.
+
+        ``limit_s``: another host is tried if the agent does not answer within this time.
+        """
         self.begun += 1
         claim_id = f"{self._prefix}-{self.begun}"
         state = ClaimState.CLAIMING if intent.by_agent else ClaimState.WRITING
@@ -325,8 +392,10 @@ class Claims:
         self._assume(claim)
         if intent.by_agent:
             self._in_flight[intent.node] = self._in_flight.get(intent.node, 0) + 1
-            at_s = step.now + self._settings.verdict_timeout_s
-            self._timers.set(("verdict", claim_id), at_s)
+            self._timers.set(("verdict", claim_id), step.now + self._settings.verdict_timeout_s)
+            if limit_s < self._settings.verdict_timeout_s:
+                claim.late_s = step.now + limit_s
+                self._timers.set(("late", claim_id), claim.late_s)
             self._cast(step, claim)
         else:
             self._write(step, claim)
@@ -360,7 +429,8 @@ class Claims:
             deadline_ms=int(timeout_s * 1000),
             group=intent.group,
         )
-        step.emit(Send(intent.cell, agent_address(intent.host), message, cause=intent.request_id))
+        address, service_host = agent_address(intent.host), _service_host(intent)
+        step.emit(Send(intent.cell, address, message, service_host, cause=intent.request_id))
         repeat_s = self._settings.claim_repeat_s
         if 0 < repeat_s < claim.began_s + timeout_s - step.now:
             self._timers.set(("repeat", claim.claim_id), step.now + repeat_s)
@@ -387,7 +457,7 @@ class Claims:
                 request_id=intent.request_id,
                 deadline_s=deadline_s,
                 cell=intent.cell,
-                service_host=intent.host if intent.service_accepts else "",
+                service_host=_service_host(intent),
                 asked_s=intent.asked_s,
                 standing=intent.standing,
             )
@@ -417,6 +487,7 @@ class Claims:
             return
         step.trigger = claim.cause
         self._landed(step, claim)
+        self.limit.answered(verdict.node, step.now - claim.began_s)
         claim.reason, claim.judged_s, claim.judged_epoch = verdict.reason, step.now, verdict.epoch
         if verdict.accepted and step.now >= self._written_by_s(claim):
             self._release(step, claim)
@@ -430,20 +501,55 @@ class Claims:
 
     def _release_again(self, step: Step, verdict: Verdict) -> None:
         intent = self._released.get(verdict.claim_id)
-        if intent is not None and verdict.accepted:
+        if intent is None or intent.node != verdict.node:
+            return
+        late = self._late.pop(verdict.claim_id, None)
+        if late is not None:
+            self._timers.cancel(("verdict", late.claim_id))
+            self.limit.answered(verdict.node, step.now - late.began_s)
+        step.tell(LateVerdict(verdict.node, came=True))
+        if verdict.accepted:
             self._cast_release(step, verdict.claim_id, intent)
 
-    def on_verdict_timer(self, step: Step, claim_id: str) -> None:
-        """End a claim whose verdict did not come in time."""
+    def on_late_timer(self, step: Step, claim_id: str) -> None:
+        """Tell that the agent of a claim is late.
+
+        A timer that rings late shows that this process stood still, and the verdict may wait to be handled: the agent
+        gets as much time again.
+        """
         claim = self._open[claim_id]
+        stood_still_s, claim.late_s = step.now - claim.late_s, step.now
+        if stood_still_s > STOOD_STILL_S:
+            claim.late_s += stood_still_s
+            self._timers.set(("late", claim_id), claim.late_s)
+        else:
+            step.trigger = claim.cause
+            step.tell(AgentLate(claim))
+
+    def leave(self, step: Step, claim: OpenClaim) -> None:
+        """End a claim whose agent is late, because another host is tried; its verdict is still listened for."""
+        verdict_s = self._timers.at_s(("verdict", claim.claim_id))
+        self._give_up(step, claim, ClaimState.LATE)
+        self._timers.set(("verdict", claim.claim_id), verdict_s)
+        self._late[claim.claim_id] = claim
+
+    def on_verdict_timer(self, step: Step, claim_id: str) -> None:
+        """End a claim whose verdict did not come in time; of a late one, tell that it will not come."""
+        if claim_id in self._open:
+            self._give_up(step, self._open[claim_id], ClaimState.TIMED_OUT)
+        elif (late := self._late.pop(claim_id, None)) is not None:
+            step.tell(LateVerdict(late.intent.node, came=False))
+
+    def _give_up(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         step.trigger = claim.cause
         self._landed(step, claim)
         self._release(step, claim)
-        self._forget(step, claim, ClaimState.TIMED_OUT)
+        self._forget(step, claim, ending)
 
     def _landed(self, step: Step, claim: OpenClaim) -> None:
         self._timers.cancel(("verdict", claim.claim_id))
         self._timers.cancel(("repeat", claim.claim_id))
+        self._timers.cancel(("late", claim.claim_id))
         node = claim.intent.node
         if not self.has_room_on(node):
             step.tell_last(NodeHasRoom())
@@ -464,13 +570,16 @@ class Claims:
         claim.write_code, claim.write_detail = event.code, event.detail
         claim.answered_s = step.now
         self._note_what_stands(claim, event)
+        if event.code in CONFLICTS:
+            self.counters["conflicts"] += 1
+        if event.may_arrive:
+            claim.arrives_until_s = step.now + CARRIED_OUT_WITHIN_S
         if event.code == WriteCode.WRITTEN:
             self._now_stands(step, claim)
         elif event.code == WriteCode.UNREACHABLE:
             self._delete(step, claim)
         else:
-            self._release(step, claim)
-            self._forget(step, claim, ClaimState.NOT_WRITTEN)
+            self._release_or_hold(step, claim, ClaimState.NOT_WRITTEN)
 
     @staticmethod
     def _note_what_stands(claim: OpenClaim, event: AllocationWritten) -> None:
@@ -484,7 +593,8 @@ class Claims:
         if claim is None:
             return
         self._given_up[claim_id] = claim
-        self.on_written(step, AllocationWritten(claim_id, WriteCode.UNREACHABLE, detail, cause=claim.cause))
+        lost = AllocationWritten(claim_id, WriteCode.UNREACHABLE, detail, cause=claim.cause, may_arrive=True)
+        self.on_written(step, lost)
 
     def _written_after_all(self, step: Step, event: AllocationWritten) -> None:
         """Delete again: a write that was given up has an answer, and the delete may have come before it."""
@@ -575,8 +685,7 @@ class Claims:
             self._delete(step, claim)
             return
         if event.gone:
-            self._release(step, claim)
-            self._forget(step, claim, ClaimState.DELETED)
+            self._release_or_hold(step, claim, ClaimState.DELETED)
             return
         claim.write_detail = event.detail
         if event.left_alone:
@@ -584,9 +693,25 @@ class Claims:
             return
         pauses = Backoff(self._settings.delete_pause_s, DELETE_PAUSE_MAX_S)
         self._timers.set(("delete", claim.claim_id), step.now + pauses.longest_s(claim.deletes - 1))
-        if claim.deletes >= self._settings.delete_attempts_max and not claim.abandoned:
+        if claim.deletes >= self._settings.delete_attempts_max:
+            self._report(step, claim, ClaimState.ABANDONED)
+
+    def _release_or_hold(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
+        """End a claim of which nothing is written; its resources wait for a write that may still be carried out."""
+        if step.now >= claim.arrives_until_s:
+            self._release(step, claim)
+            self._forget(step, claim, ending)
+            return
+        claim.state = ClaimState.DELETING
+        self._report(step, claim, ending)
+        self._timers.set(("delete", claim.claim_id), claim.arrives_until_s)
+
+    @staticmethod
+    def _report(step: Step, claim: OpenClaim, ending: ClaimState) -> None:
+        """Report an end to the request, once; what the claim holds is released later."""
+        if not claim.abandoned:
             claim.abandoned = True
-            step.tell(ClaimEnded(claim, ClaimState.ABANDONED))
+            step.tell(ClaimEnded(claim, ending))
 
     def on_delete_timer(self, step: Step, claim_id: str) -> None:
         """Try the delete again."""

@@ -31,11 +31,16 @@ class OfRequest:
 
 @dataclass(frozen=True, slots=True)
 class Send(Caused):
-    """Cast to one endpoint of a cell's state channel."""
+    """Cast to one endpoint of a cell's state channel.
+
+    ``service_host``: of a claim, the host whose nova-compute service has to accept servers when the claim is written
+    (``WriteAllocation``).  It is read while the claim is under way.
+    """
 
     cell: str
     address: str
     message: Message
+    service_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,8 @@ class LookUpGroup(OfRequest):
     """Read where the members of a server group are placed.  Answered by ``GroupAnswered``.
 
     The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
-    Those in ``known`` are left out.  With a ``label``, the members are the servers of the project that have it.
+    Deleted servers and those in cell 0, whose request has failed, are no members.  Those in ``known`` are left out.
+    With a ``label``, the members are the servers of the project that have it.
     """
 
     ask_id: str
@@ -168,6 +174,27 @@ class RecordBuild(Caused):
     consumer: str
     succeeded: bool
     reason: str
+
+
+class NodeChange(StrEnum):
+    """What happened to the knowledge of a node."""
+
+    SNAPSHOT = "snapshot"  # its whole state arrived
+    RESYNC = "resync"  # messages are missing or doubtful: its agent was asked
+    SILENT = "silent"  # its agent does not report; the row is read from the databases
+
+
+@dataclass(frozen=True, slots=True)
+class RecordNode(Caused):
+    """Record a change of what this scheduler knows of a node, and the increments that it applied before.
+
+    ``epoch`` and ``sequence``: the state of a snapshot, or after which a resync asks; 0 for the whole state."""
+
+    host: str
+    change: NodeChange
+    epoch: int
+    sequence: int
+    increments: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +268,7 @@ Effect = (
     | LookUpGroup
     | RefreshNode
     | RecordBuild
+    | RecordNode
     | Answer
     | Fail
 )

@@ -116,6 +116,21 @@ class NodesGone:
     cause: str = field(default="nodes gone", kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class NodesListed:
+    """Which compute nodes a cell's database has, and their hosts.
+
+    ``hosts``: node -> host of all nodes; ``moved``: those that were of another host at the read before.
+    ``read_at_s`` is when the read began.
+    """
+
+    cell: str
+    hosts: Mapping[str, str]
+    moved: frozenset[str]
+    read_at_s: float
+    cause: str = field(default="nodes listed", kw_only=True)
+
+
 class WriteCode(StrEnum):
     """The result of an allocation write, by Placement's error code and never by its text."""
 
@@ -135,7 +150,8 @@ class AllocationWritten(Caused):
     """The answer to a ``WriteAllocation``.  ``written``: if WRITTEN, the allocations of the consumer (after a
     merge more than the claim asked for); if UNREACHABLE, the allocations that it may have.  ``before``: the
     allocations that a merge found.  ``generation``: the consumer's generation after the write; None: not known.
-    ``consumer_s``: the time of one writer for one consumer, as the last writes took; 0 if it is not known."""
+    ``consumer_s``: the time of one writer for one consumer, as the last writes took; 0 if it is not known.
+    ``may_arrive``: a write without an answer was sent, and Placement may carry it out later."""
 
     claim_id: str
     code: WriteCode
@@ -144,6 +160,7 @@ class AllocationWritten(Caused):
     before: Allocations = field(default_factory=dict)
     generation: int | None = None
     consumer_s: float = 0.0
+    may_arrive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +270,7 @@ Event = (
     | SharingRead
     | NodeRead
     | NodesGone
+    | NodesListed
     | AllocationWritten
     | AllocationDeleted
     | AnswerUnheard

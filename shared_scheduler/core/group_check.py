@@ -12,7 +12,8 @@ wrote at W1, read the members at M1 and their allocations at L1, with W1 < M1 < 
 answer; request 2 likewise.  Assume M1 < M2.  An instance joins its group before it is scheduled, so the member of
 request 1 joined before W1 < M1 < M2, and request 2 knows it.  Its allocations exist since W1 < M1 < M2 < L2, so request
 2 saw them and was not answered, a contradiction.  The proof does not depend on what schedulers know of each other.  It
-holds across cells, and beside schedulers without this check, as long as those write before they answer.
+holds across cells, and beside schedulers without this check, as long as those write before they answer.  Servers in
+cell 0 are no members: their request has failed or its caller has gone, and what they still hold will be deleted.
 
 The alternative is an owner of the group among the live schedulers.  It would need all schedulers to agree on which of
 them are alive, which is impossible while messages are lost.  A boot needs both databases anyway.  If one of them does
@@ -41,7 +42,6 @@ from random import Random
 
 from shared_scheduler.core.effects import LookUpGroup
 from shared_scheduler.core.events import GroupAnswered
-from shared_scheduler.core.known_groups import hosts_of
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.request import Group
@@ -168,15 +168,13 @@ class GroupCheck:
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
         """Whether built members that were not looked up decide, because those in the table may have left."""
         ours = frozenset(choice.host for choice in state.choices())
-        built = any(self._is_built(uuid, ours) for uuid in self._here(state, group))
+        built = bool(self._here(state, group))
         return group.policy == GroupPolicy.AFFINITY and ours <= group.hosts and built and not state.check.all_asked
 
     def _is_built(self, instance: str, hosts: frozenset[str]) -> bool:
         """Whether the table has the instance on one of these hosts, from a request that cannot yield any more."""
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
-        return any(
-            row is not None and row.is_member(instance) and instance not in row.pending.values() for row in rows
-        )
+        return any(row is not None and row.is_built(instance) for row in rows)
 
     def _too_many(self, state: RequestState, group: Group, others: Standing) -> Wrong | None:
         members, full = set[str](), set[str]()
@@ -190,10 +188,11 @@ class GroupCheck:
         return Wrong(frozenset(members), full=frozenset(full)) if members else None
 
     def _here(self, state: RequestState, group: Group) -> frozenset[str]:
-        """Other members that the table has on the hosts of this request, where they break no policy."""
+        """Other members that are built on the hosts of this request, where they break no policy.  Claims there may have
+        been released, and not be reported yet."""
         ours = frozenset(choice.host for choice in state.choices())
         others = (group.members | self._table.groups.of(group.uuid)) - frozenset(state.request.instance_uuids)
-        return frozenset(uuid for uuid in others if hosts_of(self._table, frozenset({uuid})) & ours)
+        return frozenset(uuid for uuid in others if self._is_built(uuid, ours))
 
     def _providers(self, hosts: frozenset[str]) -> frozenset[str]:
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))

@@ -12,10 +12,14 @@ The freshness of a row follows from its window, and from two states that only th
 window (protocol/window.py)            freshness    who judges a claim
 =====================================  ===========  =========================================
 NEW, SILENT, or unresponsive for long  provisional  Placement; NodeRead keeps the row current
+any, if the node is not in the cell    stale        nobody; the row is not selected
 IN_ORDER                               fresh        the agent
 UNVERIFIED, GAP, DIFFERS               suspect      the agent
 LOST, or unresponsive                  stale        nobody; the row is not selected
 =====================================  ===========  =========================================
+
+The cell's database says which nodes there are and which host a node belongs to.  A node that is only known from
+messages is not selected, and forgotten when a later read of the database does not have it.
 
 A message with a leaf of a wrong kind (``model/leaf_validation.py``) is dropped as if it had been lost.  The window
 detects the gap and asks again with back-off.  If the messages stay unusable, the window becomes LOST and the row stale.
@@ -28,8 +32,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from shared_scheduler.core.effects import Send
-from shared_scheduler.core.events import NodeRead, NodesGone
+from shared_scheduler.core.effects import NodeChange, RecordNode, Send
+from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
@@ -100,6 +104,10 @@ def _with_known_part(found: Consumer, known: Consumer | None) -> Consumer:
     return replace(found, whole=same_allocations(known.allocations, found.allocations))
 
 
+#: Bound of the records of nodes; when all nodes report at once, most are left out and counted.
+NODE_RECORDS_PER_S, NODE_RECORDS_BURST = 1.0, 100
+
+
 @dataclass(frozen=True, slots=True)
 class RowRead(Fact):
     """The whole row of a node was read, from its agent or from the databases."""
@@ -122,9 +130,14 @@ class Node:
     cell: str
     node: str
     window: MessageWindow
+    added_s: float
     host: str = ""
+    #: the database has the node; ``host`` is its host there
+    is_listed: bool = False
     unresponsive: bool = False
     unresponsive_for_long: bool = False
+    #: increments that were applied since the last record of the node
+    increments: int = 0
     #: when the newest read of the databases began; an older one that arrives later is ignored
     read_at_s: float = float("-inf")
 
@@ -147,9 +160,12 @@ class Nodes:
         self._rng = rng
         self._bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
         self._in_flight = InFlight(RESYNCS_IN_FLIGHT_MAX, RESYNC_PATIENCE_S)
+        self._records = TokenBucket(NODE_RECORDS_PER_S, NODE_RECORDS_BURST)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
         self._nodes: dict[str, Node] = {}
         self._patient_until_s: dict[str, float] = {}
+        self._listed_cells: set[str] = set()
+        self._unlisted: set[str] = set()  # nodes that are only known from messages
         self.window_counters = WindowCounters()
         self.counters: Counter[str] = Counter()
 
@@ -162,6 +178,16 @@ class Nodes:
     def get(self, node: str) -> Node | None:
         """The state of one node, None if it is not known."""
         return self._nodes.get(node)
+
+    def host_of(self, node: str) -> str:
+        """The host of a node, empty if it is not known."""
+        known = self._nodes.get(node)
+        return "" if known is None else known.host
+
+    @property
+    def has_unlisted(self) -> bool:
+        """Whether some nodes are only known from messages."""
+        return bool(self._unlisted)
 
     def agent_speaks_for(self, node: str) -> bool:
         """Whether claims for this node go to its agent."""
@@ -181,7 +207,7 @@ class Nodes:
 
     def receive(self, step: Step, cell: str, message: NodeMessage) -> None:
         """Handle a message of a node's agent."""
-        known = self._nodes.get(message.node) or self._add(cell, message.node)
+        known = self._nodes.get(message.node) or self._add(cell, message.node, step.now)
         if known is None:
             self.counters["messages_of_too_many_nodes"] += 1
             return
@@ -192,7 +218,8 @@ class Nodes:
             return
         heard_s, past = known.window.heard_at_s, known.window.counters.old_epochs
         outcome = known.window.receive(message, step.now, lambda: self._table.digest(known.node))
-        if known.window.counters.old_epochs == past or not known.host:  # a message of a past epoch moves no host
+        of_past = known.window.counters.old_epochs != past
+        if not known.is_listed and not (of_past and known.host):  # a message of a past epoch moves no host
             known.host = _host_in(message) or known.host
         if known.window.heard_at_s > heard_s:
             self._heard(known)
@@ -220,7 +247,7 @@ class Nodes:
             self._show(known)
             self._arm(known)
 
-    def _add(self, cell: str, node: str) -> Node | None:
+    def _add(self, cell: str, node: str, now: float) -> Node | None:
         if len(self._nodes) >= self._settings.nodes_max:
             return None
         window = MessageWindow(
@@ -232,7 +259,8 @@ class Nodes:
             self._patient_until_s.get(cell, float("-inf")),
             self._in_flight,
         )
-        self._nodes[node] = known = Node(cell, node, window)
+        self._nodes[node] = known = Node(cell, node, window, now)
+        self._unlisted.add(node)
         return known
 
     def _heard(self, known: Node) -> None:
@@ -242,10 +270,21 @@ class Nodes:
     def _carry_out(self, step: Step, known: Node, outcome: Outcome) -> None:
         for message in outcome.apply:
             self._apply(known, message)
+            if isinstance(message, Increment):
+                known.increments += 1
+            else:
+                self._record(step, known, NodeChange.SNAPSHOT, message.epoch, message.sequence)
         self._show(known)
         if outcome.resync is not None:
             self._ask(step, known, outcome.resync)
         self._arm(known)
+
+    def _record(self, step: Step, known: Node, change: NodeChange, epoch: int, sequence: int) -> None:
+        if not self._records.take(step.now):
+            self.counters["node_records_left_out"] += 1
+            return
+        step.emit(RecordNode(known.host, change, epoch, sequence, known.increments, cause=step.cause))
+        known.increments = 0
 
     def _apply(self, known: Node, message: Snapshot | Increment) -> None:
         leaves, consumers, claims = message.leaves, message.consumers, message.claims
@@ -263,8 +302,8 @@ class Nodes:
         self._table.upsert(
             known.node,
             known.cell,
-            message.host,
-            nodename if isinstance(nodename, str) else message.host,
+            known.host,
+            nodename if isinstance(nodename, str) else known.host,
         )
         self._table.load(
             message.node,
@@ -287,12 +326,14 @@ class Nodes:
         was_silent = known.window.freshness is WindowFreshness.SILENT
         self._carry_out(step, known, known.window.on_tick(step.now))
         if known.window.freshness is WindowFreshness.SILENT and not was_silent:
+            self._record(step, known, NodeChange.SILENT, known.window.epoch, 0)
             step.tell(AgentSilent(known.node, "its agent is silent"))
 
     def _ask(self, step: Step, known: Node, wish: ResyncWish, doubted: bool = False) -> None:
         if not known.host:
             self.counters["resyncs_without_host"] += 1
             return
+        self._record(step, known, NodeChange.RESYNC, wish.epoch, wish.after_sequence)
         address = self._identity.address(known.cell)
         message = Resync(known.node, address, wish.epoch, wish.after_sequence, doubted)
         step.emit(Send(known.cell, agent_address(known.host), message, cause=step.cause))
@@ -316,10 +357,11 @@ class Nodes:
 
     def read(self, step: Step, event: NodeRead) -> None:
         """Update a row from the databases and Placement, if no agent reports for the node."""
-        known = self._nodes.get(event.node) or self._add(event.cell, event.node)
+        known = self._nodes.get(event.node) or self._add(event.cell, event.node, step.now)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
             return
+        self._list(known, event.host)
         if self._freshness_of(known) != Freshness.PROVISIONAL:
             self.counters["reads_ignored"] += 1
             return
@@ -330,16 +372,33 @@ class Nodes:
             self.counters["reads_unusable"] += 1
             return
         known.read_at_s = event.read_at_s
-        known.host = event.host
         self._table.upsert(event.node, event.cell, event.host, event.nodename)
         self._table.load(event.node, event.leaves, consumers_of(event, self._table))
         known.window.forget(step.now)
         self._show(known)
         step.tell(RowRead(known.node))
 
+    def listed(self, event: NodesListed) -> frozenset[str]:
+        """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
+        self._listed_cells.add(event.cell)
+        for node in sorted((event.moved | self._unlisted) & event.hosts.keys()):
+            known = self._nodes.get(node)
+            if known is not None and known.cell == event.cell:
+                self._list(known, event.hosts[node])
+        unlisted = [self._nodes[node] for node in self._unlisted]
+        return frozenset(
+            known.node for known in unlisted if known.cell == event.cell and known.added_s < event.read_at_s
+        )
+
+    def _list(self, known: Node, host: str) -> None:
+        known.host, known.is_listed = host, True
+        self._unlisted.discard(known.node)
+        self._show(known)
+
     def gone(self, event: NodesGone) -> None:
         """Remove nodes that no longer exist."""
         for node in sorted(event.nodes):
+            self._unlisted.discard(node)
             if self._nodes.pop(node, None) is not None:
                 for kind in ("window", "unresponsive"):
                     self._timers.cancel((kind, node))
@@ -381,6 +440,7 @@ class Nodes:
         known = self._nodes[node]
         known.unresponsive_for_long = True
         self._show(known)
+        self._record(step, known, NodeChange.SILENT, known.window.epoch, 0)
         step.tell(AgentSilent(known.node, "its agent does not answer"))
 
     def ask_to_check_placement(self, step: Step, node: str) -> bool:
@@ -394,6 +454,8 @@ class Nodes:
     # -- freshness of rows
 
     def _freshness_of(self, known: Node) -> Freshness:
+        if not known.is_listed and known.cell in self._listed_cells:
+            return Freshness.STALE
         if known.unresponsive_for_long:
             return Freshness.PROVISIONAL
         if known.unresponsive:

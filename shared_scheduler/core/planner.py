@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Protocol
 
-from shared_scheduler.core.claims import Claims
 from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
 from shared_scheduler.core.known_groups import claim_group, with_known_members
-from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
@@ -58,6 +56,21 @@ class HostJudge(Protocol):
         candidates: Sequence[Candidate],
     ) -> Approval | Reason:
         """Approve with the first candidate that passes all filters, or return the filter that refused."""
+
+
+class InFlight(Protocol):
+    """``claims.Claims``, or nothing in flight (``trial.py``)."""
+
+    def has_room_on(self, node: str) -> bool:
+        """Whether one more claim may be cast to ``node``."""
+
+
+class Quarantined(Protocol):
+    """``quarantine.Quarantine``, or a copy of its nodes."""
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes that are selected last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +150,8 @@ class Planner:
         table: HostTable,
         decider: Decider,
         judge: HostJudge,
-        claims: Claims,
-        quarantine: Quarantine,
+        claims: InFlight,
+        quarantine: Quarantined,
         last_words_max: int = 0,
         judged_per_step_max: int = 64,
     ) -> None:
@@ -170,7 +183,7 @@ class Planner:
             decision = self._decide(state, request, instance)
         except DecisionError as error:
             return Refusal(str(error), False, bad_request=True)
-        state.journal.decided(decision)
+        state.journal.decided(decision, with_weights=request.dry_run)
         for refused, node in enumerate(self._hosts(state, request, instance, decision)):
             if refused == self._judged_max and state.claims_hosts:
                 return Pause()
@@ -183,30 +196,50 @@ class Planner:
         crowded = any(not state.leaves_out(instance, node) for node in decision.nodes())
         return Crowded() if crowded else self._refusal(decision, instance)
 
+    def has_another(self, state: RequestState, instance: InstancePlacement) -> bool:
+        """Whether a host besides the chosen one of this instance passes the filters over columns."""
+        assert instance.choice is not None
+        try:
+            decision = self._decide(state, self._request_for(state, instance), instance)
+        except DecisionError:
+            return False
+        return any(node != instance.choice.node for node in self._walk(state, decision, instance))
+
     @contextmanager
     def unclaimed(self, state: RequestState) -> Iterator[tuple[FailureCode, str] | None]:
         """Select hosts for all instances of a request that claims nothing; yields the error if one has no host.
 
         Each instance is assumed in the table until the ``with`` ends, so that the next instance counts it."""
-        assumed: list[str] = []
         try:
-            yield self._plan_each(state, assumed)
+            yield self._plan_each(state)
         finally:
-            for claim_id in assumed:
-                self._table.forget(claim_id)
+            self.forget(state)
 
-    def _plan_each(self, state: RequestState, assumed: list[str]) -> tuple[FailureCode, str] | None:
+    def assume(self, state: RequestState, instance: InstancePlacement, plan: Selected) -> None:
+        """Select a host for an instance without a claim; the next instances count it until ``forget``."""
+        instance.choice, instance.state = plan.choice, InstanceState.WRITTEN
+        if state.request.is_rebuild:
+            return
+        claim_id = f"only-{state.key}-{instance.index}"
+        state.assumed.append(claim_id)
+        candidate = plan.choice.candidate
+        allocations = {} if candidate is None or not state.request.dry_run else candidate.allocations
+        consumer = instance.consumer or claim_id
+        self._table.assume(plan.choice.node, claim_id, consumer, allocations, state.request.usage)
+
+    def forget(self, state: RequestState) -> None:
+        """Forget what was assumed for this request."""
+        for claim_id in state.assumed:
+            self._table.forget(claim_id)
+
+    def _plan_each(self, state: RequestState) -> tuple[FailureCode, str] | None:
         for instance in state.instances:
             plan = self.plan(state, instance)
             if not isinstance(plan, Selected):
                 if isinstance(plan, Refusal):
                     return plan.code, plan.text
                 return FailureCode.NO_VALID_HOST, "candidates without resources"
-            instance.choice, instance.state = plan.choice, InstanceState.WRITTEN
-            if not state.request.is_rebuild:
-                assumed.append(f"only-{state.key}-{instance.index}")
-                consumer = instance.consumer or assumed[-1]
-                self._table.assume(plan.choice.node, assumed[-1], consumer, {}, state.request.usage)
+            self.assume(state, instance, plan)
         return None
 
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
@@ -242,8 +275,9 @@ class Planner:
         return claim_group(self._table, group, instance.consumer, node, instance.insists)
 
     def _request_for(self, state: RequestState, instance: InstancePlacement) -> Request:
-        unyielding = not state.check.hosts  # after a yield the hosts come from Placement; the table may be older
-        return with_known_members(self._table, state.request_for(instance), instance.consumer, unyielding)
+        # after a yield the hosts come from Placement, and the table may be older; other instances have set the host
+        first = not state.check.hosts and not any(one.choice for one in state.instances if one is not instance)
+        return with_known_members(self._table, state.request_for(instance), instance.consumer, add_hosts=first)
 
     def _verify(
         self,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that refused several claims in a row are selected last for a while.
+"""Nodes that refused several claims in a row, or whose agent is late with a verdict, are selected last for a while.
 
 A refusal of the agent counts, unless its reason does not concern the room on the node.  A write that Placement
 refused because the row is wrong about the inventories of the node counts as well.  A successful claim resets the
-count of refusals and ends the quarantine.
+count of refusals and ends the quarantine.  A verdict of an agent that was late, on any claim,
+ends only what its lateness began.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROW_IS_WRONG = frozenset({WriteCode.NO_CAPACITY, WriteCode.UNKNOWN_PROVIDER})
 
 
 class Quarantine:
-    """Counts the refusals of known nodes; ``nodes`` are those in quarantine."""
+    """Counts the refusals of known nodes; ``nodes`` are those in quarantine, for either reason."""
 
     def __init__(
         self, settings: SchedulerSettings, timers: Timers, nodes: Nodes, corrections: RowCorrections
@@ -41,17 +42,38 @@ class Quarantine:
         self._nodes = nodes
         self._corrections = corrections
         self._refusals: Counter[str] = Counter()  # node -> refusals in a row
+        self._late: set[str] = set()
         self.nodes: frozenset[str] = frozenset()
         self.counters: Counter[str] = Counter()
+
+    @property
+    def refusing(self) -> frozenset[str]:
+        """The nodes in quarantine because of refusals."""
+        return self.nodes - self._late
 
     def claim_went_well(self, node: str) -> None:
         """Reset the count: a claim on this node was written to Placement."""
         if node in self.nodes or node in self._refusals:
             self.forget([node])
 
+    def claim_late(self, step: Step, node: str) -> None:
+        """Select a node last, because its agent did not answer a claim in the usual time."""
+        self.counters["late"] += 1
+        if self._nodes.get(node) is not None and node not in self.nodes:
+            self._late.add(node)
+            self._begin(step, node)
+
+    def claim_judged(self, node: str) -> None:
+        """End the quarantine of a node that was only late: its agent has answered."""
+        if node in self._late:
+            self._late.discard(node)
+            self._timers.cancel(("quarantine", node))
+            self.nodes -= {node}
+
     def claim_refused(self, step: Step, node: str, reason: Reason) -> None:
         """Count a refusal by the agent of this node."""
         self.counters["refused"] += 1
+        self.claim_judged(node)
         if self._nodes.get(node) is None or reason.code in NO_FAULT:
             return
         if reason.code in ROW_IS_OLD:
@@ -67,9 +89,13 @@ class Quarantine:
 
     def _count(self, step: Step, node: str) -> None:
         self._refusals[node] += 1
-        if self._refusals[node] < self._settings.refusals_max or node in self.nodes:
+        if self._refusals[node] < self._settings.refusals_max or node in self.refusing:
             return
+        self._late.discard(node)
         self.counters["quarantined"] += 1
+        self._begin(step, node)
+
+    def _begin(self, step: Step, node: str) -> None:
         self._timers.set(("quarantine", node), step.now + self._settings.quarantine_s)
         self.nodes |= {node}
 
@@ -81,5 +107,6 @@ class Quarantine:
         """Forget the refusals and the quarantine of these nodes."""
         for node in nodes:
             self._refusals.pop(node, None)
+            self._late.discard(node)
             self._timers.cancel(("quarantine", node))
         self.nodes = self.nodes.difference(nodes)

@@ -32,10 +32,14 @@ class Journal:
     attempts: list[Attempt] = field(default_factory=list)
     decision_count: int = 0
     attempt_count: int = 0
+    #: node -> weight of the first decision, for a dry run
+    weights: Mapping[str, float] = field(default_factory=dict)
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: Decision, with_weights: bool = False) -> None:
         """Add a decision; its counts are computed now, while the rows are unchanged."""
         self.decision_count += 1
+        if with_weights and self.decision_count == 1:
+            self.weights = decision.weights()
         if len(self.decisions) < DECISIONS_MAX:
             self.decisions.append(decision.counts())
 
@@ -95,6 +99,7 @@ class Journal:
             text,
             timings,
             request.local_request_id,
+            self.weights,
         )
 
 
@@ -152,6 +157,9 @@ class InstancePlacement:
     #: hosts that refused this instance, and the last reason
     out: dict[str, Reason] = field(default_factory=dict)
     attempts: int = 0
+    #: hosts in ``out`` whose agent was late; they are tried once more, without a limit, if no other host is left
+    late: list[str] = field(default_factory=list)
+    patient: bool = False
     #: another host was tried before because of a soft policy
     insists: bool = False
     #: hosts that were judged although a filter over columns had rejected them
@@ -160,6 +168,13 @@ class InstancePlacement:
     def reopen(self) -> None:
         """Mark the instance for another decision, because it has lost its host."""
         self.state, self.choice, self.claim = InstanceState.OPEN, None, None
+
+    def recall_late(self) -> bool:
+        """Include the hosts whose agents were late, and wait for them from now on; False if there are none."""
+        self.patient = self.patient or bool(self.late)
+        recalled = [self.out.pop(node, None) for node in self.late]
+        self.late.clear()
+        return bool(recalled)
 
 
 @dataclass(slots=True)
@@ -219,6 +234,8 @@ class RequestState:
     alternates: AlternatesSearch | None = None
     check: GroupCheckState = field(default_factory=GroupCheckState)
     failure: tuple[FailureCode, str] | None = None
+    #: ids of what is assumed in the table until the request ends, because nothing is claimed for it
+    assumed: list[str] = field(default_factory=list)
 
     @classmethod
     def begin(cls, key: int, request: Request, now: float, deadline_s: float) -> RequestState:
@@ -292,13 +309,16 @@ class RequestState:
 
     def request_for(self, instance: InstancePlacement | None) -> Request:
         """The request for one instance: its group includes the other instances, and the hosts to which the
-        request has yielded."""
+        request has yielded.  With the policy affinity, instances of one request stay together."""
         group = self.request.group
         others = [s for s in self.instances if s is not instance and s.choice is not None]
         if group is None or not (others or self.check.hosts or self.check.placed):
             return self.request
-        hosts = (self.check.hosts or group.hosts) | {s.choice.host for s in others if s.choice is not None}
+        chosen = frozenset(s.choice.host for s in others if s.choice is not None)
+        hosts = (self.check.hosts or group.hosts) | chosen
         members = group.members | {s.consumer for s in others if s.consumer}
         policy = GroupPolicy.AFFINITY.value if self.check.hosts else group.policy
+        if policy == GroupPolicy.AFFINITY and chosen and not chosen <= group.hosts:
+            hosts = chosen
         group = replace(group, policy=policy, hosts=hosts, members=members)
         return replace(self.request, group=group, placed=self.check.placed)

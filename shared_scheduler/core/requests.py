@@ -19,13 +19,17 @@ PLACING     candidates answered                             PLACING     verify; 
 PLACING     hosts pass, but all have the maximum number     PLACING     wait until one ends; later instances
             of claims in flight                                         wait too; decide again
 PLACING     the judge refused many hosts                    PLACING     other events first, then the next hosts
-PLACING     a claim was refused, late or not written        PLACING     exclude that host; decide again
+PLACING     a claim was refused, not judged or not written  PLACING     exclude that host; decide again
+PLACING     an agent is late, and another host passes       PLACING     end the claim; exclude that host;
+                                                                        decide again
+PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
 PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
             that is not root-only; Placement was not asked
 RECHECKING  rows were corrected                             PLACING     include all hosts again; decide again
 RECHECKING  Placement named hosts, not root-only            PLACING     include only those; decide again
 RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
 PLACING     no host                                         FAILING     cancel every claim
+PLACING     every instance has a host, dry run              -           Answer; nothing was claimed
 PLACING     every instance is written, its server group     CHECKING    LookUpGroup (group_check.py)
             must be checked
 PLACING     every instance is written, its hard spreading   CHECKING    LookUpGroup (spread_check.py)
@@ -246,7 +250,8 @@ class Requests:
     def _has_no_time(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
         """Whether Placement cannot write all instances before the claims of the request have to be released."""
         count, left_s = len(state.instances), state.deadline_s - self._cleanup_s(state) - now
-        needed_s = self._claims.forecast.needed_s(count, now) if state.claims_hosts else 0.0
+        writes = state.claims_hosts and not state.request.dry_run
+        needed_s = self._claims.forecast.needed_s(count, now) if writes else 0.0
         if needed_s <= left_s:
             return None
         text = f"Placement needs about {needed_s:.0f} s to write {count} servers, and {left_s:.0f} s are left"
@@ -304,6 +309,8 @@ class Requests:
         plan = self._planner.plan(state, instance)
         if isinstance(plan, Refusal) and state.forget_soft_hosts():
             return  # the group is soft: decide again, with all hosts
+        if isinstance(plan, Refusal) and instance.recall_late():
+            return
         if isinstance(plan, Selected):
             self._claim(step, state, instance, plan)
         elif isinstance(plan, CandidatesWanted):
@@ -344,10 +351,14 @@ class Requests:
             self._fail(step, state, FailureCode.BAD_REQUEST, text)
             return
         instance.attempts += 1
+        if state.request.dry_run:
+            self._planner.assume(state, instance, plan)
+            return
         instance.state, instance.choice = InstanceState.CLAIMING, plan.choice
         self._group_check.chosen(state, instance)
         intent = self._intent(state, instance, plan)
-        instance.claim = self._claims.begin(step, (state.key, instance.index), intent)
+        limit_s = inf if instance.patient else self._claims.limit.after(len(instance.late))
+        instance.claim = self._claims.begin(step, (state.key, instance.index), intent, limit_s)
 
     def _intent(self, state: RequestState, instance: InstancePlacement, plan: Selected) -> Intent:
         choice, request = plan.choice, state.request
@@ -431,6 +442,12 @@ class Requests:
         self._quarantine.claim_went_well(claim.intent.node)
         self._advance(step, state)
 
+    def agent_late(self, step: Step, claim: OpenClaim) -> None:
+        """Claim another host for an instance whose agent is late; without another host, wait for the agent."""
+        state, instance = self._instance_of(claim)
+        if state.phase == Phase.PLACING and self._planner.has_another(state, instance):
+            self._claims.leave(step, claim)
+
     def claim_ended(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         """Handle the end of a claim: the instance has lost its host, or has released it."""
         if claim.owner[0] not in self._under_way:
@@ -461,6 +478,10 @@ class Requests:
             self._quarantine.claim_refused(step, node, reason)
             if claim.judged_epoch < claim.seen.epoch:
                 self._nodes.judged_in_the_past(step, node, claim.seen.epoch)
+        elif ending == ClaimState.LATE:
+            instance.out[node] = Reason(NO_VERDICT)
+            instance.late.append(node)
+            self._quarantine.claim_late(step, node)
         elif ending == ClaimState.TIMED_OUT:
             instance.out[node] = Reason(NO_VERDICT)
             self._nodes.verdict_missed(step, node)
@@ -572,6 +593,10 @@ class Requests:
     # -- endings
 
     def _finish(self, step: Step, state: RequestState) -> None:
+        if state.request.dry_run:
+            self._close(state)
+            self._answer(step, state)
+            return
         if self._group_check.is_needed(state) or self._spread_check.is_needed(state):
             state.phase = Phase.CHECKING
             self._check_of(state).ask(step, state)
@@ -624,6 +649,7 @@ class Requests:
 
     def _close(self, state: RequestState) -> None:
         del self._under_way[state.key]
+        self._planner.forget(state)
         self._timers.cancel(("request", str(state.key)))
         self._timers.cancel(("alternates", str(state.key)))
         self._timers.cancel(("again", str(state.key)))
@@ -639,7 +665,7 @@ class Requests:
             text = f"the members of {_group_of(state)} could not be read in time"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
-        if state.all_in(InstanceState.WRITTEN):  # only alternates are missing
+        if state.phase == Phase.PLACING and state.all_in(InstanceState.WRITTEN):  # only alternates are missing
             self._alternates.give_up(state)
             self._finish(step, state)
             return

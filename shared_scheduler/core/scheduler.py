@@ -17,11 +17,14 @@ planner.py           selects a host for one instance: decider and judge
 claims.py            the life of a claim, until its node reports it
 write_queue.py       the order of the writes to Placement, for the edges that carry them out
 write_pace.py        the size of their batches, and all bounds of the queue
+verdict_limit.py     how long an agent may take for its verdict before the next host is claimed
 known_groups.py      members of a request's server group that the table knows
 group_check.py       checks the server group between write and answer
+spread_check.py      checks the spreading between write and answer
 recheck.py           asks Placement before "no valid host"
 builds.py            the ends of builds, for the records
 peers.py             the other schedulers that are alive
+trial.py             places servers on a copy of the table, for ``fit``
 step.py              what the parts share while one event is handled
 ===================  =====================================================================
 """
@@ -33,7 +36,15 @@ from random import Random
 
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.builds import Builds
-from shared_scheduler.core.claims import ClaimEnded, Claims, ClaimWritten, ConfirmedClaims, NodeHasRoom
+from shared_scheduler.core.claims import (
+    AgentLate,
+    ClaimEnded,
+    Claims,
+    ClaimWritten,
+    ConfirmedClaims,
+    LateVerdict,
+    NodeHasRoom,
+)
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead
@@ -118,6 +129,7 @@ class SchedulerCore:
         self._hosts_with_service: dict[str, set[str]] = {}  # by cell
         self._timer_handlers: dict[str, Callable[[Step, str], None]] = {
             "verdict": self.claims.on_verdict_timer,
+            "late": self.claims.on_late_timer,
             "write": self.claims.on_write_timer,
             "repeat": self.claims.on_repeat_timer,
             "delete": self.claims.on_delete_timer,
@@ -246,6 +258,7 @@ class SchedulerCore:
         | ev.SharingRead
         | ev.NodeRead
         | ev.NodesGone
+        | ev.NodesListed
         | ev.NodeDoubted,
     ) -> None:
         match event:
@@ -254,15 +267,20 @@ class SchedulerCore:
             case ev.NodeDoubted(node, why):
                 self.corrections.correct(step, node, why)
             case ev.NodesGone():
-                self.nodes.gone(event)
-                self.quarantine.forget(event.nodes)
-                self.corrections.forget(event.nodes)
+                self._gone(event)
+            case ev.NodesListed(cell):
+                self._gone(ev.NodesGone(cell, self.nodes.listed(event)))
             case ev.SharingRead(providers):
                 self.table.set_sharing(providers)
             case ev.ServicesRead():
                 self._services(event)
             case ev.AggregatesRead():
                 self._aggregates(step, event)
+
+    def _gone(self, event: ev.NodesGone) -> None:
+        self.nodes.gone(event)
+        self.quarantine.forget(event.nodes)
+        self.corrections.forget(event.nodes)
 
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._hosts_with_service.setdefault(event.cell, set())
@@ -325,6 +343,8 @@ class SchedulerCore:
                     self.requests.claim_written(step, claim)
                 case ClaimEnded(claim, ending):
                     self.requests.claim_ended(step, claim, ending)
+                case AgentLate() | LateVerdict():
+                    self._hand_on_late(step, fact)
                 case NodeHasRoom():
                     self.requests.decide_crowded(step)
                 case AgentSilent(node, why):
@@ -339,3 +359,12 @@ class SchedulerCore:
                     self.planner.schedulers_changed(cell, names, self.identity.address(cell))
                 case _:
                     raise TypeError(f"no part takes {type(fact).__name__}")
+
+    def _hand_on_late(self, step: Step, fact: AgentLate | LateVerdict) -> None:
+        match fact:
+            case AgentLate(claim):
+                self.requests.agent_late(step, claim)
+            case LateVerdict(node, came=True):
+                self.quarantine.claim_judged(node)
+            case LateVerdict(node):
+                self.nodes.verdict_missed(step, node)

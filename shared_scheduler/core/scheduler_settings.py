@@ -44,11 +44,12 @@ class SchedulerSettings:
 
     #: a claim without a verdict after this time is released, and the next host is tried
     verdict_timeout_s: float = 3.0
-    #: a write without an answer after this time has failed; shorter than ``[compute_agent]
-    #: claim_check_after_s``, after which an agent ends an accepted claim that Placement does not have
+    #: a write without an answer after this time has failed; shorter than ``[compute_agent] claim_check_after_s``: after
+    #: that time and ``CARRIED_OUT_WITHIN_S``, an agent ends an accepted claim that Placement does not have
     write_timeout_s: float = 10.0
     #: an allocation is written within this time from the first cast of its claim, or not at all: agents keep an
-    #: accepted claim that Placement does not have for ``[compute_agent] claim_check_after_s``, 15 by default
+    #: accepted claim that Placement does not have for ``[compute_agent] claim_check_after_s``, 15 by default, and
+    #: ``CARRIED_OUT_WITHIN_S``, in which a late write may be carried out
     written_within_s: float = 13.0
     #: a claim without a verdict is cast again at this interval, because the claim or the verdict may be lost
     claim_repeat_s: float = 1.0

@@ -8,7 +8,8 @@ If a domain of the request has too many servers, the request deletes what it wro
 
 A request is answered only if ``count - minimum <= max_skew`` holds for each domain in which it has a server, where
 
-- ``count`` includes every server that holds allocations, and the request's own ones;
+- ``count`` includes every server that holds allocations, and the request's own ones.  Servers in cell 0 are none: their
+  request has failed, and what they still hold will be deleted;
 - ``minimum`` includes only the own servers, and those whose request was answered: they are built, or Nova has mapped
   them to a cell, which the conductor does after the answer.  The others may still yield.
 
@@ -124,10 +125,7 @@ class SpreadCheck:
 
     def _is_built(self, uuid: str, slot: int) -> bool:
         row = self._table.row(slot)
-        if row is None or not row.epoch or uuid in row.pending.values():
-            return False
-        stored = row.consumers.get(uuid)
-        return stored is not None and stored.member
+        return row is not None and bool(row.epoch) and row.is_built(uuid)
 
     def _slots(self, providers: frozenset[str]) -> list[int]:
         """The slots of the providers that are compute nodes."""

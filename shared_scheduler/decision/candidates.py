@@ -23,7 +23,7 @@ code                      the host was rejected because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -240,6 +240,22 @@ def _room(context: DecisionContext, resource_class: str, amount: int, exact: boo
     return passes
 
 
+def missing_room(context: DecisionContext, code: str, slots: Sequence[int]) -> tuple[int, int] | None:
+    """The least and the most that hosts rejected with ``no_room:<class>`` miss; None if that is not why, or unknown."""
+    resource_class = code.removeprefix(NO_ROOM)
+    rooms = context.columns.rooms.get(resource_class)
+    if not code.startswith(NO_ROOM) or rooms is None or len(context.request.forms) != 1:
+        return None
+    amount = _amount(context.request.forms[0], resource_class)
+    missing = amount - np.maximum(rooms.room.array.take(slots), rooms.other_provider_room.array.take(slots))
+    missing = missing[(missing > 0) & (missing <= amount)]  # the units may be wrong, or there is no inventory
+    return (int(missing.min()), int(missing.max())) if len(missing) else None
+
+
+def _amount(form: PlacementForm, resource_class: str) -> int:
+    return form.resources.get(resource_class) or form.most_numbered().get(resource_class, 0)
+
+
 class PlacementStage:
     """One step of a request with a single form, so that rejected hosts are counted for each step."""
 
@@ -330,7 +346,7 @@ def _group_detail(group: NumberedGroup) -> dict[str, Leaf]:
 
 
 def _room_detail(form: PlacementForm, resource_class: str, view: HostView) -> dict[str, Leaf]:
-    amount = form.resources.get(resource_class) or form.most_numbered().get(resource_class, 0)
+    amount = _amount(form, resource_class)
     inventory = view.root.inventories.get(resource_class)
     used = used_of(view.used, view.node, resource_class)
     shortage = fits(inventory, used, amount)

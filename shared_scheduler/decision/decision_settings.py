@@ -7,7 +7,9 @@ Field names are Nova's option names of ``[filter_scheduler]``; those of ``[metri
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 #: Nova's default filters (``enabled_filters``)
 DEFAULT_FILTERS = (
@@ -89,3 +91,32 @@ class DecisionSettings:
     spread_keys: tuple[str, ...] = ()
     #: The multiplier of soft constraints of spreading
     spread_weight_multiplier: float = 2.0
+
+
+def plain_settings(settings: DecisionSettings) -> dict[str, Any]:
+    """The settings that are not Nova's defaults, as values for JSON.  The order of weighers is not kept."""
+    found = {}
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if each.name == "weighers":
+            value = tuple(sorted(value))
+        if value != DEFAULTS[each.name]:
+            found[each.name] = sorted(value) if isinstance(value, frozenset) else _listed(value)
+    return found
+
+
+def settings_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting of ``plain_settings`` by name, defaults included; values as in JSON."""
+    return {name: _listed(value) for name, value in DEFAULTS.items()} | dict(plain)
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, as JSON returns them."""
+    return [_listed(one) for one in value] if isinstance(value, tuple | frozenset) else value
+
+
+#: setting -> Nova's default
+DEFAULTS: Mapping[str, Any] = {
+    each.name: tuple(sorted(DEFAULT_WEIGHERS)) if each.name == "weighers" else each.default
+    for each in fields(DecisionSettings)
+}

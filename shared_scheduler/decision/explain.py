@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_scheduler.decision.candidates import missing_room
 from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
@@ -46,10 +47,12 @@ class HostAnswer:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """``listed``: first the hosts that pass, by weight, then the others by name.  ``counts``: the number of all hosts
-    by code; the code of hosts that pass is empty."""
+    by code; the code of hosts that pass is empty.  ``missing``: for lack of room, the least and the most that the
+    hosts of a code miss, in the unit of the resource class; hosts without an inventory of it do not count."""
 
     listed: tuple[HostAnswer, ...]
     counts: Mapping[str, int]
+    missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def explain(
@@ -63,11 +66,14 @@ def explain(
     """Explain up to ``each_max`` hosts of each reason, or the hosts in ``only`` (names of hosts or nodes)."""
     context = decider.context(request, index)
     counts: dict[str, int] = {}
+    missing: dict[str, tuple[int, int]] = {}
     fell: list[HostAnswer] = []
     mask = OpenStage(request).mask(context)
     for code, slots, answered in _fallen(decider, context, mask, excluded):
         counts[code] = counts.get(code, 0) + len(slots)
         fell += map(answered, _picked(context, slots, only, each_max))
+        if (span := missing_room(context, code, slots)) is not None:
+            missing[code] = span
     slots, weights, shares = _by_weight(decider, context, np.flatnonzero(mask))
     counts[""] = len(slots)
     passed = [
@@ -75,7 +81,7 @@ def explain(
         for at in _places(context, slots, only, each_max)
     ]
     fell.sort(key=lambda answer: (answer.host, answer.node))
-    return Explanation((*passed, *fell), counts)
+    return Explanation((*passed, *fell), counts, missing)
 
 
 def _fallen(

@@ -11,17 +11,23 @@ import numpy as np
 
 from shared_scheduler.decision.candidates import forms_on, is_placements_word, placement_stages
 from shared_scheduler.decision.context import DecisionContext
+from shared_scheduler.decision.decision_settings import plain_settings
 from shared_scheduler.decision.filtering import run_stages
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.pick import order
 from shared_scheduler.decision.record import DecisionCounts, Weighed
 from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.decision.weigh import Weights
+from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
 from shared_scheduler.table.columns import BoolArray, IntArray
 from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
 #: hosts that the counts of a decision list
 BEST_MAX = 5
+#: the key of the settings as plain values, which are the same for all decisions
+SETTINGS = ("plain settings",)
+#: (key in the metadata of aggregates, setting) of each weigher
+MULTIPLIERS = tuple((made.metadata_key, made.option) for made in (kind() for kind in NATIVE_WEIGHERS.values()))
 
 
 class Decision:
@@ -134,8 +140,11 @@ class Decision:
     def counts(self) -> DecisionCounts:
         """The counts of the decision, for its record."""
         context = self._context
+        plain = context.masks.derived(SETTINGS, lambda: plain_settings(context.settings))
+        has_key = context.table.aggregates.has_key
+        by_aggregates = tuple(name for key, name in MULTIPLIERS if has_key(key))
         return DecisionCounts(
-            context.index, self.hosts, self.survivors, dict(self.reasons), self.best()
+            context.index, self.hosts, self.survivors, dict(self.reasons), self.best(), plain, by_aggregates
         )
 
     def text(self) -> str:

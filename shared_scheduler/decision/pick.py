@@ -44,6 +44,10 @@ class Slices:
             self._live[cell] = (names, own)
             self._own = None
 
+    def set_all(self, other: Slices) -> None:
+        """Set the live schedulers of all cells to those of ``other``."""
+        self._live, self._own = dict(other._live), None
+
     @property
     def active(self) -> bool:
         """Whether another scheduler is alive."""

@@ -92,6 +92,10 @@ class Decider:
         """Compute the slices again for the live schedulers of a cell, which include ``own``."""
         self._slices.set(cell, names, own)
 
+    def prefer_slices_of(self, other: Decider) -> None:
+        """Know the live schedulers that ``other`` knows."""
+        self._slices.set_all(other._slices)
+
     def decide(
         self,
         request: Request,

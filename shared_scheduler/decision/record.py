@@ -35,6 +35,10 @@ class DecisionCounts:
     survivors: int
     reasons: Mapping[str, int]
     best: tuple[Weighed, ...] = ()
+    #: the settings that are not Nova's defaults (``decision_settings.plain_settings``)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    #: the multipliers of weighers that the metadata of aggregates may change
+    multipliers_of_aggregates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class DecisionRecord:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     #: the id in Nova's logs and instance actions, if ``request_id`` is a global one
     local_request_id: str = ""
+    #: after a dry run: the weight of each node that passed for the first instance
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 def asked_of(request: Request) -> dict[str, Any]:
@@ -85,6 +91,12 @@ def asked_of(request: Request) -> dict[str, Any]:
         "user_id": request.user_id,
         "flavor": request.flavor.name,
         "extra_specs": dict(request.flavor.extra_specs),
+        "sizes": {
+            "vcpus": request.flavor.vcpus,
+            "memory_mb": request.flavor.memory_mb,
+            "root_gb": request.flavor.root_gb,
+            "ephemeral_gb": request.flavor.ephemeral_gb,
+        },
         "forms": [
             {
                 "resources": dict(form.resources),
@@ -95,6 +107,7 @@ def asked_of(request: Request) -> dict[str, Any]:
                 "member_of": [sorted(any_of) for any_of in form.member_of],
                 "forbidden_aggregates": sorted(form.forbidden_aggregates),
                 "in_tree": form.in_tree,
+                "numbered": [dict(group.resources) for group in form.numbered],
             }
             for form in request.forms
         ],

@@ -134,6 +134,8 @@ class Request:
     is_rebuild: bool = False
     #: False: the caller named no consumer; hosts are chosen and consumed, but not claimed (legacy callers)
     claim: bool = True
+    #: True: hosts are selected as if they were claimed, and nothing is claimed or written (mode shadow)
+    dry_run: bool = False
     #: hosts on which the consumer of an evacuation holds allocations already; the write merges with them
     merge_with_existing: bool = False
     destination: Destination | None = None

@@ -60,6 +60,10 @@ class Overlay:
         self._writer = writer
         self._rows: dict[str, Row] = {}  # claim id -> row
 
+    def index(self, row: Row) -> None:
+        """Add the claims of a copied row."""
+        self._rows.update(dict.fromkeys(row.claims, row))
+
     def holds(self, claim_id: str) -> bool:
         """Whether the claim is outstanding."""
         return claim_id in self._rows

@@ -11,7 +11,7 @@ is computed once for each kind and not once for each host (``decision/masks.py``
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ FloatArray = npt.NDArray[np.float64]
 CAPACITY_MIN = 64
 #: names in one word of a bit column
 WORD_BITS = 64
+#: Names that a bit column has at the same time: 2 KiB for each host.  Placement defines some hundred traits.
+NAMES_MAX = 16_384
 
 
 class Column:
@@ -40,6 +42,12 @@ class Column:
     def _hold(self, array: Array) -> None:
         self.array = array
         self.cells: Any = array.data
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Column:
+        """A column with its own array; a view of memory cannot be copied."""
+        found = Column(self.array.dtype, self.fill, 0)
+        found._hold(self.array.copy())
+        return found
 
     def grow(self, capacity: int) -> None:
         """Keep the values, and fill new slots."""
@@ -60,6 +68,11 @@ class ColumnSet:
         column = Column(dtype, fill, self.capacity)
         self._columns.append(column)
         return column
+
+    def remove(self, columns: Iterable[Column]) -> None:
+        """Free the memory of columns that are not used any more."""
+        gone = set(map(id, columns))
+        self._columns = [column for column in self._columns if id(column) not in gone]
 
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` slots."""
@@ -82,12 +95,20 @@ class ColumnSet:
 
 
 class BitColumns:
-    """A set of names for each slot, as bits of 64-bit words; words are added for new names."""
+    """A set of names for each slot, as bits of 64-bit words; words are added for new names.
+
+    When there are ``NAMES_MAX``, the names that no slot has are forgotten; if that is not enough, new ones are ignored.
+    """
 
     def __init__(self, columns: ColumnSet) -> None:
         self._columns = columns
         self._words: list[Column] = []
         self._bit: dict[str, int] = {}
+        self._free: list[int] = []  # bits without a name, below the highest one
+
+    def __len__(self) -> int:
+        """The number of names."""
+        return len(self._bit)
 
     def put(self, slot: int, names: frozenset[str]) -> None:
         """Set the names of a slot."""
@@ -124,10 +145,19 @@ class BitColumns:
         return bits
 
     def _learn(self, names: frozenset[str]) -> None:
-        for name in names - self._bit.keys():
-            self._bit[name] = len(self._bit)
-        while len(self._words) * WORD_BITS < len(self._bit):
+        new = names - self._bit.keys()
+        if len(self._bit) + len(new) > NAMES_MAX:
+            self._forget_unused(names)
+        for name in sorted(new)[: NAMES_MAX - len(self._bit)]:
+            self._bit[name] = self._free.pop() if self._free else len(self._bit)
+        while len(self._words) * WORD_BITS < len(self._bit) + len(self._free):
             self._words.append(self._columns.add(np.uint64, 0))
+
+    def _forget_unused(self, wanted: frozenset[str]) -> None:
+        used = [int(np.bitwise_or.reduce(word.array)) for word in self._words]
+        for name, bit in list(self._bit.items()):
+            if name not in wanted and not used[bit // WORD_BITS] >> (bit % WORD_BITS) & 1:
+                self._free.append(self._bit.pop(name))
 
 
 #: the kind of a slot without a host

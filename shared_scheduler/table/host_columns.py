@@ -27,7 +27,7 @@ and slot (``NumaColumns``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -51,12 +51,19 @@ PAGE_FACTS = 3
 FACTS = PAGES + PAGES_MAX * PAGE_FACTS
 #: a page size that the host does not have; not even 0 pages of it fit
 NO_PAGE = (1, -1, -1)
+#: Resource classes with columns: 34 bytes for each class and host.
+CLASSES_MAX = 1024
+
+
+class TooManyClassesError(Exception):
+    """The root providers of all hosts have more resource classes than ``CLASSES_MAX``."""
 
 
 class RoomColumns:
     """One resource class on root providers.
 
     ``room`` is the largest amount that still fits: min(capacity - used, max_unit); -1 without an inventory.
+    ``root_rows`` counts rows with an inventory, marked in ``is_there``.
     ``odd_rows`` counts rows whose min_unit or step_size is not 1; the columns of units are read only if there are any.
     ``other_providers`` marks rows in which other providers of the tree, or sharing ones, have the class as well;
     ``other_provider_room`` is the largest room among those.  Rooms are doubles because comparing them is twice as fast;
@@ -69,11 +76,25 @@ class RoomColumns:
         self.step_size = columns.add(np.int64, 1)
         self.other_providers = columns.add(np.bool_, 0)
         self.other_provider_room = columns.add(np.float64, -1)
+        self.is_there = columns.add(np.bool_, 0)
+        self.root_rows = 0
         self.odd_rows = 0
         self.other_provider_rows = 0
 
-    def put_units(self, slot: int, min_unit: int, step_size: int) -> None:
+    @property
+    def is_unused(self) -> bool:
+        """Whether no provider of any row has the class."""
+        return not (self.root_rows or self.other_provider_rows)
+
+    @property
+    def all(self) -> list[Column]:
+        """The columns."""
+        return [one for one in vars(self).values() if isinstance(one, Column)]
+
+    def put_units(self, slot: int, min_unit: int, step_size: int, is_there: bool) -> None:
         """Set the units of the root's inventory; 1 and 1 without an inventory."""
+        self.root_rows += int(is_there) - int(self.is_there.array[slot])
+        self.is_there.array[slot] = is_there
         mins, steps = self.min_unit.array, self.step_size.array
         self.odd_rows -= bool(mins[slot] > 1 or steps[slot] != 1)
         mins[slot], steps[slot] = min_unit, step_size
@@ -207,18 +228,33 @@ class HostColumns(ColumnSet):
         for name, tally in self._tallies.items():
             self._count(tally, float(getattr(self, name).array[slot]), -1)
         for rooms in self.rooms.values():
-            rooms.put_units(slot, 1, 1)
+            rooms.put_units(slot, 1, 1, False)
             rooms.put_other_providers(slot, False, -1)
         for kinds in (self.hypervisors, self.host_aggregates, self.devices):
             kinds.clear(slot)
         super().clear(slot)
 
     def rooms_of(self, resource_class: str) -> RoomColumns:
-        """The columns of a class, created when it first occurs."""
+        """The columns of a class, created when it first occurs.
+
+        :raises TooManyClassesError: when there are ``CLASSES_MAX`` already
+        """
         found = self.rooms.get(resource_class)
         if found is None:
+            if len(self.rooms) >= CLASSES_MAX:
+                raise TooManyClassesError(f"{resource_class}: there are {CLASSES_MAX} resource classes already")
             found = self.rooms[resource_class] = RoomColumns(self)
         return found
+
+    def has_place_for(self, classes: Iterable[str]) -> bool:
+        """Whether these classes, together with the present ones, are not too many."""
+        return len(self.rooms) + sum(name not in self.rooms for name in classes) <= CLASSES_MAX
+
+    def forget_unused_classes(self) -> None:
+        """Free the columns of classes that no row has.  The caller forgets its references to them."""
+        unused = {name: rooms for name, rooms in self.rooms.items() if rooms.is_unused}
+        self.rooms = {name: rooms for name, rooms in self.rooms.items() if name not in unused}
+        self.remove(column for rooms in unused.values() for column in rooms.all)
 
     def cell_code(self, cell: str) -> int:
         """The number of a cell."""

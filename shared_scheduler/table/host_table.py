@@ -17,6 +17,7 @@ Methods by caller
                                   is_shown
     services, aggregates          set_service, forget_service, set_aggregates, update_aggregates,
                                   delete_aggregates, set_sharing, set_disabled_cells
+    copies                        copy_with, index_rows, free_rows
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
                                   sharing_with, owns, has_plenty, may_have_leaf
 
@@ -25,8 +26,9 @@ Only one thread may call the table at a time.  Other modules name nodes by uuid;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -418,6 +420,16 @@ class HostTable:
             self._writer.derive_other_providers(row)
             self._static(row)
 
+    @property
+    def sharing(self) -> Mapping[str, Provider]:
+        """The providers that share with other trees, by uuid."""
+        return self._writer.sharing
+
+    @property
+    def disabled_cells(self) -> frozenset[str]:
+        """The cells whose hosts are not considered."""
+        return self._disabled_cells
+
     def sharing_with(self, node: str) -> tuple[Provider, ...]:
         """Providers of other trees whose resources this node may use."""
         return self._writer.sharing_with(self._row(node))
@@ -449,6 +461,39 @@ class HostTable:
     def _closed(self, row: Row) -> None:
         disabled = row.cell in self._disabled_cells
         self._writer.derive_exclusion(row, self._services.get(row.host), disabled)
+
+    # -- copies (table_copy.py)
+
+    def copy_with(self, columns: HostColumns, rows: Sequence[Row | None]) -> HostTable:
+        """A table with copied columns and rows by slot; call its ``index_rows`` before it is used."""
+        found = HostTable(self.ratios)
+        found.columns, found._rows = columns, list(rows)
+        found._writer = self._writer.copy_for(columns)
+        found._overlay = Overlay(found._writer)
+        found.members, found.groups = found._writer.members, found._writer.groups
+        found.aggregates = self.aggregates.copy()
+        found._services, found._disabled_cells = dict(self._services), self._disabled_cells
+        found.changes.generation, found.static_generation = self.generation, self.static_generation
+        found.membership_generation = self.membership_generation
+        return found
+
+    def index_rows(self) -> None:
+        """Derive what locates nodes, hosts, instances, groups and claims from copied rows."""
+        self._free = [slot for slot, row in enumerate(self._rows) if row is None]
+        for row in self.rows():
+            self._of_node[row.node] = row
+            self._put_host(row.host, (*self._of_host.get(row.host, ()), row.slot))
+            self._writer.index(row)
+            self._overlay.index(row)
+
+    def free_rows(self, count: int) -> bool:
+        """Free rows of a copy that is not used any more; returns whether any is left.  Freeing ten thousand at once
+        would hold up all threads for some ten milliseconds."""
+        for node in list(islice(self._of_node, count)):
+            row = self._of_node.pop(node)
+            self._rows[row.slot] = None
+            self.members.forget(row.consumers)
+        return bool(self._of_node)
 
     # -- generations
 

@@ -222,3 +222,8 @@ class Row:
         if stored is not None and stored.member:
             return True
         return any(c.consumer == consumer and c.counts_numbers for c in self.claims.values())
+
+    def is_built(self, consumer: str) -> bool:
+        """Whether the base shows a consumer as an instance on this node, and not as a claim that may be cancelled."""
+        stored = self.consumers.get(consumer)
+        return stored is not None and stored.member and consumer not in self.pending.values()

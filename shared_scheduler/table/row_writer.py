@@ -128,6 +128,11 @@ class Members:
         else:
             self._at[uuid] = left[0] if len(left) == 1 else left
 
+    def forget(self, uuids: Iterable[str]) -> None:
+        """Remove all places of these instances."""
+        for uuid in uuids:
+            self._at.pop(uuid, None)
+
     def slots(self, uuid: str) -> tuple[int, ...]:
         """Every slot with the instance."""
         found = self._at.get(uuid)
@@ -152,6 +157,26 @@ class RowWriter:
         #: consumers with equal amounts are one object
         self._stored: Memo[CompactConsumer, StoredConsumer] = Memo(POOL_MAX)
         self._names: Memo[str, str] = Memo(LEAF_NAMES_MAX)
+
+    def copy_for(self, columns: HostColumns) -> RowWriter:
+        """A writer of copied rows to copied columns.  ``index`` adds the members of its rows."""
+        found = RowWriter(columns, self._ratios)
+        found.sharing = self.sharing
+        found._names.update(self._names)
+        found._names.was_emptied = self._names.was_emptied
+        return found
+
+    def index(self, row: Row) -> None:
+        """Add the instances and groups of a copied row."""
+        for uuid, stored in row.consumers.items():
+            if stored.member:
+                self.members.add(uuid, row.slot)
+        for uuid, group in row.groups.items():
+            self.groups.add(group, uuid, row.slot)
+        for claim in row.claims.values():
+            self.update_member(row, claim.consumer)
+            if claim.group:
+                self.groups.add(claim.group, claim.consumer, row.slot)
 
     # -- reports of a node
 
@@ -427,12 +452,20 @@ class RowWriter:
         """Parse the provider tree, and derive all data that depends on it."""
         row.providers = providers_of(row.leaves, self._pool)
         root = row.providers.get(row.node)
+        self._make_place(row)
         row.root = NO_INVENTORY if root is None else self._root_inventory(root.inventories)
         self._columns.traits.put(row.slot, root.traits if root else frozenset())
         self._columns.aggregates.put(row.slot, root.aggregates if root else frozenset())
         self.derive_other_providers(row)
         self._units(row)
         self.derive_rooms(row, self._columns.rooms.keys() | row.root.limits.keys())
+
+    def _make_place(self, row: Row) -> None:
+        """Forget unused classes if those of the row would be too many.  The pool refers to columns of classes."""
+        classes = {rc for provider in row.providers.values() for rc in provider.inventories}
+        if not self._columns.has_place_for(classes):
+            self._columns.forget_unused_classes()
+            self._pool = Pool()
 
     def _root_inventory(self, inventories: Mapping[str, Inventory]) -> RootInventory:
         # keyed by identity: equal inventories are one object already, and the value keeps it alive
@@ -451,7 +484,7 @@ class RowWriter:
         for rc in self._columns.rooms.keys() | row.root.inventories.keys():
             inventory = row.root.inventories.get(rc)
             min_unit, step_size = (inventory.min_unit, inventory.step_size) if inventory else (1, 1)
-            self._columns.rooms_of(rc).put_units(row.slot, min_unit, step_size)
+            self._columns.rooms_of(rc).put_units(row.slot, min_unit, step_size, inventory is not None)
 
     def derive_other_providers(self, row: Row) -> None:
         """Derive the classes of other providers."""
@@ -506,9 +539,11 @@ class RowWriter:
             self._room(row, rc, used.get(rc, 0))
 
     def _room(self, row: Row, resource_class: str, used: int) -> None:
-        cells = self._columns.rooms_of(resource_class).room.cells
         limit = row.root.limits.get(resource_class)
-        cells[row.slot] = -1 if limit is None else min(limit[0] - used, limit[1])
+        if limit is not None:
+            self._columns.rooms_of(resource_class).room.cells[row.slot] = min(limit[0] - used, limit[1])
+        elif resource_class in self._columns.rooms:  # a class that only consumers name has no column
+            self._columns.rooms[resource_class].room.cells[row.slot] = -1
 
 
 def _room_of(row: Row, provider: Provider, rc: str, inventory: Inventory) -> int:

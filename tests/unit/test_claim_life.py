@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from tools.statemachines.claim_life import RARE, SETTINGS, STEPS, Joint, listed, page, watched
-from tools.statemachines.drawing import REFERENCE
+from tools.drawings.claim_life import RARE, SETTINGS, STEPS, Joint, listed, page, watched
+from tools.drawings.machines import REFERENCE
 
 #: worlds of each setting that are watched at most, until every step has occurred
 WORLDS_MAX = 40
@@ -16,7 +16,7 @@ def shown(step: tuple[Joint, Joint]) -> str:
 
 
 def test_the_page_is_drawn_from_the_list_of_steps() -> None:
-    assert (REFERENCE / "claim_life.rst").read_text() == page(), "run tools/state-machines"
+    assert (REFERENCE / "claim_life.rst").read_text() == page(), "run tools/draw"
 
 
 def test_every_step_that_occurs_is_listed_and_every_listed_one_occurs() -> None:

@@ -13,12 +13,12 @@ from shared_scheduler.model.leaves import COMPUTE_NODE
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes, World
-from tools.statemachines.drawing import REFERENCE
-from tools.statemachines.increment_life import STATIONS, Station, page
+from tools.drawings.increment_life import STATIONS, Station, page
+from tools.drawings.machines import REFERENCE
 
 
 def test_the_page_is_drawn_from_the_list_of_stations() -> None:
-    assert (REFERENCE / "increment_life.rst").read_text() == page(), "run tools/state-machines"
+    assert (REFERENCE / "increment_life.rst").read_text() == page(), "run tools/draw"
 
 
 @pytest.mark.parametrize("station", STATIONS, ids=lambda station: station.name)

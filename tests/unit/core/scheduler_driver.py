@@ -183,12 +183,16 @@ class SchedulerDriver:
             judge or AcceptAll(),
             Random(1),
         )
+        #: kept apart from the other effects, because many events record a node beside what a test is about
+        self.node_records: list[ef.RecordNode] = []
 
     # -- events
 
     def give(self, event: ev.Event) -> list[ef.Effect]:
-        """Pass one event, at the current time."""
-        return self.core.step(event, self.now)
+        """Pass one event, at the current time.  Returns all effects but ``node_records``."""
+        effects = self.core.step(event, self.now)
+        self.node_records += (one for one in effects if isinstance(one, ef.RecordNode))
+        return [one for one in effects if not isinstance(one, ef.RecordNode)]
 
     def hear(self, *messages: Message, cell: str = CELL) -> list[ef.Effect]:
         """Pass messages of a state channel."""
@@ -246,6 +250,11 @@ class SchedulerDriver:
         """Placement answers a write."""
         done = write.allocations if code == ev.WriteCode.WRITTEN else {}
         event = ev.AllocationWritten(write.claim_id, code, "", done, consumer_s=consumer_s, cause=write.cause)
+        return self.give(event)
+
+    def unanswered(self, write: ef.WriteAllocation, code: ev.WriteCode = ev.WriteCode.UNREACHABLE) -> list[ef.Effect]:
+        """The last attempt of a write ended so, and an earlier one may still be carried out."""
+        event = ev.AllocationWritten(write.claim_id, code, "", write.allocations, cause=write.cause, may_arrive=True)
         return self.give(event)
 
     def deleted(self, delete: ef.DeleteAllocation, gone: bool = True) -> list[ef.Effect]:

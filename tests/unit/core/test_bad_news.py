@@ -10,6 +10,7 @@ import pytest
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import StepFailedError
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Verdict
 from shared_scheduler.table.row import Freshness, Version
 from tests.unit.core.scheduler_driver import (
@@ -121,6 +122,53 @@ def test_an_exception_does_not_lose_effects_that_were_emitted_before(monkeypatch
     assert driver.table.freshness("node-2") is Freshness.FRESH
 
 
+def held(driver: SchedulerDriver, effects: list[ef.Effect]) -> list[str]:
+    """Let the time of a write that may be carried out late pass; nothing of it is found.  The ids that are released."""
+    found = releases_in(effects)
+    until_s = driver.now + CARRIED_OUT_WITHIN_S
+    while driver.now < until_s:
+        assert found == [], "the write may still be carried out"
+        effects = driver.wait(1.0)
+        for delete in of_kind(ef.DeleteAllocation, effects):
+            effects += driver.deleted(delete)
+        found += releases_in(effects)
+    return found
+
+
+def test_the_agent_keeps_a_claim_whose_write_may_still_be_carried_out() -> None:
+    # given a claim whose write got no answer
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask())
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(claim))
+    (delete,) = of_kind(ef.DeleteAllocation, driver.unanswered(write))
+    # when Placement has nothing to delete yet
+    effects = driver.deleted(delete)
+    # then another host is tried at once, and the room is released when the write cannot arrive any more
+    (other,) = claims_in(effects)
+    assert other.node != claim.node
+    driver.written(*of_kind(ef.WriteAllocation, driver.accept(other)))
+    assert held(driver, effects) == [claim.claim_id]
+    driver.idle()
+
+
+def test_a_write_that_was_refused_after_one_without_an_answer_keeps_its_room_as_well() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask())
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(claim))
+    effects = driver.unanswered(write, ev.WriteCode.CONSUMER_CONFLICT)
+    (fail,) = of_kind(ef.Fail, effects)
+    assert fail.code == ef.FailureCode.CONSUMER_CONFLICT
+    assert held(driver, effects) == [claim.claim_id]
+    driver.idle()
+
+
+def test_a_write_that_was_never_sent_keeps_nothing() -> None:
+    driver = SchedulerDriver().with_agents("node-1")
+    claim = only_claim(driver.ask())
+    (write,) = of_kind(ef.WriteAllocation, driver.accept(claim))
+    assert releases_in(driver.written(write, ev.WriteCode.NEVER_SENT)) == [claim.claim_id]
+
+
 def test_a_write_without_an_answer_is_deleted_in_the_end() -> None:
     driver = SchedulerDriver(write_timeout_s=10.0).without_agents("node-1")
     driver.ask(request(), within_s=60.0)
@@ -129,8 +177,7 @@ def test_a_write_without_an_answer_is_deleted_in_the_end() -> None:
     (delete,) = of_kind(ef.DeleteAllocation, driver.wait(2.0))
 
     assert delete.written == taken("node-1")
-    driver.deleted(delete)
-    driver.wait(60.0)
+    held(driver, driver.deleted(delete))
     driver.idle()
 
 
@@ -146,9 +193,10 @@ def test_a_write_ends_while_the_agent_still_keeps_its_claim() -> None:
 
 
 def test_a_verdict_that_leaves_no_time_to_write_is_too_late() -> None:
-    driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1", "node-2")
+    driver = SchedulerDriver(verdict_timeout_s=60.0).with_agents("node-1")
     claim = only_claim(driver.ask())
     driver.wait(13.0)
+    driver.with_agents("node-2")
     effects = driver.accept(claim)
     assert of_kind(ef.WriteAllocation, effects) == []
     assert releases_in(effects) == [claim.claim_id]

@@ -6,10 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.claims import SHOWN_TIMERS
 from shared_scheduler.protocol.messages import Consumer
 from tests.unit.core.scheduler_driver import SchedulerDriver, node_read, of_kind, only, snapshot, taken
 
 NODE, SERVER = "node-1", "server-1"
+STOOD_STILL_S = 300.0
 
 
 def booted_and_read_again() -> SchedulerDriver:
@@ -29,6 +32,19 @@ def test_a_snapshot_that_is_older_than_the_claim_does_not_lose_it() -> None:
     driver = booted_and_read_again()
 
     # when the agent comes up, with what it had read before
+    driver.hear(snapshot(NODE, sequence=1))
+
+    assert driver.table.view(NODE).used == taken(NODE)
+
+
+def test_a_snapshot_that_waited_while_the_scheduler_stood_still_does_not_lose_it() -> None:
+    driver = booted_and_read_again()
+
+    # given a scheduler that stands still for longer than any claim is watched: its timers ring before it reads messages
+    driver.now += STOOD_STILL_S
+    driver.give(ev.Tick())
+
+    # when it handles a snapshot that is older than the claim
     driver.hear(snapshot(NODE, sequence=1))
 
     assert driver.table.view(NODE).used == taken(NODE)
@@ -56,7 +72,7 @@ def test_a_node_that_the_databases_do_not_show_is_removed_at_once() -> None:
 def test_after_a_while_it_is_theirs_without_a_look_at_placement() -> None:
     driver = booted_and_read_again()
 
-    effects = driver.wait(driver.core.settings.look_after_s)
+    effects = driver.wait(SHOWN_TIMERS * driver.core.settings.look_after_s)
 
     assert of_kind(ef.LookUpConsumer, effects) == []
     assert driver.table.outstanding(NODE) == ()

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from compute_agent.ends_of_builds import AGAIN_AFTER_S
 from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
 from shared_scheduler.protocol.messages import BuildResult, Hello, Role, Want
-from tests.unit.core.scheduler_driver import ME, SchedulerDriver, of_kind
+from tests.unit.core.scheduler_driver import CELL, ME, SchedulerDriver, of_kind
 
 OTHER = "scheduler-b"
 
@@ -45,3 +47,21 @@ def test_without_that_scheduler_the_first_one_does(driver: SchedulerDriver, sche
 
 def test_a_node_that_is_not_known_has_no_records(driver: SchedulerDriver) -> None:
     assert of_kind(ef.RecordBuild, driver.hear(ended(ME, node="node-9"))) == []
+
+
+def test_an_end_that_arrives_again_is_recorded_once(driver: SchedulerDriver) -> None:
+    first, second = (BuildResult("node-1", 1, "vm-1", False, "full", ME, number) for number in (1, 2))
+
+    found = [len(of_kind(ef.RecordBuild, driver.hear(each))) for each in (first, first, second, first)]
+
+    assert found == [1, 0, 1, 0], "the second end is that of another attempt"
+
+
+def test_an_end_whose_scheduler_was_lost_is_recorded_by_another_one(driver: SchedulerDriver) -> None:
+    end = BuildResult("node-1", 1, "vm-1", True, "", OTHER, 1)
+    assert of_kind(ef.RecordBuild, driver.hear(end)) == []
+
+    driver.give(ev.ChannelChanged(CELL, True))
+    driver.wait(AGAIN_AFTER_S[1])
+
+    assert len(of_kind(ef.RecordBuild, driver.hear(end))) == 1

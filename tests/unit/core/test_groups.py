@@ -28,8 +28,9 @@ def look(effects: list[ef.Effect]) -> ef.LookUpGroup:
 
 
 def stand(driver: SchedulerDriver, ask: ef.LookUpGroup, error: str = "", **homes: str) -> list[ef.Effect]:
-    """The members stand on these nodes (their names with _ for -)."""
+    """The members stand on these nodes (their names with _ for -); those that were left out are not read."""
     standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
+    standing = {uuid: nodes for uuid, nodes in standing.items() if uuid not in ask.known}
     return driver.give(ev.GroupAnswered(ask.ask_id, standing, error, cause=ask.cause))
 
 
@@ -196,6 +197,31 @@ def test_no_request_joins_a_member_that_only_the_table_shows() -> None:
     assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
 
 
+def left_out(driver: SchedulerDriver) -> frozenset[str]:
+    """The members whose allocations are not read, when server-9 of the group with server-5 and server-6 joins host-1.
+
+    Its own allocations are not read either.
+    """
+    group = Group("group", "affinity", frozenset({"server-5", "server-6", "server-9"}), frozenset({"host-1"}))
+    return look(placed(driver, driver.ask(request("server-9", group=group)))).known
+
+
+def test_only_members_that_are_built_on_the_chosen_host_are_not_asked_for() -> None:
+    # given one member on the host, and one on another
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", consumers={"server-6": member("node-2")})
+    assert left_out(driver) == {"server-5", "server-9"}
+
+
+def test_allocations_without_a_server_are_no_built_member() -> None:
+    # given allocations of two members on the host, one of which nova-compute does not have
+    without_server = Consumer(taken("node-1"), False, "group")
+    driver = SchedulerDriver().with_agents(
+        "node-1", consumers={"server-5": without_server, "server-6": member("node-1")}
+    )
+    assert left_out(driver) == {"server-6", "server-9"}
+
+
 def test_several_of_one_request_yield_together() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     effects = driver.ask(request("server-8", "server-9", group=GROUP))
@@ -245,3 +271,66 @@ def test_the_first_of_a_soft_group_yields_once_and_then_stays() -> None:
     effects = driver.wait(YIELD_PAUSE_S)
     assert only_claim(effects).node == other
     only(ef.Answer, placed(driver, effects))
+
+
+def test_servers_of_one_request_stay_together_where_the_table_has_claims_on_two_hosts() -> None:
+    # given two members on two hosts, one of which will yield, and neither known to the conductor
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", consumers={"server-6": member("node-2")})
+    # when two more are asked for in one request
+    group = Group("group", "affinity", frozenset({"server-5", "server-6", "server-8", "server-9"}))
+    first, second = claims_in(driver.ask(request("server-8", "server-9", group=group)))
+    # then they go to one host
+    assert first.node == second.node
+
+
+def test_servers_of_one_request_follow_the_first_to_a_host_that_the_conductor_did_not_name() -> None:
+    # given a member that only the table knows, on the host with the most room
+    driver = SchedulerDriver().with_agents("node-1", free_mb=7680, consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", consumers={"server-6": member("node-2")})
+    group = Group("group", "affinity", frozenset({"server-5", "server-8", "server-9"}), frozenset({"host-1"}))
+    # when two more are asked for, and the first of them leaves less room there than the other host has
+    claims = claims_in(driver.ask(request("server-8", "server-9", group=group)))
+    # then the second follows the first
+    assert [claim.node for claim in claims] == ["node-2", "node-2"]
+
+
+def test_servers_of_one_request_may_use_all_hosts_that_the_conductor_names() -> None:
+    # given a group that is on two hosts already, each with room for one more
+    driver = SchedulerDriver().with_agents("node-1", vcpus=2, consumers={"server-5": member("node-1")})
+    driver.with_agents("node-2", vcpus=2, consumers={"server-6": member("node-2")})
+    members, hosts = frozenset({"server-5", "server-6"}), frozenset({"host-1", "host-2"})
+    # when two more are asked for
+    claims = claims_in(driver.ask(request("server-8", "server-9", group=Group("group", "affinity", members, hosts))))
+    # then each gets a host, as from Nova's filter
+    assert {claim.node for claim in claims} == {"node-1", "node-2"}
+
+
+def test_a_member_of_another_request_of_this_scheduler_is_not_built() -> None:
+    # given a member that this scheduler claims where the conductor knew one
+    driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
+    named = Group("group", "affinity", frozenset({"server-5"}), frozenset({"host-1"}))
+    other = only_claim(driver.ask(request("server-7", group=named)))
+    # when that one was deleted, and a member on another host was answered
+    ask = look(placed(driver, driver.ask(request("server-9", group=named))))
+    driver.hear(Increment("node-1", 1, 3, consumers={"server-5": None}))
+    # then the request does not rely on the claim, which may yield
+    assert other.node == "node-1"
+    effects = stand(driver, ask, server_7="node-1", server_6="node-2")
+    while look_again := of_kind(ef.LookUpGroup, effects):
+        effects = stand(driver, look_again[0], server_7="node-1", server_6="node-2")
+    assert not of_kind(ef.Answer, effects)
+
+
+def test_a_request_whose_time_is_over_while_it_yields_fails() -> None:
+    driver = SchedulerDriver().with_agents("node-1", "node-2")
+    claim = only_claim(driver.ask(request("server-9", group=GROUP), within_s=20.0))
+    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    other = "node-2" if claim.node == "node-1" else "node-1"
+    (delete,) = of_kind(ef.DeleteAllocation, stand(driver, ask, server_5=other))
+    # when Placement answers the delete only after the time of the request has passed
+    effects = driver.wait(19.0)
+    assert not of_kind(ef.LookUpGroup, effects)
+    (fail,) = of_kind(ef.Fail, driver.deleted(delete))
+    assert fail.code == ef.FailureCode.TIMED_OUT
+    driver.idle()

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim, releases_in, taken
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
+    claims_in,
+    of_kind,
+    only,
+    only_claim,
+    releases_in,
+    request,
+    taken,
+)
 
 
 def test_the_allocation_of_an_unheard_answer_is_deleted() -> None:
@@ -135,3 +144,20 @@ def test_a_delete_that_is_tried_again_at_once_is_not_tried_later_as_well() -> No
     assert driver.core.claims.endings["deleted"] == 1
     assert of_kind(ef.DeleteAllocation, driver.wait(120.0)) == []
     driver.idle()
+
+
+def test_the_request_is_told_once_that_a_claim_was_given_up() -> None:
+    # given two servers of one request, and no answer to either write
+    driver = SchedulerDriver(delete_attempts_max=2).with_agents("node-1")
+    first, second = claims_in(driver.ask(request("server-1", "server-2"), within_s=600.0))
+    writes = [only(ef.WriteAllocation, driver.accept(claim)) for claim in (first, second)]
+    deletes = [only(ef.DeleteAllocation, driver.written(write, ev.WriteCode.UNREACHABLE)) for write in writes]
+    # when the delete of the first fails again and again, longer than its request waits for it
+    for _ in range(4):
+        assert of_kind(ef.Fail, driver.deleted(deletes[0], gone=False)) == []
+        assert [delete.claim_id for delete in of_kind(ef.DeleteAllocation, driver.wait(5.0))] == [first.claim_id]
+    # and the request ends with that of the second
+    (fail,) = of_kind(ef.Fail, driver.deleted(deletes[1]))
+    # then its record has each claim once
+    ended = [(attempt.claim_id, attempt.outcome) for attempt in fail.record.attempts]
+    assert ended == [(first.claim_id, "abandoned"), (second.claim_id, "deleted")]

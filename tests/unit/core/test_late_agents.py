@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An agent that is frozen or deaf delays a request by the usual time of an answer, not by ``verdict_timeout_s``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.core import events as ev
+from shared_scheduler.core.verdict_limit import FIRST_S, SHORTEST_S, VerdictLimit
+from shared_scheduler.protocol.messages import Claim, Heartbeat
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
+    claims_in,
+    host_of,
+    nodes_of,
+    only,
+    only_claim,
+    releases_in,
+    request,
+    resyncs_in,
+)
+
+NODES = ("node-1", "node-2", "node-3")
+
+
+def with_quick_agents() -> SchedulerDriver:
+    """Three nodes whose agents have answered some claims within milliseconds."""
+    driver = SchedulerDriver().with_agents(*NODES, vcpus=64, free_mb=65_536)
+    for number in range(8):
+        claim = only_claim(driver.ask(request(f"early-{number}")))
+        driver.wait(0.005)
+        driver.written(only(ef.WriteAllocation, driver.accept(claim, sequence=number + 2)))
+    return driver
+
+
+def left_after(driver: SchedulerDriver, claim: Claim, within_s: float = 0.2) -> Claim:
+    """The claim for another host after the agent of ``claim`` was late."""
+    effects = driver.wait(within_s)
+    assert releases_in(effects) == [claim.claim_id]
+    (second,) = claims_in(effects)
+    assert second.node != claim.node and second.consumer == claim.consumer
+    return second
+
+
+def test_a_deaf_agent_costs_a_request_no_more_than_200_ms() -> None:
+    # given agents that answer within 5 ms, and one that has become deaf
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    # when 200 ms have passed, then the next host is claimed and gets the server
+    second = left_after(driver, deaf)
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(second, sequence=20))))
+    assert nodes_of(answer) == [second.node]
+    # and the loser is released again, if it accepts after all; nothing is written for it
+    effects = driver.accept(deaf, sequence=20)
+    assert releases_in(effects) == [deaf.claim_id] and len(effects) == 1
+    driver.idle()
+
+
+def test_the_node_of_a_late_agent_is_selected_last_until_it_answers() -> None:
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    left_after(driver, deaf)
+    assert driver.core.quarantine.nodes == {deaf.node}
+    # when other requests come, then none of them waits for it while another host passes
+    assert all(only_claim(driver.ask(request(f"other-{n}"))).node != deaf.node for n in range(3))
+    # and when it answers, it is selected like the others
+    driver.accept(deaf, sequence=20)
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_a_verdict_after_the_longest_time_ends_the_quarantine_as_well() -> None:
+    # given an agent that stood still for longer than any claim waits for it
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    second = left_after(driver, deaf)
+    driver.written(only(ef.WriteAllocation, driver.accept(second, sequence=20)))
+    driver.wait(driver.core.settings.verdict_timeout_s + 1.0)
+    assert driver.core.quarantine.nodes == {deaf.node}
+    # when it answers after all, then its node is selected like the others, and the claim is released again
+    assert releases_in(driver.accept(deaf, sequence=20)) == [deaf.claim_id]
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_a_verdict_on_a_claim_that_was_waited_for_in_vain_ends_the_quarantine_as_well() -> None:
+    # given a late agent, and a request for its node only, which has waited for the longest time
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    second = left_after(driver, deaf)
+    driver.written(only(ef.WriteAllocation, driver.accept(second, sequence=20)))
+    others = frozenset(host_of(node) for node in NODES if node != deaf.node)
+    waited = only_claim(driver.ask(request("server-9", ignore_hosts=others)))
+    driver.wait(driver.core.settings.verdict_timeout_s + 1.0)
+    assert driver.core.quarantine.nodes == {deaf.node}
+    # when the verdict of that request comes first
+    driver.accept(waited, sequence=20)
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_an_agent_that_refuses_in_time_is_not_late_any_more() -> None:
+    # given a late agent, and a request for its node only
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    left_after(driver, deaf)
+    others = frozenset(host_of(node) for node in NODES if node != deaf.node)
+    claim = only_claim(driver.ask(request("server-9", ignore_hosts=others)))
+    # when it refuses that one
+    driver.refuse(claim)
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_an_agent_that_never_answers_is_asked_for_its_state_after_the_long_time() -> None:
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    second = left_after(driver, deaf)
+    driver.written(only(ef.WriteAllocation, driver.accept(second, sequence=20)))
+    assert resyncs_in(driver.wait(2.7)) == []
+    assert resyncs_in(driver.wait(0.2)) == [deaf.node]
+    # and its node is not selected until it is heard
+    others = frozenset(host_of(node) for node in NODES if node != deaf.node)
+    assert claims_in(driver.ask(request("server-9", ignore_hosts=others))) == []
+    sequence = driver.table.version(deaf.node).sequence
+    driver.hear(Heartbeat(deaf.node, 1, sequence, host_of(deaf.node), driver.table.digest(deaf.node)))
+    assert only_claim(driver.ask(request("server-10", ignore_hosts=others))).node == deaf.node
+
+
+def test_where_no_other_host_passes_a_late_agent_is_waited_for() -> None:
+    driver = with_quick_agents()
+    others = frozenset({"host-2", "host-3"})
+    claim = only_claim(driver.ask(request("server-1", ignore_hosts=others)))
+    assert releases_in(driver.wait(2.5)) == []
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim, sequence=20))))
+    assert nodes_of(answer) == ["node-1"]
+
+
+def test_if_all_agents_are_late_the_first_is_claimed_again_and_waited_for() -> None:
+    # given a state channel that stands still for a second and a half
+    driver = with_quick_agents()
+    claims = [only_claim(driver.ask())]
+    claims += claims_in(driver.wait(1.5))
+    # then each host was claimed once and released, with twice the time for each further one
+    assert {claim.node for claim in claims[:2]} < set(NODES) and len(claims) >= 3
+    # and the last claim is not given up for want of another host
+    last = claims[-1]
+    effects = driver.accept(last, sequence=20)
+    assert nodes_of(only(ef.Answer, driver.written(only(ef.WriteAllocation, effects)))) == [last.node]
+    for claim in claims[:-1]:
+        driver.accept(claim, sequence=21)
+    driver.idle()
+
+
+def test_a_pause_of_the_scheduler_itself_is_no_reason_to_claim_another_host() -> None:
+    driver = with_quick_agents()
+    claim = only_claim(driver.ask())
+    # given a scheduler that stood still for nine tenths of a second: the timer rings before the verdict is handled
+    driver.now += 0.9
+    assert driver.give(ev.Tick()) == []
+    write = only(ef.WriteAllocation, driver.accept(claim, sequence=20))
+    assert nodes_of(only(ef.Answer, driver.written(write))) == [claim.node]
+
+
+def test_a_late_verdict_of_another_node_changes_nothing() -> None:
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    second = left_after(driver, deaf)
+    driver.accept(replace(deaf, node=second.node))
+    assert driver.core.quarantine.nodes == {deaf.node}
+
+
+# -- the estimate
+
+
+def test_before_the_first_answer_the_limit_is_that_of_tcp() -> None:
+    assert VerdictLimit(3.0).after() == FIRST_S
+    assert VerdictLimit(0.5).after() == 0.5
+
+
+def test_quick_agents_give_the_shortest_limit_and_slow_ones_a_longer_one() -> None:
+    quick, slow = VerdictLimit(3.0), VerdictLimit(3.0)
+    for number in range(50):
+        quick.answered(f"node-{number}", 0.004)
+        slow.answered(f"node-{number}", 0.3 if number % 2 else 0.2)
+    assert quick.after() == SHORTEST_S
+    assert 0.3 < slow.after() < 0.6
+
+
+def test_each_late_agent_doubles_the_limit_up_to_the_longest_time() -> None:
+    limit = VerdictLimit(3.0)
+    limit.answered("node-1", 0.004)
+    assert [limit.after(late) for late in range(6)] == [0.18, 0.36, 0.72, 1.44, 2.88, 3.0]
+
+
+def test_the_answers_of_one_frozen_agent_hardly_raise_the_limit_for_the_others() -> None:
+    limit = VerdictLimit(3.0)
+    for number in range(50):
+        limit.answered(f"node-{number}", 0.004)
+    for _ in range(32):
+        limit.answered("node-7", 2.9)
+    assert limit.after() < 0.45
+    for number in range(12):
+        limit.answered(f"node-{number}", 0.004)
+    assert limit.after() == SHORTEST_S
+
+
+def test_a_fleet_that_becomes_slow_is_followed() -> None:
+    limit = VerdictLimit(3.0)
+    for number in range(50):
+        limit.answered(f"node-{number}", 0.004)
+    for number in range(10):
+        limit.answered(f"node-{number}", 1.0)
+    assert limit.after() > 1.0
