@@ -9,6 +9,7 @@
       |  --DENIED, ODD--------------------------> unreachable
       '  --CONFLICT, UNKNOWN--> read the consumer, and follow ``consumer_conflicts.RULES``
                                   |  written | consumer_conflict
+                                  |  merged with the allocations of another writer, for some moves
                                   '  write again after a wait, until the deadline
                                        -> provider_conflict | consumer_conflict | unreachable
 
@@ -22,9 +23,10 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement import consumer_conflicts
@@ -37,6 +39,7 @@ from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
 from shared_scheduler.placement.unanswered_writes import UnansweredWrites
 from shared_scheduler.protocol.backoff import Backoff
+from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
 
@@ -92,8 +95,11 @@ class _Course:
     next: ConsumerWrite
     before: ConsumerAllocations | None = None  # set for a merge
     known: bool = False  # ``before`` is what the table knows, and was not read
+    rest: Allocations | None = None  # set by a merge with another writer: what remains if the write is taken back
+    merges: int = 0  # with another writer
     sent: int = 0
-    unsure: bool = False  # a write without an answer may still be carried out
+    unsure: bool = False  # a write without an answer may have been carried out
+    may_arrive: bool = False  # one of them may be carried out later
     conflicts_since_s: float | None = None
     tried_orphan: bool = False
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
@@ -113,12 +119,25 @@ class _Course:
         """The policy of the write: a merge that finds no allocations becomes *new*."""
         return ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
 
+    @property
+    def base(self) -> Allocations:
+        """The allocations that remain if the write is taken back."""
+        if self.rest is not None:
+            return self.rest
+        return self.before.allocations if self.before else {}
+
+    @property
+    def part(self) -> Allocations:
+        """What the write adds to ``base``."""
+        return consumer_conflicts.without(self.next.allocations, self.base)
+
 
 class AllocationWriter:
     """Writes and deletes allocations.  Many threads use it at once, for different consumers.
 
     ``pause`` waits for a number of seconds; it returns True if the service stops and the wait must end.
     ``locate`` reads the location of a server from Nova, before allocations in doubt are deleted.
+    ``merged_moves``: the types of migrations whose write is merged with allocations that others have added.
     """
 
     def __init__(
@@ -129,6 +148,7 @@ class AllocationWriter:
         rng: random.Random,
         locate: Locate,
         wall_clock: Callable[[], float] = time.time,
+        merged_moves: Collection[str] = (),
     ) -> None:
         self.foreign_changes = ForeignChanges()
         self._wall_clock = wall_clock
@@ -136,6 +156,8 @@ class AllocationWriter:
         self._clock = clock
         self._pause = pause
         self._rng = rng
+        self._locate = locate
+        self._merged_moves = frozenset(merged_moves)
         self._overcommit_check = OvercommitCheck(client, clock)
         self._reconciler = Reconciler(client, locate, self._restore)
         self._in_doubt = InDoubtWrites()
@@ -144,26 +166,27 @@ class AllocationWriter:
 
     # -- writes ------------------------------------------------------------------------------
 
-    def write(self, effect: WriteAllocation, unsure: bool = False) -> AllocationWritten:
-        """Write one consumer.  ``unsure``: it was sent in a batch without an answer.
+    def write(self, effect: WriteAllocation, batch: Reply | None = None) -> AllocationWritten:
+        """Write one consumer.  ``batch``: it was sent in a batch, whose outcome is unknown.
 
         A serialised write that over-commits a provider is deleted and repeated a few times.  All writers of the race
         see the over-commit, so without repetitions none of them would get the last unit.
         """
         for _ in range(MAX_RACES - 1):
-            answer, raced = self._write_once(effect, unsure)
+            answer, raced = self._write_once(effect, batch)
             if not raced:
                 return answer
             self._pause(RACE_BACKOFF.wait_s(self._rng))
-        return self._write_once(effect, unsure)[0]
+        return self._write_once(effect, batch)[0]
 
-    def _write_once(self, effect: WriteAllocation, unsure: bool) -> tuple[AllocationWritten, bool]:
+    def _write_once(self, effect: WriteAllocation, batch: Reply | None) -> tuple[AllocationWritten, bool]:
         """The answer, and whether the write was deleted and may be repeated."""
         course: _Course | AllocationWritten
         if effect.policy is ConsumerPolicy.MERGE:
             course = self._begin_merge(effect)
         else:
-            course = _Course(effect, first_write(effect), unsure=unsure)
+            late = batch is not None and batch.may_arrive
+            course = _Course(effect, first_write(effect), unsure=batch is not None, may_arrive=late)
         if isinstance(course, AllocationWritten):
             return course, False
         answer = self._advance(course)
@@ -217,6 +240,7 @@ class AllocationWriter:
         if meaning in _FINAL:
             return self._end(course, _FINAL[meaning])
         course.unsure |= meaning is Meaning.UNKNOWN
+        course.may_arrive |= reply.may_arrive
         return None
 
     def _compare(self, course: _Course) -> AllocationWritten | None:
@@ -230,6 +254,8 @@ class AllocationWriter:
         if course.known and finding is Comparison.FOREIGN:
             _merge_with(course, standing)
             return None
+        if finding is Comparison.FOREIGN and self._merge_foreign(course, standing):
+            return None
         step = consumer_conflicts.RULES[course.policy][finding]
         if step in _ENDS:
             return self._end(course, _ENDS[step])
@@ -239,6 +265,25 @@ class AllocationWriter:
             course.next = replace(course.next, generation=None)
         code = self._patience(course, finding)
         return None if code is None else self._end(course, code)
+
+    def _merge_foreign(self, course: _Course, standing: ConsumerAllocations) -> bool:
+        """Merge with what another writer has added, if the move and the amounts permit it."""
+        if course.merges >= MAX_MERGES or self._clock() >= course.effect.deadline_s:
+            return False
+        owner = (course.effect.project_id, course.effect.user_id)
+        merged = merge(course.base, course.part, standing.allocations)
+        strange = bool(standing.allocations) and (standing.project_id, standing.user_id) != owner
+        if merged is None or strange or not self._is_merged_move(course.consumer):
+            return False
+        course.merges += 1
+        course.before, course.rest = standing, merged.rest
+        course.next = replace(
+            course.next, allocations=merged.allocations, generation=standing.generation, mappings={}
+        )
+        return True
+
+    def _is_merged_move(self, consumer: str) -> bool:
+        return bool(self._merged_moves) and self._locate(consumer).move in self._merged_moves
 
     def _note_foreign(self, course: _Course, standing: ConsumerAllocations) -> None:
         seen_by = Action.NEW if course.before is None else Action.MERGE
@@ -301,7 +346,7 @@ class AllocationWriter:
 
     def _end(self, course: _Course, code: WriteCode) -> AllocationWritten:
         effect, wrote, generation = course.effect, course.next.allocations, course.generation
-        before = course.before.allocations if course.before else {}
+        before = course.base
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
         with self._lock:
             if code is WriteCode.WRITTEN:
@@ -310,7 +355,9 @@ class AllocationWriter:
                 self._in_doubt.add(effect.consumer, Attempt(wrote, before, generation), self._clock())
         if detail and course.last:
             detail = course.last.describe()
-        return AllocationWritten(effect.claim_id, code, detail, wrote, before, generation, cause=effect.cause)
+        return AllocationWritten(
+            effect.claim_id, code, detail, wrote, before, generation, cause=effect.cause, may_arrive=course.may_arrive
+        )
 
     def _blame(self, effect: WriteAllocation) -> WriteCode:
         """The result after HTTP 400: an unknown provider, or a malformed request."""
@@ -332,8 +379,7 @@ class AllocationWriter:
             return answer, False
         if overfull is None:
             return answer, False
-        before = course.before.allocations if course.before else {}
-        attempt, until_s = Attempt(answer.written, before, answer.generation), course.effect.deadline_s
+        attempt, until_s = Attempt(answer.written, course.base, answer.generation), course.effect.deadline_s
         gone = self.take_back(course.consumer, attempt, answer.claim_id, answer.cause, until_s)
         detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
         no_capacity = WriteCode.NO_CAPACITY
@@ -455,7 +501,7 @@ class AllocationWriter:
 
 def _merge_with(course: _Course, standing: ConsumerAllocations) -> None:
     """Merge with allocations that were read; without any, the consumer is new."""
-    effect, course.known = course.effect, False
+    effect, course.known, course.rest = course.effect, False, None
     course.before = standing if standing.allocations else None
     course.next = _union_write(effect, standing) if standing.allocations else first_write(effect)
 

@@ -16,12 +16,16 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from keystoneauth1 import exceptions as ks_exceptions
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 SERVICE_TYPE = "placement"
 MICROVERSION = "1.36"
 CONCURRENT_UPDATE = "placement.concurrent_update"
 #: Statuses of a failing proxy or server: it is unknown whether the request was carried out.
 _IN_TROUBLE = 500
+#: Statuses of a proxy that did not wait for the server's answer: the request may be carried out later.
+_NOT_AWAITED = (502, 504)
+NOT_CONNECTED = (NewConnectionError, ConnectTimeoutError)
 #: Longest error text that is kept.
 DETAIL_CHARS = 500
 
@@ -40,12 +44,21 @@ class Meaning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of Placement.  ``status`` 0 means that there was none; ``detail`` contains the reason."""
+    """An answer of Placement.  ``status`` 0 means that there was none; ``detail`` contains the reason.
+
+    ``sent`` is False if no connection was made.
+    """
 
     status: int
     body: Any = None
     code: str = ""
     detail: str = ""
+    sent: bool = True
+
+    @property
+    def may_arrive(self) -> bool:
+        """Whether Placement may carry the request out later."""
+        return self.sent and (self.status == 0 or self.status in _NOT_AWAITED)
 
     @property
     def meaning(self) -> Meaning:
@@ -77,9 +90,22 @@ def reply_from(status: int, body: Any) -> Reply:
     return Reply(status, body, str(error.get("code", "")), " ".join(detail.split())[:DETAIL_CHARS])
 
 
-def no_reply(detail: str) -> Reply:
+def no_reply(detail: str, sent: bool = True) -> Reply:
     """The reply for a missing answer."""
-    return Reply(0, None, "", " ".join(detail.split())[:DETAIL_CHARS])
+    return Reply(0, None, "", " ".join(detail.split())[:DETAIL_CHARS], sent)
+
+
+def _was_sent(error: BaseException | None) -> bool:
+    """Whether a request that raised ``error`` may have left this machine: not if no connection was made.
+
+    keystoneauth1 raises the same exception for both; the cause is in the exceptions of requests and urllib3.
+    """
+    while error is not None:
+        reasons = (error, *(getattr(arg, "reason", None) for arg in error.args))
+        if any(isinstance(reason, NOT_CONNECTED) for reason in reasons):
+            return False
+        error = error.__cause__ or error.__context__
+    return True
 
 
 def _first_error(body: Any) -> dict[str, Any]:
@@ -172,7 +198,7 @@ def reply_of(send: Callable[[], Any], no_answer: tuple[type[Exception], ...] = (
     except ks_exceptions.Unauthorized as error:
         return Reply(401, None, "", f"Keystone refused the [placement] credentials: {error}")
     except (ks_exceptions.ClientException, *no_answer) as error:
-        return no_reply(str(error) or type(error).__name__)
+        return no_reply(str(error) or type(error).__name__, _was_sent(error))
     return reply_from(response.status_code, _decoded(response))
 
 

@@ -3,7 +3,9 @@
 
 openstack-dev discussed on 16 August 2018 what Nova should do when Placement answers "consumer generation conflict":
 (a) read, write, fail on a conflict; (b) retry blindly; (c) keep an own copy, read, combine, write.  This module does
-(c) for allocations that this scheduler wrote, and (a) for all others.  It never retries blindly.
+(c) for allocations that this scheduler wrote, and (a) for all others.  It never retries blindly.  For the moves that
+``[shared_scheduler] merged_moves`` names, *refuse* becomes (c) for the allocations of others too, a bounded number of
+times (``core/allocation_merge.py`` says how, and why nobody's allocation is lost).
 
 ``RULES`` maps each comparison to an action.  ``doc/source/admin/placement.rst`` shows the rules and results of each
 operation.
@@ -13,8 +15,9 @@ provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, 
 an orphan (a consumer without a record refuses 0), and once more with null.  A lost race changes the generation of a
 provider, so the generations are read before and after that last write.  If none changed, the record of the consumer
 refuses null and 0, and no other host would help: a hard error.  Otherwise it is a provider conflict.  *Merge* sends the
-generation that the table knows, and reads after a conflict; without a known one it reads first.  Without allocations it
-is *new*.  An allocation of this scheduler is
+generation that the table knows; without a known one it reads first.  After a conflict with a generation that the table
+knew, it reads, and merges with what it finds, because the table may be late; the change is noted as foreign.  Without
+allocations it is *new*.  An allocation of this scheduler is
 deleted with the generation that was just read, if it is exactly what was written; anything else stays.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
@@ -39,6 +42,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.model.resources import plain_allocations, same_allocations
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import Allocations
 
@@ -102,15 +106,10 @@ RULES: Mapping[ConsumerPolicy, Mapping[Comparison, ConflictAction]] = {
 }
 
 
-def same(left: Allocations, right: Allocations) -> bool:
-    """Whether allocations are equal, regardless of order and empty parts."""
-    return _plain(left) == _plain(right)
-
-
 def holds(standing: Allocations, part: Allocations) -> bool:
     """Whether ``standing`` has exactly the amounts of ``part`` on any provider of ``part``."""
-    there = _plain(standing)
-    return any(there.get(provider) == amounts for provider, amounts in _plain(part).items())
+    there = plain_allocations(standing)
+    return any(there.get(provider) == amounts for provider, amounts in plain_allocations(part).items())
 
 
 def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int]]:
@@ -118,12 +117,12 @@ def union(standing: Allocations, wanted: Allocations) -> dict[str, dict[str, int
 
     The rule of nova/scheduler/client/report.py, ``_move_operation_alloc_request``.
     """
-    return _plain(wanted) | _plain(standing)
+    return plain_allocations(wanted) | plain_allocations(standing)
 
 
 def without(standing: Allocations, part: Allocations) -> dict[str, dict[str, int]]:
     """``standing`` less the providers of ``part``."""
-    return {name: amounts for name, amounts in _plain(standing).items() if name not in part}
+    return {name: amounts for name, amounts in plain_allocations(standing).items() if name not in part}
 
 
 def find_new(
@@ -142,25 +141,25 @@ def find_new(
         return Comparison.NOTHING
     if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
         return Comparison.FOREIGN
-    if same(standing.allocations, wanted.allocations):
+    if same_allocations(standing.allocations, wanted.allocations):
         ours = unsure and is_of(standing, wanted.generation)
         return Comparison.AS_WANTED if ours else Comparison.TWIN
-    mine = any(same(standing.allocations, attempt) for attempt in attempts)
+    mine = any(same_allocations(standing.allocations, attempt) for attempt in attempts)
     return Comparison.OWN_ATTEMPT if mine else Comparison.FOREIGN
 
 
 def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> Comparison:
     """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``."""
-    if standing.generation == before.generation and same(standing.allocations, before.allocations):
+    if standing.generation == before.generation and same_allocations(standing.allocations, before.allocations):
         return Comparison.UNCHANGED
-    return Comparison.AS_WANTED if same(standing.allocations, wanted) else Comparison.FOREIGN
+    return Comparison.AS_WANTED if same_allocations(standing.allocations, wanted) else Comparison.FOREIGN
 
 
 def find_delete(standing: ConsumerAllocations, written: Allocations, generation: int | None) -> Comparison:
     """Compare before each attempt of a *delete* of what a write with this generation left."""
     if not standing.allocations:
         return Comparison.NOTHING
-    ours = same(standing.allocations, written) and is_of(standing, generation)
+    ours = same_allocations(standing.allocations, written) and is_of(standing, generation)
     return Comparison.AS_WANTED if ours else Comparison.FOREIGN
 
 
@@ -185,12 +184,3 @@ def is_consumers(before: Generations | None, after: Generations | None) -> bool:
 def orphan_after_s(unsure: bool) -> float:
     """The time for which a write is repeated unchanged after conflicts."""
     return ORPHAN_AFTER_UNSURE_S if unsure else ORPHAN_AFTER_S
-
-
-def _plain(allocations: Allocations) -> dict[str, dict[str, int]]:
-    plain = {name: _amounts(amounts) for name, amounts in allocations.items()}
-    return {name: amounts for name, amounts in plain.items() if amounts}
-
-
-def _amounts(amounts: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in amounts.items() if amount}

@@ -17,7 +17,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,8 +59,10 @@ class GroupCommit:
         max_waiting: int = MAX_WAITING,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        merged_moves: Collection[str] = (),
     ) -> None:
-        """``locate`` reads the location of a server from Nova; without Nova it is ``reconciler.without_nova``."""
+        """``locate`` reads the location of a server from Nova; without Nova it is ``reconciler.without_nova``.
+        ``merged_moves``: see ``AllocationWriter``."""
         self._client = client
         self._answer = answer
         self._clock = clock
@@ -77,7 +79,7 @@ class GroupCommit:
         self._draining = False
         self._stopped = threading.Event()
         self._writer = AllocationWriter(
-            client, clock, self._stopped.wait, rng or random.Random(), locate
+            client, clock, self._stopped.wait, rng or random.Random(), locate, merged_moves=merged_moves
         )
         runs = [(f"placement-writer-{number}", self._write) for number in range(writers)]
         runs += [(f"placement-deleter-{number}", self._delete) for number in range(deleters)]
@@ -188,7 +190,7 @@ class GroupCommit:
         if meaning is Meaning.DONE:
             self._all_written(batch)
         elif meaning is Meaning.UNKNOWN:
-            self._compare_each(batch)
+            self._compare_each(batch, reply)
         elif meaning in (Meaning.DENIED, Meaning.ODD):
             self._give_up(batch, reply.describe())
         else:
@@ -206,11 +208,11 @@ class GroupCommit:
             if isinstance(job.work, WriteAllocation):
                 self._done(job, self._writer.written(job.work))
 
-    def _compare_each(self, batch: Batch) -> None:
+    def _compare_each(self, batch: Batch, reply: Reply) -> None:
         """Check each consumer of a batch whose outcome is unknown."""
         for job in batch:
             if isinstance(job.work, WriteAllocation):
-                self._done(job, self._writer.write(job.work, unsure=True))
+                self._done(job, self._writer.write(job.work, reply))
 
     def _give_up(self, jobs: Sequence[Job[Work]], why: str) -> None:
         for job in jobs:

@@ -41,10 +41,14 @@ class ServerActivity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerLocation:
-    """``node``: the compute node of a server without an operation; None: it has none."""
+    """``node``: the compute node of a server without an operation; None: it has none.
+
+    ``move``: the type of the migration that is being scheduled, as Nova's record has it; empty: none.
+    """
 
     activity: ServerActivity
     node: str | None = None
+    move: str = ""
 
 
 #: Reads the present location of a server, given its uuid.

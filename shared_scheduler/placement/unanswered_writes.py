@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from cachetools import FIFOCache
 
-#: Seconds after which a write without an answer is not carried out any more: proxies and servers in front of Placement
-#: keep a request for at most a minute by default (``timeout server`` of HAProxy, ``Timeout`` of Apache).
-CARRIED_OUT_WITHIN_S = 60.0
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+
 #: Maximum number of stored consumers; the oldest are dropped first.
 MAX_CONSUMERS = 4096
 

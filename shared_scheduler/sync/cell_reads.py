@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared_scheduler.core.events import NodesGone, ServiceFacts, ServicesRead
+from shared_scheduler.core.events import NodesGone, NodesListed, ServiceFacts, ServicesRead
 from shared_scheduler.sync.databases import CellDatabase
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.sources import NODE
@@ -29,12 +29,16 @@ class CellReads:
         database: CellDatabase,
         agent_speaks_for: Callable[[str], bool],
         nodes: frozenset[str] = frozenset(),
+        has_unlisted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``nodes``: uuids of the nodes that the core knows already."""
+        """``nodes``: uuids of the nodes that the core knows already.  ``has_unlisted``: whether it knows some from
+        messages only."""
         self.database = database
         self.cell = database.cell.uuid
         self.nodes = nodes
+        self._hosts: Mapping[str, str] = {}  # node -> host at the last read
         self._agent_speaks_for = agent_speaks_for
+        self._has_unlisted = has_unlisted
         self._lock = threading.RLock()  # one read of the services at a time, because each compares with the one before
         self._odd: dict[str, tuple[object, ...]] = {}  # the services with an exception, as they were last yielded
         self._last_id: int | None = None
@@ -101,24 +105,28 @@ class CellReads:
     # -- compute nodes
 
     def silent(self) -> list[str]:
-        """Nodes without an agent."""
-        return [node for node in self.nodes if not self._agent_speaks_for(node)]
+        """Nodes without an agent.  What was read of the others counts no more, because their agents change the rows."""
+        silent = [node for node in self.nodes if not self._agent_speaks_for(node)]
+        self._read = {node: seen for node in silent if (seen := self._read.get(node)) is not None}
+        return silent
 
-    def node_list(self) -> Iterator[NodesGone | ReadRequest]:
-        """New and removed compute nodes."""
+    def node_list(self, began_s: float) -> Iterator[NodesGone | NodesListed | ReadRequest]:
+        """New and removed compute nodes, and those that have moved; all, if the core asks for some."""
         with self._lock:
-            found = self.database.node_names()
+            hosts, before = self.database.node_hosts(), self._hosts
+            found = frozenset(hosts)
             gone, new = self.nodes - found, found - self.nodes
-            self.nodes = found
+            self.nodes, self._hosts = found, hosts
             if gone:
                 yield NodesGone(self.cell, gone)
+            moved = frozenset(node for node, host in hosts.items() if before.get(node, host) != host)
+            if moved or self._has_unlisted():
+                yield NodesListed(self.cell, hosts, moved, began_s)
             yield from map(self._wanted, filter(self._is_silent, sorted(new)))
 
     def records(self) -> Iterator[ReadRequest]:
         """Nodes without an agent whose record or instances have changed since they were read."""
-        silent = self.silent()
-        self._read = {node: seen for node, seen in list(self._read.items()) if node in set(silent)}
-        for row, members in self.seen(silent):
+        for row, members in self.seen(self.silent()):
             if self._read.get(row["uuid"]) != (row, members):
                 yield self._wanted(row["uuid"])
 

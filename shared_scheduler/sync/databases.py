@@ -28,7 +28,8 @@ CELL0 = "00000000-0000-0000-0000-000000000000"
 COMPUTE = "nova-compute"
 SHELVED_OFFLOADED = "shelved_offloaded"
 EVACUATION = "evacuation"
-#: Statuses of an evacuation's record until nova-compute has written the new host of the server.
+#: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
+#: of all moves while a host is selected.
 EVACUATING = ("accepted", "pre-migrating")
 
 #: The maximum number of values in one IN list.
@@ -69,7 +70,10 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """One server in its cell.  ``node``: the uuid of the compute node of its host, None if there is none."""
+    """One server in its cell.  ``node``: the uuid of the compute node of its host, None if there is none.
+
+    ``move``: the type of its newest migration that is not beyond scheduling, None if there is none.
+    """
 
     host: str | None
     node: str | None
@@ -77,6 +81,7 @@ class ServerFacts:
     task_state: str | None
     hidden: bool
     evacuating: bool
+    move: str | None = None
 
 
 def _table(name: str, *columns: str, **typed: Any) -> Any:
@@ -99,7 +104,7 @@ _INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state
 _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
-_MIGRATIONS = _table("migrations", "instance_uuid", "migration_type", "status", "deleted")
+_MIGRATIONS = _table("migrations", "id", "instance_uuid", "migration_type", "status", "deleted")
 
 
 class _Database:
@@ -197,7 +202,7 @@ class ApiDatabase(_Database):
         return str(rows[0]["uuid"]) if rows else None
 
     def members_of(self, question: LookUpGroup) -> dict[str, bool]:
-        """The servers of a group or label, without deleted ones.
+        """The servers of a group or label, without deleted ones and those in cell 0, which never get a host.
 
         Uuid -> whether the server has a cell; the conductor sets it after the scheduler has answered.
 
@@ -212,8 +217,7 @@ class ApiDatabase(_Database):
         server = _GROUP_MEMBERS.c.instance_uuid
         there = _GROUP_MEMBERS.join(_GROUPS, _GROUP_MEMBERS.c.group_id == _GROUPS.c.id)
         there = there.outerjoin(_MAPPINGS, _MAPPINGS.c.instance_uuid == server)
-        query = sa.select(server, _MAPPINGS.c.cell_id).select_from(there)
-        return self._members(query.where(_GROUPS.c.uuid == group, _LIVES))
+        return self._members(server, there, _GROUPS.c.uuid == group)
 
     def _labelled(self, project_id: str, label: str) -> dict[str, bool]:
         """The servers of a project with a label (``decision/spread_request.py``).
@@ -225,11 +229,14 @@ class ApiDatabase(_Database):
         named = sa.or_(*(text.contains(json.dumps({LABEL: form})[1:-1], autoescape=True) for form in (label, [label])))
         in_group = text.contains('"instance_group": {', autoescape=True)
         there = _MAPPINGS.join(_SPECS, _SPECS.c.instance_uuid == server)
-        query = sa.select(server, _MAPPINGS.c.cell_id).select_from(there)
-        return self._members(query.where(_MAPPINGS.c.project_id == project_id, _LIVES, named, ~in_group))
+        return self._members(server, there, _MAPPINGS.c.project_id == project_id, named, ~in_group)
 
-    def _members(self, query: Any) -> dict[str, bool]:
-        return {str(row["instance_uuid"]): row["cell_id"] is not None for row in self.rows(query)}
+    def _members(self, server: Any, there: Any, *conditions: Any) -> dict[str, bool]:
+        """The servers that may have a host; ``there`` contains their mappings."""
+        there = there.outerjoin(_CELLS, _MAPPINGS.c.cell_id == _CELLS.c.id)
+        may_have = sa.or_(_CELLS.c.uuid.is_(None), _CELLS.c.uuid != CELL0)
+        query = sa.select(server, _CELLS.c.uuid).select_from(there).where(*conditions, _LIVES, may_have)
+        return {str(row["instance_uuid"]): row["uuid"] is not None for row in self.rows(query)}
 
 
 class CellDatabase(_Database):
@@ -297,10 +304,10 @@ class CellDatabase(_Database):
 
     # -- compute nodes -----------------------------------------------------------------------
 
-    def node_names(self) -> frozenset[str]:
-        """Uuids of all compute nodes."""
-        query = sa.select(_NODES.c.uuid).where(_NODES.c.deleted == 0)
-        return frozenset(row["uuid"] for row in self.rows(query) if row["uuid"])
+    def node_hosts(self) -> dict[str, str]:
+        """Uuid -> host of all compute nodes."""
+        query = sa.select(_NODES.c.uuid, _NODES.c.host).where(_NODES.c.deleted == 0)
+        return {row["uuid"]: row["host"] or "" for row in self.rows(query) if row["uuid"]}
 
     def nodes(self, uuids: Collection[str] | None = None) -> list[Mapping[str, Any]]:
         """Rows of all compute nodes, or of ``uuids``; ``model.compute_node`` defines their meaning."""
@@ -364,9 +371,12 @@ class CellDatabase(_Database):
             move.instance_uuid == row.uuid, move.migration_type == EVACUATION,
             move.status.in_(EVACUATING), move.deleted == 0,
         )  # fmt: skip
+        newest = sa.select(move.migration_type).where(
+            move.instance_uuid == row.uuid, move.status.in_(EVACUATING), move.deleted == 0,
+        ).order_by(move.id.desc()).limit(1).scalar_subquery()  # fmt: skip
         query = sa.select(
             row.host, row.vm_state, row.task_state, row.hidden, node.uuid.label("lives_on"),
-            evacuating.label("evacuating"),
+            evacuating.label("evacuating"), newest.label("move"),
         ).select_from(_INSTANCES.outerjoin(_NODES, lives))  # fmt: skip
         found = self.rows(query.where(row.uuid == uuid, row.deleted == 0))
         return _server(found[0]) if found else None
@@ -380,7 +390,7 @@ class CellDatabase(_Database):
 def _server(row: Mapping[str, Any]) -> ServerFacts:
     return ServerFacts(
         row["host"], row["lives_on"], row["vm_state"], row["task_state"],
-        bool(row["hidden"]), bool(row["evacuating"]),
+        bool(row["hidden"]), bool(row["evacuating"]), row["move"],
     )  # fmt: skip
 
 

@@ -14,18 +14,17 @@ RECOUNT_S = 1.0
 class Fleet:
     """``nodes_max``: the maximum number of nodes that counts as few."""
 
-    def __init__(self, nodes_max: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, nodes_max: int, clock: Callable[[], float], has_unlisted: Callable[[], bool] = lambda: False
+    ) -> None:
         self.cells: dict[str, CellReads] = {}  # always replaced as a whole, so that any thread may iterate over it
+        #: whether the core knows nodes from messages only
+        self.has_unlisted = has_unlisted
         self._nodes_max = nodes_max
         self._clock = clock
         self._counted: frozenset[frozenset[str]] = frozenset()
         self._counted_s = float("-inf")
         self._silent = 0
-
-    @property
-    def few(self) -> bool:
-        """Whether ``few_are_silent``, or there are at most ``nodes_max`` nodes."""
-        return self._is_small or self.few_are_silent
 
     @property
     def few_are_silent(self) -> bool:

@@ -55,5 +55,5 @@ def whereabouts(facts: ServerFacts | None) -> ServerLocation:
     begun = facts.task_state is not None or facts.vm_state == BUILDING
     lost = facts.host is not None and facts.node is None  # its compute node is unknown
     if begun or lost or facts.hidden or facts.evacuating:
-        return ServerLocation(ServerActivity.UNDER_WAY)
+        return ServerLocation(ServerActivity.UNDER_WAY, move=facts.move or "")
     return ServerLocation(ServerActivity.AT_REST, facts.node)

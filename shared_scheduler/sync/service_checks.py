@@ -3,8 +3,9 @@
 
 An administrator who disables a compute, or forces it down, changes the database of its cell, and the scheduler learns
 of it by its next poll.  A server that is requested after the change must not be placed there.  Therefore each write
-waits for a read of the service by its index, which began after the decision.  Writes that arrive meanwhile share the
-next read.  If the service no longer accepts servers, nothing is written, and the core tries the next host.
+waits for a read of the service by its index, which began after the decision.  It begins when the claim is cast, so it
+has usually ended before the agent's verdict arrives.  Checks that arrive meanwhile share the next read.  If the service
+no longer accepts servers, nothing is written, and the core tries the next host.
 
 If the database of a cell does not answer in time, writes continue with the result of its last poll, as every decision
 does then.  Each cell is read in a thread of its own, because a query that hangs may not return for hours; no further
@@ -17,13 +18,15 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from cachetools import FIFOCache
 
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_pace import MAX_WAITING
 from shared_scheduler.core.write_queue import Work, Writer, not_carried_out
-from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.fleet import Fleet
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import SELECTED
@@ -34,6 +37,77 @@ LOG = logging.getLogger(__name__)
 MAX_WAIT_S = 3.0
 #: Time for which ``stop`` waits for the thread.
 JOIN_S = 12.0
+#: Claims whose check is remembered until their write comes; the oldest one, which has usually ended without a write, is
+#: forgotten first, and would be checked again.
+EXPECTED_MAX = 4 * MAX_WAITING
+
+
+@dataclass(slots=True)
+class Check:
+    """The check of one host; ``done``: its service was read by a read that began after the decision, or cannot be."""
+
+    host: str
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class CellChecks:
+    """The checks of one cell, and the thread that reads its database for them."""
+
+    def __init__(self, cell: str, fleet: Fleet, revalidator: Revalidator) -> None:
+        self._cell = cell
+        self._fleet = fleet
+        self._revalidator = revalidator
+        self._wanted: list[Check] = []
+        self._changed = threading.Condition()
+        self._began_s: float | None = None  # of the read under way
+        self._stopping = False
+        threading.Thread(target=self._work, name=f"service-checks-{cell}", daemon=True).start()
+
+    def begin(self, host: str) -> Check:
+        """Begin to check a host; never blocks.  A database that hangs is not asked: the check is done."""
+        check = Check(host)
+        with self._changed:
+            if self._hangs():
+                check.done.set()
+            else:
+                self._wanted.append(check)
+                self._changed.notify()
+        return check
+
+    def _hangs(self) -> bool:
+        return self._began_s is not None and time.monotonic() - self._began_s > MAX_WAIT_S
+
+    def stop(self) -> None:
+        """End the thread after the read under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while checks := self._take():
+            try:
+                self._read({check.host for check in checks})
+            except Exception:  # a bug must not keep the cell from being read again
+                LOG.exception("the services of selected hosts of cell %s were not read", self._cell)
+            for check in checks:
+                check.done.set()
+
+    def _take(self) -> Sequence[Check]:
+        """All checks that wait, whose read begins now; empty at the end."""
+        with self._changed:
+            self._began_s = None
+            while not self._wanted and not self._stopping:
+                self._changed.wait()
+            checks, self._wanted = self._wanted, []
+            self._began_s = time.monotonic()
+        return checks
+
+    def _read(self, hosts: set[str]) -> None:
+        cell = self._fleet.cells.get(self._cell)
+        if cell is not None:
+            cell.select(hosts)
+            self._revalidator.wait_for([(SELECTED, (cell.cell,))], 0.0)
+
 
 class ServiceChecks:
     """Stands before the writer.  One thread passes all effects on, in the order of their arrival."""
@@ -52,13 +126,29 @@ class ServiceChecks:
         self._waiting: deque[Work] = deque()
         self._changed = threading.Condition()
         self._stopping = False
-        self._reading: set[str] = set()  # cells whose read is under way
+        self._cells: dict[str, CellChecks] = {}
+        self._expected: FIFOCache[str, Check] = FIFOCache(EXPECTED_MAX)  # by claim
         self._thread = threading.Thread(target=self._work, name="service-checks", daemon=True)
 
     def start(self) -> None:
         """Start the writer and the thread."""
         self._writer.start()
         self._thread.start()
+
+    def expect(self, claim_id: str, cell: str, host: str) -> None:
+        """Begin to check the host of a claim that is cast, unless it was cast before; never blocks."""
+        with self._changed:
+            if claim_id not in self._expected:
+                self._expected[claim_id] = self._begin(cell, host)
+
+    def checked(self, claim_id: str, within_s: float) -> bool:
+        """Whether the check of an expected claim ends within this time."""
+        return self._expected[claim_id].done.wait(within_s)
+
+    def _begin(self, cell: str, host: str) -> Check:
+        if cell not in self._cells:
+            self._cells[cell] = CellChecks(cell, self._fleet, self._revalidator)
+        return self._cells[cell].begin(host)
 
     def submit(self, work: Work) -> None:
         """Queue an effect; never blocks.  A write beyond the bound fails at once; a delete, of which each claim has at
@@ -83,6 +173,8 @@ class ServiceChecks:
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
+        for cell in list(self._cells.values()):
+            cell.stop()
         self._writer.stop()
 
     def _work(self) -> None:
@@ -101,7 +193,7 @@ class ServiceChecks:
         return works
 
     def _pass_on(self, works: Sequence[Work]) -> None:
-        self._read(_hosts_of(works))
+        self._wait_for(works)
         for work in works:
             if isinstance(work, DeleteAllocation) or self._accepts_servers(work):
                 self._writer.submit(work)
@@ -109,40 +201,21 @@ class ServiceChecks:
                 text = f"the nova-compute service of {work.service_host} was disabled, forced down or lost"
                 self._answer(not_carried_out(work, WriteCode.HOST_CHANGED, text))
 
-    def _read(self, hosts: Mapping[str, set[str]]) -> None:
-        """Read the services of these hosts of each cell; cells are read in parallel."""
+    def _wait_for(self, works: Sequence[Work]) -> None:
+        """Wait for the checks of these writes; those of different cells, and those that share a read, end together."""
         until_s = time.monotonic() + MAX_WAIT_S
-        cells = [cell for uuid in hosts if (cell := self._fleet.cells.get(uuid)) is not None]
-        begun = [self._begin(cell, hosts[cell.cell]) for cell in cells if cell.cell not in self._reading]
-        for done in begun:
-            done.wait(max(0.0, until_s - time.monotonic()))
+        writes = [work for work in works if isinstance(work, WriteAllocation) and work.service_host]
+        with self._changed:
+            checks = [self._check_of(work) for work in writes]
+        for check in checks:
+            check.done.wait(max(0.0, until_s - time.monotonic()))
 
-    def _begin(self, cell: CellReads, hosts: set[str]) -> threading.Event:
-        done = threading.Event()
-        self._reading.add(cell.cell)
-        name = f"service-checks-{cell.cell}"
-        threading.Thread(target=self._read_cell, args=(cell, hosts, done), name=name, daemon=True).start()
-        return done
-
-    def _read_cell(self, cell: CellReads, hosts: set[str], done: threading.Event) -> None:
-        try:
-            cell.select(hosts)
-            self._revalidator.wait_for([(SELECTED, (cell.cell,))], 0.0)
-        except Exception:  # a bug must not keep the cell from being read again
-            LOG.exception("the services of selected hosts of cell %s were not read", cell.cell)
-        finally:
-            self._reading.discard(cell.cell)
-            done.set()
+    def _check_of(self, work: WriteAllocation) -> Check:
+        """The check that began with the claim, or a new one: a node without an agent gets no claim."""
+        if work.claim_id in self._expected:
+            return self._expected.pop(work.claim_id)
+        return self._begin(work.cell, work.service_host)
 
     def _accepts_servers(self, work: WriteAllocation) -> bool:
         cell = self._fleet.cells.get(work.cell)
         return not work.service_host or cell is None or cell.accepts_servers(work.service_host)
-
-
-def _hosts_of(works: Sequence[Work]) -> Mapping[str, set[str]]:
-    """The hosts whose services must accept servers, by cell."""
-    hosts: dict[str, set[str]] = {}
-    for work in works:
-        if isinstance(work, WriteAllocation) and work.service_host:
-            hosts.setdefault(work.cell, set()).add(work.service_host)
-    return hosts

@@ -38,14 +38,14 @@ class Keys(StrEnum):
 class Waits(StrEnum):
     """In which clouds a decision, or the answer "no valid host", waits for a read.
 
-    ``SILENT``: at most ``catch_up_nodes_max`` nodes, but at least one, have no agent.  ``FEW``: the same, or there are
-    at most that many nodes.  ``UNWRITTEN``: before requests for which nothing is written; for the others the services
-    of the selected hosts are read before the write.
+    ``SILENT``: at most ``catch_up_nodes_max`` nodes, but at least one, have no agent.  ``UNLISTED``: the same, or an
+    agent has reported a node that the databases have not shown yet.  ``UNWRITTEN``: before requests for which nothing
+    is written; for the others the services of the selected hosts are read while their agents judge the claims.
     """
 
     NEVER = "never"
     SILENT = "few without agent"
-    FEW = "few without agent, or small cloud"
+    UNLISTED = "few without agent, or new node"
     UNWRITTEN = "nothing is written"
     ALWAYS = "always"
 
@@ -58,8 +58,8 @@ class Waits(StrEnum):
                 return not writes
             case Waits.SILENT:
                 return fleet.few_are_silent
-            case Waits.FEW:
-                return fleet.few
+            case Waits.UNLISTED:
+                return fleet.has_unlisted() or fleet.few_are_silent
         return self is Waits.ALWAYS
 
 
@@ -68,8 +68,7 @@ class Fleet(Protocol):
 
     @property
     def few_are_silent(self) -> bool: ...
-    @property
-    def few(self) -> bool: ...
+    def has_unlisted(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +137,12 @@ SOURCES = (
     ),
     Source(
         SELECTED, "nova-compute services of the hosts for which allocations are about to be written; the write waits",
-        Authority.CELL, Keys.CELL, "1 query by an index, 1 row a host", None, "", "a write",
+        Authority.CELL, Keys.CELL, "1 query by an index, 1 row a host", None, "", "a claim, or a write without one",
     ),
     Source(
         NODE_LIST, "uuids of all compute nodes: new ones are read, missing ones are removed", Authority.CELL, Keys.CELL,
         "1 query, 1 row a node", 10.0, "nodes_poll_interval_s", "decision, refusal",
-        decision=Waits.FEW, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
+        decision=Waits.UNLISTED, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
     ),
     Source(
         PROVIDERS, "generations of the resource providers of nodes without an agent: trees that changed",
@@ -154,7 +153,7 @@ SOURCES = (
     Source(
         RECORDS, "records and instances of the nodes without an agent: those that changed are read",
         Authority.CELL, Keys.CELL, "2 queries, 1 row a node and an instance", None, "", "decision, refusal",
-        decision=Waits.FEW, refusal=Waits.FEW, max_age_s=MAX_AGE_S,
+        decision=Waits.SILENT, refusal=Waits.SILENT, max_age_s=MAX_AGE_S,
     ),
     Source(
         NODE, "record, instances and provider tree of one node without an agent", Authority.CELL_AND_PLACEMENT,

@@ -58,14 +58,16 @@ class StateSync:
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
         grace_s: float = GRACE_S,
+        has_unlisted: Callable[[], bool] = lambda: False,
     ) -> None:
         """``nodes_max``: the maximum number of nodes that counts as few.  ``sweep``: deletes orphaned allocations.
-        ``log_new``: logs the counters of the core.
+        ``log_new``: logs the counters of the core.  ``has_unlisted``: see ``CellReads``.
         """
         self._api = api
         self._open_cell = open_cell
         self._submit = submit
         self._agent_speaks_for = agent_speaks_for
+        self._has_unlisted = has_unlisted
         self._clock = clock
         self._rng = rng or Random()
         self._grace_s = grace_s
@@ -76,18 +78,21 @@ class StateSync:
         self._cells: tuple[Cell, ...] = ()
         self._audit_due_s = float("-inf")
         self._filling = False
-        self.fleet = Fleet(nodes_max, clock)
+        self.fleet = Fleet(nodes_max, clock, has_unlisted)
         self.revalidator = Revalidator(
             submit, clock, self._rng, sources=sources, threads={of.QUESTIONS: question_threads}
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
         self._questions = QuestionReads(client, self.revalidator, submit, api.members_of)
-        placement = PlacementReads(mirror, self.fleet)
-        self.revalidator.provide({
+        self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
+
+    def _reads(self, placement: PlacementReads, sweep: Callable[[], Iterator[NodeDoubted]]) -> dict[str, Read]:
+        """Source -> its read."""
+        return {
             of.SERVICES: self._of_cell(lambda cell: cell.services()),
             of.SELECTED: self._of_cell(lambda cell: cell.selected_services()),
-            of.NODE_LIST: self._of_cell(lambda cell: cell.node_list()),
+            of.NODE_LIST: lambda key, began_s: self._of_cell(lambda cell: cell.node_list(began_s))(key, began_s),
             of.PROVIDERS: lambda *_: placement.providers(),
             of.RECORDS: self._of_cell(lambda cell: cell.records()),
             of.NODE: self._node_reads.node,
@@ -101,7 +106,7 @@ class StateSync:
             of.CELLS: self._read_cells,
             of.FILL: self._fill,
             of.COUNTERS: self._counters,
-        })  # fmt: skip
+        }  # fmt: skip
 
     # -- life cycle
 
@@ -119,7 +124,8 @@ class StateSync:
         for node, cell in self._loaded.nodes.items():
             nodes.setdefault(cell, set()).add(node)
         for uuid, database in self._loaded.databases.items():
-            self._begin(CellReads(database, self._agent_speaks_for, frozenset(nodes.get(uuid, ()))))
+            known = frozenset(nodes.get(uuid, ()))
+            self._begin(CellReads(database, self._agent_speaks_for, known, self._has_unlisted))
         grace_s = self._grace_s + len(self._loaded.nodes) * GRACE_PER_NODE_S
         self.revalidator.request(ReadRequest(of.FILL, (), grace_s))
         return self._loaded.cells
@@ -141,7 +147,8 @@ class StateSync:
                 self._end(known)
         for uuid in wanted.keys() - self.fleet.cells.keys():
             nodes = before[uuid].nodes if uuid in before else frozenset()  # its database has moved
-            self._begin(CellReads(self._open_cell(wanted[uuid]), self._agent_speaks_for, nodes))
+            database = self._open_cell(wanted[uuid])
+            self._begin(CellReads(database, self._agent_speaks_for, nodes, self._has_unlisted))
 
     def databases(self) -> list[CellDatabase]:
         """The databases of all cells that are polled."""

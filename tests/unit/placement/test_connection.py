@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from shared_scheduler.placement.client import PlacementClient
@@ -12,7 +14,18 @@ from tests.support.keystone_transport import transport_to
 
 def test_a_refused_connection() -> None:
     reply = transport_to("http://127.0.0.1:9").call("GET", "/", timeout_s=1.0)
-    assert (reply.status, reply.meaning) == (0, Meaning.UNKNOWN)
+    assert (reply.status, reply.meaning, reply.may_arrive) == (0, Meaning.UNKNOWN, False)
+
+
+def test_an_answer_that_does_not_come_may_be_to_a_request_that_is_carried_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        reply = transport_to(f"http://127.0.0.1:{silent.getsockname()[1]}").call("GET", "/", timeout_s=0.2)
+    assert (reply.status, reply.may_arrive) == (0, True)
+
+
+@pytest.mark.parametrize(("status", "late"), [(204, False), (409, False), (500, False), (503, False), (504, True)])
+def test_only_a_proxy_answers_before_the_request_is_carried_out(status: int, late: bool) -> None:
+    assert reply_from(status, None).may_arrive is late
 
 
 def test_a_failed_read_names_the_service() -> None:

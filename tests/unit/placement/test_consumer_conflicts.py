@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from shared_scheduler.core.effects import ConsumerPolicy
+from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
 
@@ -44,13 +45,13 @@ def test_a_union_keeps_everything_that_stood_there(
     standing: dict[str, dict[str, int]], wanted: dict[str, dict[str, int]]
 ) -> None:
     both = consumer_conflicts.union(standing, wanted)
-    assert consumer_conflicts.same({name: both[name] for name in standing}, standing)
+    assert same_allocations({name: both[name] for name in standing}, standing)
     assert set(both) == set(standing) | set(wanted)
 
 
 @given(allocations)
 def test_added_amounts_are_found_again(standing: dict[str, dict[str, int]]) -> None:
-    assert consumer_conflicts.same(consumer_conflicts.without(standing, standing), {})
+    assert same_allocations(consumer_conflicts.without(standing, standing), {})
     assert consumer_conflicts.holds(standing, standing) is bool(standing)
 
 
@@ -120,4 +121,4 @@ def test_delete() -> None:
 
 
 def test_order_and_empty_parts_do_not_count() -> None:
-    assert consumer_conflicts.same({"a": {"VCPU": 1, "PCPU": 0}, "b": {}}, {"a": {"VCPU": 1}})
+    assert same_allocations({"a": {"VCPU": 1, "PCPU": 0}, "b": {}}, {"a": {"VCPU": 1}})

@@ -160,6 +160,24 @@ def test_a_batch_without_an_answer_is_read_back_one_by_one(
     assert [world.used(next(iter(one.allocations))) for one in effects] == [1] * 4
 
 
+@pytest.mark.parametrize(("fault", "late"), [(lost_reply, True), (in_trouble, False)])
+def test_after_a_batch_without_an_answer_each_write_says_whether_it_may_be_carried_out(
+    world: World, fault: Fault, late: bool
+) -> None:
+    # given a batch that gets no answer, and a Placement that is away since then
+    committer = Committer(world, clock=lambda: 0.0)
+    effects = [intent(world.provider(), deadline_s=0.2) for _ in range(3)]
+    first = committer.while_one_is_held(*effects, faults=[fault, *[in_trouble] * 1000])
+    # when its writes are given up
+    answers = committer.answers(4)
+    world.http.faults = []
+    committer.commit.stop()
+    # then each one's answer says what became of the batch
+    assert answers[first.claim_id].code is W
+    told = {(answers[one.claim_id].code, answers[one.claim_id].may_arrive) for one in effects}
+    assert told == {(WriteCode.UNREACHABLE, late)}
+
+
 def test_serialised_writes_go_alone(world: World, committer: Committer) -> None:
     effects = [intent(world.provider(), serialise=True) for _ in range(3)]
     first = committer.while_one_is_held(*effects)

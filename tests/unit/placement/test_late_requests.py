@@ -17,11 +17,12 @@ import requests
 from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
+from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
-from shared_scheduler.placement.unanswered_writes import CARRIED_OUT_WITHIN_S
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.test_allocation_writer import intent, undo
-from tests.unit.placement.world import Clock, World, carried_out, lost_reply, never_sent
+from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
 
 #: longer than any proxy or server keeps a request
 LONG_S = 2 * CARRIED_OUT_WITHIN_S
@@ -152,3 +153,35 @@ def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own
 
     # then the server keeps what it was answered
     assert holds(world, winner)
+
+
+@pytest.mark.parametrize("fault", [Held(), lost_reply])
+def test_a_write_without_an_answer_says_that_it_may_be_carried_out(
+    world: World, allocation_writer: AllocationWriter, clock: Clock, fault: Fault
+) -> None:
+    effect = intent(world.provider(), deadline_s=clock.now + 5.0)
+    world.http.faults = [fault, *[never_sent] * 1000]
+    answer = allocation_writer.write(effect)
+    assert (answer.code, answer.may_arrive) == (WriteCode.UNREACHABLE, True)
+
+
+@pytest.mark.parametrize("sent", [True, False], ids=["sent", "never sent"])
+def test_a_write_of_a_batch_without_an_answer_may_be_carried_out_if_the_batch_was_sent(
+    world: World, allocation_writer: AllocationWriter, clock: Clock, sent: bool
+) -> None:
+    # given a batch without an answer, and a Placement that is away since then
+    effect = intent(world.provider(), deadline_s=clock.now + 5.0)
+    world.http.faults = [never_sent] * 1000
+    # when the write is completed alone
+    answer = allocation_writer.write(effect, Reply(0, sent=sent))
+    # then the core learns whether it has to wait for the batch
+    assert (answer.code, answer.may_arrive) == (WriteCode.UNREACHABLE, sent)
+
+
+def test_a_write_that_a_failing_placement_has_answered_is_over(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    effect = intent(world.provider(), deadline_s=clock.now + 5.0)
+    world.http.every_write = in_trouble
+    answer = allocation_writer.write(effect)
+    assert (answer.code, answer.may_arrive) == (WriteCode.UNREACHABLE, False)

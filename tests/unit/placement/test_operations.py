@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shared_scheduler.conf import opts
 from shared_scheduler.core.effects import ConsumerPolicy, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import WriteCode
-from tests.support.operations import OPERATIONS, Operation, Then
+from tests.support.operations import MERGED, OPERATIONS, OURS, Operation, Then, operation
 from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, request
 
 DOCUMENT = Path(__file__).parents[3] / "doc" / "source" / "admin" / "placement.rst"
-OURS = [one for one in OPERATIONS if one.policy is not None]
 
 
 def documented() -> list[list[str]]:
@@ -44,6 +45,19 @@ def test_our_writes_never_overwrite_those_of_another_writer(one: Operation) -> N
     assert one.policy is not None
     assert one.consumer_conflict is Then.FAILS
     assert one.sends == ("null" if one.policy is ConsumerPolicy.NEW else "as known")
+
+
+def test_the_option_names_the_moves_of_the_table() -> None:
+    (option,) = (one for one in opts.PLACEMENT if one.name == "merged_moves")
+    assert sorted(option.type.item_type.choices) == sorted(one.merged_move for one in MERGED)
+    assert option.default == []
+
+
+@pytest.mark.parametrize("one", MERGED, ids=lambda one: one.name)
+def test_a_merged_move_differs_only_after_a_consumer_conflict(one: Operation) -> None:
+    plain = operation(one.name.removesuffix(", merged"))
+    assert plain.consumer_conflict is Then.FAILS
+    assert one == replace(plain, name=one.name, consumer_conflict=Then.MERGED, merged_move=one.merged_move)
 
 
 def test_only_an_evacuation_expects_allocations() -> None:

@@ -62,6 +62,12 @@ class NovaDatabases:
         with self.cell_engine.begin() as connection:
             connection.execute(sa.insert(model).values(**values))
 
+    def move_node(self, node: str, host: str) -> None:
+        """Another nova-compute takes over this node (ironic)."""
+        with self.cell_engine.begin() as connection:
+            own = main_models.ComputeNode
+            connection.execute(sa.update(own).where(own.uuid == node).values(host=host))
+
     def change(self, model: Any, host: str, **values: Any) -> None:
         with self.cell_engine.begin() as connection:
             connection.execute(sa.update(model).where(model.host == host).values(**values))

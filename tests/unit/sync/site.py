@@ -25,11 +25,12 @@ class Site:
         self.nova = nova
         self.heard: list[Any] = []
         self.spoken_for: set[str] = set()
+        self.unlisted: set[str] = set()  # nodes that the core knows from messages only
         self.now_s = 100.0
         self.sync = StateSync(
             nova.api(), nova.open_cell, world.client, self.heard.append, self.speaks_for,
             nodes_max=nodes_max, sweep=nothing_orphaned, log_new=lambda: None,
-            clock=lambda: self.now_s, rng=random.Random(1),
+            clock=lambda: self.now_s, rng=random.Random(1), has_unlisted=lambda: bool(self.unlisted),
         )  # fmt: skip
         self.sync.use((Cell(nova.cell_uuid, "cell1", nova.cell_url, "rabbit://here/"),))
         self.cell = self.sync.fleet.cells[nova.cell_uuid]
@@ -56,6 +57,10 @@ class Site:
         known = self.sync.revalidator.news
         self.sync.decision_reads.before_no()
         return self.sync.revalidator.news != known
+
+    def reads(self) -> dict[str, int]:
+        """Source -> how many reads there were."""
+        return {row["source"]: row["reads"] for row in self.sync.revalidator.report()}
 
     def poll(self) -> list[Any]:
         """What the threads would read by now, and what is heard."""

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.events import NodesGone, ServicesRead
+from shared_scheduler.core.events import NodesGone, NodesListed, ServicesRead
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.flight import ReadRequest
 from tests.unit.sync.nova_databases import NovaDatabases, naive
+
+#: when each read of the nodes begins
+BEGAN_S = 7.0
 
 
 @pytest.fixture
@@ -29,9 +32,12 @@ class Poll:
     nova: NovaDatabases
     yielded: list[Any] = field(default_factory=list)
     spoken_for: set[str] = field(default_factory=set)
+    unlisted: bool = False
 
     def __post_init__(self) -> None:
-        self.cell = CellReads(self.nova.cell(), self.spoken_for.__contains__)
+        self.cell = CellReads(
+            self.nova.cell(), self.spoken_for.__contains__, has_unlisted=lambda: self.unlisted
+        )
 
     def services(self) -> dict[str, Any]:
         """Read the services that are not as they should be; what is yielded, by host."""
@@ -40,7 +46,8 @@ class Poll:
 
     def wishes(self, source: str) -> list[str]:
         """The nodes that a source wants read."""
-        self.yielded = list(getattr(self.cell, source)())
+        began = (BEGAN_S,) if source == "node_list" else ()
+        self.yielded = list(getattr(self.cell, source)(*began))
         return sorted(each.key[1] for each in self.yielded if isinstance(each, ReadRequest))
 
 
@@ -117,7 +124,25 @@ def test_new_and_gone_nodes(nova: NovaDatabases, poll: Poll) -> None:
     assert poll.wishes("node_list") == []
     nova.change(models.ComputeNode, "cmp-1", deleted=1)
     poll.wishes("node_list")
-    assert poll.yielded[-1] == NodesGone(nova.cell_uuid, frozenset([own]))
+    assert poll.yielded[0] == NodesGone(nova.cell_uuid, frozenset([own]))
+
+
+def test_hosts_are_told_when_the_core_has_unlisted_nodes_and_when_a_node_has_moved(
+    nova: NovaDatabases, poll: Poll
+) -> None:
+    own = nova.node("cmp-1")
+
+    def told() -> list[NodesListed]:
+        poll.wishes("node_list")
+        return [each for each in poll.yielded if isinstance(each, NodesListed)]
+
+    assert told() == []
+    poll.unlisted = True
+    assert told() == [NodesListed(nova.cell_uuid, {own: "cmp-1"}, frozenset(), BEGAN_S)]
+    poll.unlisted = False
+    nova.move_node(own, "cmp-2")
+    assert told() == [NodesListed(nova.cell_uuid, {own: "cmp-2"}, frozenset({own}), BEGAN_S)]
+    assert told() == []
 
 
 def test_a_node_with_an_agent_is_left_to_it(nova: NovaDatabases, poll: Poll) -> None:

@@ -55,6 +55,16 @@ def test_the_members_of_a_group_without_those_that_are_deleted(nova: NovaDatabas
     assert nova.api().members_of(of_group("no such group")) == {}
 
 
+def test_a_server_in_cell_0_is_no_member_any_more(nova: NovaDatabases) -> None:
+    # given a server whose request failed: the conductor has mapped it to cell 0, so it never gets a host
+    built, failed = nova.map_server("cell1"), nova.map_server("cell0")
+    nova.request_spec(built, hints={"shared_scheduler:label": ["web"]})
+    nova.request_spec(failed, hints={"shared_scheduler:label": ["web"]})
+    # then allocations that it still holds say nothing about its group or label
+    assert nova.api().members_of(of_group(nova.group(built, failed))) == {built: True}
+    assert nova.api().members_of(of_label("p", "web")) == {built: True}
+
+
 def test_the_servers_of_a_project_with_a_label(nova: NovaDatabases) -> None:
     # given servers with the label in a hint and in a flavor, and others that look similar
     hint, flavor, new = nova.map_server("cell1"), nova.map_server("cell1"), nova.map_server(None)
@@ -148,7 +158,7 @@ def test_some_nodes_in_any_number(nova: NovaDatabases) -> None:
     assert {row["uuid"] for row in nova.cell().nodes(names[:2])} == set(names[:2])
     assert nova.cell().nodes([]) == []
     assert len(nova.cell().nodes([*names, *(f"no-{number}" for number in range(2000))])) == 3
-    assert nova.cell().node_names() == set(names)
+    assert nova.cell().node_hosts().keys() == set(names)
 
 
 def test_which_nodes_have_reported(nova: NovaDatabases) -> None:
@@ -195,4 +205,4 @@ def test_errors_are_one_line_with_a_remedy(url: str, words: str) -> None:
 def test_a_cells_database_is_named(tmp_path: Path) -> None:
     cell = Cell("uuid", "cell7", "mysql+pymysql://nova:secret@127.0.0.1:9/nova", "")
     with pytest.raises(DatabaseError, match="database_connection of cell cell7"):
-        cell_database(cell).node_names()
+        cell_database(cell).node_hosts()

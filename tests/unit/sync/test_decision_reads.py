@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from nova.db.main import models
 
-from shared_scheduler.core.events import NodeRead, NodesGone, ServicesRead
+from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed, ServicesRead
 from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
@@ -135,6 +135,43 @@ def test_where_all_nodes_have_an_agent_no_decision_and_no_refusal_asks_placement
     assert site.decide() == []
     assert not site.refuse()
     assert world.http.calls == []
+
+
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_where_all_nodes_have_an_agent_a_decision_that_writes_waits_for_no_read(
+    nova: NovaDatabases, world: World, site: Site, hosts: int  # noqa: F811
+) -> None:
+    # given a small cloud, and one with more nodes than are read for a decision
+    for number in range(hosts):
+        site.agent(nova.compute(f"cmp-{number}", world.provider()))
+    site.refuse()
+    world.http.calls.clear()
+    before = site.reads()
+    # when servers are requested
+    for _ in range(3):
+        assert site.decide(writes=True) == []
+    # then neither database nor Placement has been read
+    assert site.reads() == before
+    assert world.http.calls == []
+
+
+def test_a_new_compute_whose_agent_has_spoken_is_read_before_the_next_decision(
+    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+) -> None:
+    # given a cloud in which all nodes have an agent
+    site.agent(nova.compute("cmp-1", world.provider()))
+    site.refuse()
+    # when a compute is added, and the core hears its agent
+    new = site.agent(nova.compute("cmp-2", world.provider()))
+    site.unlisted.add(new)
+    # then the next decision knows it, and the one after that waits for nothing
+    [event] = site.decide(writes=True)
+    assert isinstance(event, NodesListed)
+    assert new in event.hosts
+    site.unlisted.clear()
+    before = site.reads()
+    assert site.decide(writes=True) == []
+    assert site.reads() == before
 
 
 def test_where_many_have_no_agent_they_are_left_to_the_poller(
@@ -333,14 +370,14 @@ def test_a_storm_of_refusals_reads_the_list_of_nodes_about_once_a_second(
     # given many nodes, whose list takes 30 ms to read
     nova.compute("cmp-1", world.provider())
     asked: list[float] = []
-    read = site.cell.database.node_names
+    read = site.cell.database.node_hosts
 
     def slowly() -> frozenset[str]:
         asked.append(site.now_s)
         site.now_s += 0.03
         return read()
 
-    monkeypatch.setattr(site.cell.database, "node_names", slowly)
+    monkeypatch.setattr(site.cell.database, "node_hosts", slowly)
     # when 60 requests a second are refused
     begun_s = site.now_s
     while site.now_s < begun_s + 10.0:

@@ -83,7 +83,18 @@ def test_an_evacuation_clears_its_task_before_it_says_where_the_server_lives(
     site: Site, status: str
 ) -> None:
     site.migration(migration_type="evacuation", status=status)
-    assert site.found() == UNDER_WAY
+    assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation")
+
+
+@pytest.mark.parametrize("move", ["migration", "resize", "live-migration"])
+def test_the_move_is_that_of_the_newest_record_that_is_being_scheduled(site: Site, move: str) -> None:
+    site.nova.change_instance(site.server, task_state="migrating")
+    site.migration(migration_type="evacuation", status="done")
+    site.migration(migration_type="evacuation", status="accepted", deleted=1)
+    site.migration(migration_type="other", status="accepted")
+    site.migration(migration_type=move, status="accepted")
+    site.migration(migration_type="other", status="error")
+    assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move=move)
 
 
 @pytest.mark.parametrize(

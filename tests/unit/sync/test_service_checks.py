@@ -60,6 +60,11 @@ class Cloud:
         self.checks.submit(work)
         return work
 
+    def expect(self, claim: str, host: str) -> None:
+        """The claim is cast, and the check ends before the verdict comes."""
+        self.checks.expect(claim, self.nova.cell_uuid, host)
+        assert self.checks.checked(claim, WAIT_S)
+
     def run(self) -> None:
         """Pass on all that waits, then stop."""
         self.checks.start()
@@ -93,6 +98,51 @@ def test_a_host_whose_service_has_changed_since_the_decision_gets_nothing(
     # then the first one is not sent, and the core learns of the service before it looks for the next host
     assert cloud.placement.given == [other]
     assert [type(event) for event in cloud.site.heard] == [ServicesRead, AllocationWritten]
+    assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
+
+
+def test_a_host_is_checked_while_its_agent_judges_the_claim(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given the two services, read when their claims were cast; one of them was disabled before
+    cloud.nova.change(models.Service, "cmp-1", disabled=True)
+    cloud.expect("claim-1", "cmp-1")
+    cloud.expect("claim-2", "cmp-2")
+    # when the agents have accepted, and the writes come
+    monkeypatch.setattr(cloud.site.cell.database, "services_of", lambda hosts: pytest.fail("it was read before"))
+    cloud.write("cmp-1", "claim-1")
+    accepted = cloud.write("cmp-2", "claim-2")
+    cloud.run()
+    # then they wait for no further read
+    assert cloud.placement.given == [accepted]
+    assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
+
+
+def test_a_write_waits_for_the_check_that_began_with_its_claim(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a query that takes longer than the verdict, of a service that was disabled
+    cloud.nova.change(models.Service, "cmp-1", disabled=True)
+    asked, answers = threading.Event(), threading.Event()
+    read = cloud.site.cell.database.services_of
+
+    def slow(hosts: frozenset[str]) -> Any:
+        asked.set()
+        assert answers.wait(WAIT_S)
+        return read(hosts)
+
+    monkeypatch.setattr(cloud.site.cell.database, "services_of", slow)
+    monkeypatch.setattr(service_checks, "MAX_WAIT_S", WAIT_S)
+    cloud.checks.expect("claim-1", cloud.nova.cell_uuid, "cmp-1")
+    assert asked.wait(WAIT_S)
+    # when the write comes before the answer
+    cloud.write("cmp-1", "claim-1")
+    cloud.checks.start()
+    assert cloud.placement.given == [] and cloud.refused() == []
+    answers.set()
+    cloud.checks.stop()
+    # then the answer decides
+    assert cloud.placement.given == []
     assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
 
 

@@ -218,11 +218,11 @@ def test_decisions_that_come_together_after_a_start_both_see_that_few_nodes_have
         def silent(self) -> list[str]:
             if not answers:  # when the second decision asks while the first one counts
                 answers.append(True)
-                answers.append(fleet.few)
+                answers.append(fleet.few_are_silent)
             return ["a"]
 
     fleet.cells = {"cell-1": Counted()}  # type: ignore[dict-item]
-    assert fleet.few
+    assert fleet.few_are_silent
     assert answers == [True, True]
 
 
