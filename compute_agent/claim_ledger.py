@@ -24,7 +24,7 @@ pending  the scheduler releases it                          released    nothing
 pending  nova-compute refused to claim for the consumer     refused     what Placement has
 pending  Placement had its allocation and has it no longer  vanished    what Placement has
 pending  Placement does not have it, and it is so old that  vanished    what Placement has
-         the scheduler would have written it
+         the scheduler's write cannot be carried out later
 =======  =================================================  ==========  ============================================
 
 *In a new way*: a resize to the same host claims for an instance that the tracker counts already.  Therefore each
@@ -39,15 +39,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from cachetools import FIFOCache
-
 from compute_agent.accounts import Accounts
 from compute_agent.agent_settings import MAX_EARLY_RELEASES
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
+from compute_agent.fair_memory import FairMemory
 from compute_agent.group_ledger import GroupLedger
 from shared_scheduler.model.resources import Rule, first_shortage, sum_amounts
-from shared_scheduler.protocol.limits import CLAIMS_PER_NODE_MAX
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, CLAIMS_PER_NODE_MAX
 from shared_scheduler.protocol.messages import Allocations, Claim, Consumer, Leaf, Reason, RefusalCode, Usage
 
 #: The leaves from which nova-compute makes inventories.  (It reports ``reserved_host_*`` to Placement only.)
@@ -128,7 +127,8 @@ class ClaimLedger:
         self.leaves: dict[str, Leaf] = {}
         self._fit = fit
         self._tracker_leaves: dict[str, Leaf] = {}
-        self._early_releases: FIFOCache[str, None] = FIFOCache(MAX_EARLY_RELEASES)
+        #: claim id, consumer and scheduler of a release whose claim did not arrive yet
+        self._early_releases: FairMemory[tuple[str, str, str], None] = FairMemory(MAX_EARLY_RELEASES)
         self._consumers: dict[str, Consumer] = {}
         self._members_are_known = False
 
@@ -160,9 +160,12 @@ class ClaimLedger:
         self._count_again()
 
     def _prejudice(self, claim: Claim) -> Reason | None:
-        if claim.claim_id in self._early_releases:
-            del self._early_releases[claim.claim_id]
+        released = (claim.claim_id, claim.consumer, claim.scheduler)
+        if released in self._early_releases:
+            self._early_releases.forget(released)
             return Reason(RefusalCode.RELEASED)
+        if claim.claim_id in self.pending:
+            return Reason(RefusalCode.MALFORMED, {"field": "claim_id", "why": "of another claim"})
         if len(self.pending) >= CLAIMS_PER_NODE_MAX:
             return Reason(RefusalCode.TOO_MANY_CLAIMS, {"most": CLAIMS_PER_NODE_MAX})
         return _malformed(claim)
@@ -194,18 +197,23 @@ class ClaimLedger:
 
     # -- the life of pending claims (table above) -------------------------------------------------
 
-    def release(self, claim_id: str, consumer: str) -> EndedClaim | None:
+    def release(self, claim_id: str, consumer: str, scheduler: str) -> EndedClaim | None:
         """End a claim that its scheduler releases.  An unknown id is remembered, because its release arrived first.
 
-        A release that names another consumer than the claim is not from the scheduler that cast it and changes
-        nothing."""
+        A release that names another consumer or scheduler than the claim is not from the scheduler that cast it, and
+        changes nothing."""
         held = self.pending.get(claim_id)
         if held is None:
-            self._early_releases[claim_id] = None
+            self._early_releases.set(scheduler, (claim_id, consumer, scheduler), None)
             return None
-        if held.claim.consumer != consumer:
+        if (held.claim.consumer, held.claim.scheduler) != (consumer, scheduler):
             return None
         return self._end([claim_id], ClaimEnd.RELEASED)[0]
+
+    def holds_claim(self, claim: Claim) -> bool:
+        """Whether this claim is pending, and not another one with its id."""
+        held = self.pending.get(claim.claim_id)
+        return held is not None and (held.claim.consumer, held.claim.scheduler) == (claim.consumer, claim.scheduler)
 
     def refused_by_compute(self, consumer: str, why: str) -> list[EndedClaim]:
         ids = [key for key, held in self.pending.items() if held.claim.consumer == consumer]
@@ -259,7 +267,8 @@ class ClaimLedger:
         if self._is_in_placement(held):
             held.written = True
             return False
-        return held.written or started_at_s >= held.accepted_at_s + check_after_s
+        carried_out_s = held.accepted_at_s + check_after_s + CARRIED_OUT_WITHIN_S
+        return held.written or started_at_s >= carried_out_s
 
     def _is_in_placement(self, held: PendingClaim) -> bool:
         claim = held.claim

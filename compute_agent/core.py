@@ -43,7 +43,9 @@ from compute_agent.effects import (
     ReadAllocations,
     ReadTree,
 )
+from compute_agent.ends_of_builds import EndsOfBuilds
 from compute_agent.epochs import Ask, Epochs
+from compute_agent.fair_memory import FairMemory
 from compute_agent.pending_deallocations import PendingDeallocations
 from compute_agent.publisher import Publisher
 from shared_scheduler.model import leaves as names
@@ -113,9 +115,11 @@ class AgentCore:
         self._mode, self._release = "", release
         self._reported = False
         self._why_not_reported = "nova-compute has not reported yet"
-        self._verdicts: FIFOCache[str, Verdict] = FIFOCache(MAX_RECENT_VERDICTS)
+        #: claim id and scheduler -> the verdict
+        self._verdicts: FairMemory[tuple[str, str], Verdict] = FairMemory(MAX_RECENT_VERDICTS)
         #: consumer -> the scheduler whose claim for it was accepted last
         self._placed_by: FIFOCache[str, str] = FIFOCache(MAX_RECENT_VERDICTS)
+        self._ends_of_builds = EndsOfBuilds()
         self._open_at_s = now + OPEN_AFTER_S
         self._kept_changed = False
         self._kept_groups = dict(groups or {})
@@ -164,13 +168,14 @@ class AgentCore:
             self._sync()
             self._open_when_due(now)
             self._effects += self.publisher.due(now)
+            self._effects += map(Broadcast, self._ends_of_builds.due(now))
         return self._effects
 
     def next_deadline_s(self, now: float) -> float | None:
         """When a ``Tick`` is due at the latest; None after ``Stopping``."""
         if self._stopped:
             return None
-        wanted = [self.publisher.next_deadline_s(now), self.tree.due_s()]
+        wanted = [self.publisher.next_deadline_s(now), self.tree.due_s(), self._ends_of_builds.next_due_s()]
         if self.ledger.accounts.tree_known:  # otherwise there are no providers whose allocations could be read
             wanted.append(self.allocations.due_s())
         if not self.publisher.open:
@@ -213,12 +218,14 @@ class AgentCore:
             case ev.ClaimRefused(consumer=consumer, kind=kind, text=text):
                 self._note_endings(self.ledger.refused_by_compute(consumer, f"{kind}: {text}"), now)
                 if kind == BUILD_CLAIM and consumer in self._placed_by:
-                    self._tell_build(consumer, False, text)
+                    self._tell_build(consumer, False, text, now)
             case ev.BuildEnded(consumer=consumer, succeeded=succeeded, text=text):
-                self._tell_build(consumer, succeeded, text)
+                self._tell_build(consumer, succeeded, text, now)
 
-    def _tell_build(self, consumer: str, succeeded: bool, text: str) -> None:
-        result = BuildResult(self.node, self.epoch, consumer, succeeded, text, self._placed_by.get(consumer, ""))
+    def _tell_build(self, consumer: str, succeeded: bool, text: str, now: float) -> None:
+        scheduler, number = self._placed_by.get(consumer, ""), self._ends_of_builds.next_number()
+        result = BuildResult(self.node, self.epoch, consumer, succeeded, text, scheduler, number)
+        self._ends_of_builds.keep(result, now)
         self._effects.append(Broadcast(result))
 
     def _handle_report(self, report: ev.TrackerReported, now: float) -> None:
@@ -370,11 +377,11 @@ class AgentCore:
         self._dirty = True
 
     def _handle_claim(self, claim: Claim, arrived_at_s: float, now: float) -> None:
-        known = self._verdicts.get(claim.claim_id)
+        known = self._verdicts.get((claim.claim_id, claim.scheduler))
         if known is not None:
             self._answer(claim, known.accepted, known.reason, self._reflected(known), now)
             return
-        if claim.claim_id in self.ledger.pending:  # an earlier run accepted it
+        if self.ledger.holds_claim(claim):  # an earlier run accepted it
             self._answer(claim, True, None, self.publisher.next_sequence, now)
             return
         reason = self._reason_not_to_judge(claim, arrived_at_s, now) or self.ledger.judge(claim, now)
@@ -435,11 +442,11 @@ class AgentCore:
         self, claim: Claim, accepted: bool, reason: Reason | None, reflected: int, now: float
     ) -> None:
         verdict = Verdict(claim.claim_id, self.node, self.epoch, accepted, reason, reflected)
-        self._verdicts[claim.claim_id] = verdict
+        self._verdicts.set(claim.scheduler, (claim.claim_id, claim.scheduler), verdict)
         self._effects += self.publisher.answer(claim, verdict, now)
 
     def _handle_release(self, release: Release, now: float) -> None:
-        ending = self.ledger.release(release.claim_id, release.consumer)
+        ending = self.ledger.release(release.claim_id, release.consumer, release.scheduler)
         if ending is not None:
             self._note_endings([ending], now)
             self._read_placement_soon(now)  # perhaps Placement refused it, because the mirror is stale

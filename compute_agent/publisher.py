@@ -3,7 +3,8 @@
 
 The publisher passes the whole state of the node to the ``MessagePipe``, which finds the changes: the same report
 twice sends nothing.  It also answers resyncs and Hellos.  All schedulers that want a snapshot wait for one token
-bucket.  If more than one is waiting when a token is available, one broadcast serves them all.  A claim that was decided
+bucket.  If more than one is waiting when a token is available, one broadcast serves them all.  A Hello is answered
+``SNAPSHOT_PAUSE_S`` after the last answer to its sender, because anybody may repeat it.  A claim that was decided
 on an old state makes the agent send its scheduler a snapshot, unless that scheduler was sent one within
 ``SNAPSHOT_PAUSE_S``, because many such claims arrive at once, and a scheduler whose snapshot is lost asks for another.
 """
@@ -119,7 +120,8 @@ class Publisher:
         """Plan the answer to the Hello of a scheduler, at a random time within its spread."""
         at_s = now + self._rng.uniform(0, min(hello.spread_ms / 1000, SPREAD_MAX_S))
         if hello.want is Want.SNAPSHOT:
-            self._plan_snapshot(hello.sender, at_s)
+            sent_s = self._has_snapshot_s.get(hello.sender, float("-inf"))
+            self._plan_snapshot(hello.sender, max(at_s, sent_s + SNAPSHOT_PAUSE_S))
         elif hello.want is Want.HEARTBEAT and len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:
             self._want_heartbeat[hello.sender] = at_s
 
@@ -198,8 +200,8 @@ class Publisher:
         self._everybody_wants = False
         for address in addresses:
             del self._want_snapshot[address]
+            self._has_snapshot_s[address] = now
         if everybody:
             self._everybody_has_s = now
             return [*map(Broadcast, flushed), Broadcast(snapshot)]
-        self._has_snapshot_s[addresses[0]] = now
         return [*map(Broadcast, flushed), Cast(addresses[0], snapshot)]

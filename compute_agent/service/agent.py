@@ -96,8 +96,12 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """What the agent tells operators.  ``counters`` are those of the channel, ``notices`` by ``NoticeCode``."""
+    """What the agent tells operators.
 
+    ``epoch`` is that of this life, ``counters`` are those of the channel, ``notices`` by ``NoticeCode``.
+    """
+
+    epoch: int
     connected: bool
     tap_connected: bool
     waiting: int
@@ -224,7 +228,8 @@ class Agent:
         }
         counters = {**self._channel.counters, "inbox_full": self._dropped}
         waiting, tap_connected = self._inbox.qsize(), self.tap_lost_at_s is None
-        return AgentFacts(self._connected, tap_connected, waiting, counters, dict(self._notices.counts), nodes)
+        notices = dict(self._notices.counts)
+        return AgentFacts(self._epoch, self._connected, tap_connected, waiting, counters, notices, nodes)
 
     # -- the agent's thread -------------------------------------------------------------------------
 

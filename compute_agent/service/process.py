@@ -5,6 +5,7 @@
 SIGTERM     sends Leave to the schedulers and ends
 SIGINT      the same
 SIGHUP      reads the configuration and the keys again; mutable options are applied
+SIGUSR2     writes a Guru Meditation Report
 ==========  ===================================================================================
 """
 
@@ -15,7 +16,9 @@ import random
 import signal
 import threading
 import time
+from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from compute_agent.agent_settings import AgentSettings
@@ -30,11 +33,12 @@ from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.placement.reader import PlacementReader, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
+from shared_scheduler.service.guru_meditation import Product, report_late
 from shared_scheduler.service.service_manager import READY, STOPPING, Watchdog, notify
 from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import load_keys
+from shared_scheduler.transport.keys import load_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
 
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
     from shared_scheduler.service.telemetry import Telemetry
 
 LOG = logging.getLogger(__name__)
+
+PROGRAM = "compute-agent"
 
 
 def settings_from(conf: Any) -> AgentSettings:
@@ -95,12 +101,12 @@ class AgentProcess:
         url = parse_transport_url(conf.transport_url, rabbit_options(conf))
         reader = PlacementReader(transport_from(conf))
         path = tap_socket_path(conf)
-        self.signer = Signer()
-        load_keys(conf, self.signer)
+        self.signer, self.host_keys = Signer(), new_host_keys()
+        load_keys(conf, self.signer, self.host_keys)
         self.state = StateDirectory(state_directory(conf))
         self.agent = Agent(
             conf.host,
-            Channel(KombuBus(url, CHANNEL_NAME).agent_endpoint(conf.host), self.signer),
+            Channel(KombuBus(url, CHANNEL_NAME).agent_endpoint(conf.host), self.signer, host_keys=self.host_keys),
             reader,
             self.state,
             self.state.next_epoch(time.time),
@@ -150,6 +156,9 @@ class AgentProcess:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.agent.stop())
             signal.signal(signal.SIGHUP, lambda *_: self.agent.put(Do(self._reload)))
+            # signals are handled in the agent's thread, so its facts can be read in place
+            product = Product(PROGRAM, version("nova"))
+            report_late(product, PROGRAM, self.conf, lambda: asdict(self.agent.facts()))
 
     def _reload(self) -> None:
         """Read the configuration again, in the agent's thread."""
@@ -167,7 +176,8 @@ class AgentProcess:
 
     def _reload_keys(self) -> None:
         try:
-            load_keys(self.conf, self.signer)
-            LOG.info("signing is %s", self.signer.mode)
+            load_keys(self.conf, self.signer, self.host_keys)
+            LOG.info("signing is %s, host_keys is %s", self.signer.mode, self.host_keys.mode)
         except KeyringError as error:
-            LOG.error("signing stays %s with the previous keys: %s", self.signer.mode, error)
+            line = "signing stays %s and host_keys stays %s, with the previous keys: %s"
+            LOG.error(line, self.signer.mode, self.host_keys.mode, error)

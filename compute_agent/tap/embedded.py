@@ -32,7 +32,7 @@ from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import load_keys
+from shared_scheduler.transport.keys import load_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
 
@@ -118,9 +118,9 @@ def agent_from(tracker: Any, conf: Any) -> Agent:
     :raises KeyringError: when the keys for signing cannot be used
     """
     url = parse_transport_url(conf.transport_url, rabbit_options(conf))
-    signer = Signer()
-    load_keys(conf, signer)
-    channel = Channel(KombuBus(url, CHANNEL_NAME).agent_endpoint(tracker.host), signer)
+    signer, host_keys = Signer(), new_host_keys()
+    load_keys(conf, signer, host_keys)
+    channel = Channel(KombuBus(url, CHANNEL_NAME).agent_endpoint(tracker.host), signer, host_keys=host_keys)
     state = StateDirectory(state_directory(conf))
     try:
         epoch = state.next_epoch(time.time)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from shared_scheduler.answers.shapes import Why
 from shared_scheduler.cmd import why, why_now
 from shared_scheduler.records.story import Story
 
@@ -36,6 +37,6 @@ def test_each_line_of_a_record_is_printable() -> None:
         "answer": [],
     }  # fmt: skip
     build = {"kind": "build", "at": 2.0, "instances": ["i"], "hosts": [FORGED], "result": "failed", "reason": FORGED}
-    lines = why.lines(Story("i", (decision, build), FORGED, (FORGED,)))
+    lines = why.lines(cast(Why, Story("i", (decision, build), FORGED, (FORGED,)).as_dict()))
     assert all(line.isprintable() for line in lines)
     assert sum(ESCAPED in line for line in lines) == 10

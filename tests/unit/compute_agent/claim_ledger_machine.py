@@ -136,7 +136,7 @@ class ClaimLedgerMachine(RuleBasedStateMachine):
     @rule(vcpus=st.integers(1, 4))
     def ask_for_what_was_released_already(self, vcpus: int) -> None:
         one = self.make(vcpus, 0, 0)
-        assert self.book.release(one.claim_id, one.consumer) is None
+        assert self.book.release(one.claim_id, one.consumer, one.scheduler) is None
         reason = self.book.judge(one, self.now)
         assert reason is not None and reason.code == RefusalCode.RELEASED
 
@@ -161,7 +161,7 @@ class ClaimLedgerMachine(RuleBasedStateMachine):
     @rule(one=claims)
     def release(self, one: Claim) -> None:
         if one.consumer not in self.placement and self.is_open(one):
-            ending = self.book.release(one.claim_id, one.consumer)
+            ending = self.book.release(one.claim_id, one.consumer, one.scheduler)
             assert ending is not None, "an open claim was not there"
             self.note([ending])
 

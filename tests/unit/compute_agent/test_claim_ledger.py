@@ -11,10 +11,13 @@ from compute_agent.claim_ledger import ClaimEnd, ClaimLedger
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from shared_scheduler.model.resources import Inventory
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.protocol.messages import Consumer, RefusalCode
 from tests.unit.compute_agent.worlds import NODE, SlotFit, claim, report, root
 
 CHECK_AFTER_S = 15.0
+#: the age at which the write of a claim cannot be carried out any more
+OLD_S = CHECK_AFTER_S + CARRIED_OUT_WITHIN_S
 
 
 def ledger(vcpus: int = 4) -> ClaimLedger:
@@ -160,16 +163,16 @@ class TestEndings:
         before = dict(book.leaves)
         book.judge(claim("c1"), 1.0)
 
-        ending = book.release("c1", "instance-of-c1")
+        ending = book.release("c1", "instance-of-c1", "ssched.scheduler.a")
 
         assert ending is not None and ending.how is ClaimEnd.RELEASED
         assert (book.leaves, book.consumers()) == (before, {})
-        assert book.release("c1", "instance-of-c1") is None
+        assert book.release("c1", "instance-of-c1", "ssched.scheduler.a") is None
 
     def test_a_release_that_overtakes_its_claim_makes_it_refused(self) -> None:
         book = ledger()
 
-        assert book.release("c1", "instance-of-c1") is None
+        assert book.release("c1", "instance-of-c1", "ssched.scheduler.a") is None
         refused = book.judge(claim("c1"), 1.0)
 
         assert refused is not None and refused.code == RefusalCode.RELEASED
@@ -187,8 +190,8 @@ class TestEndings:
         book = ledger()
         book.judge(claim("c1"), 10.0)
 
-        young = book.allocations_read({}, 10.0 + CHECK_AFTER_S - 1, CHECK_AFTER_S)
-        old = book.allocations_read({}, 10.0 + CHECK_AFTER_S, CHECK_AFTER_S)
+        young = book.allocations_read({}, 10.0 + OLD_S - 1, CHECK_AFTER_S)
+        old = book.allocations_read({}, 10.0 + OLD_S, CHECK_AFTER_S)
 
         assert (young, [one.how for one in old]) == ([], [ClaimEnd.VANISHED])
 
@@ -211,7 +214,7 @@ class TestEndings:
 
         # when Placement shows the consumer, which another claim or the server itself has written
         standing = {"vm-1": {NODE: {"VCPU": 1}}}
-        endings = book.allocations_read(standing, 1.0 + CHECK_AFTER_S, CHECK_AFTER_S)
+        endings = book.allocations_read(standing, 1.0 + OLD_S, CHECK_AFTER_S)
 
         assert [one.how for one in endings] == [ClaimEnd.VANISHED]
         assert book.leaves["cn.free_ram_mb"] == 7680
@@ -224,7 +227,7 @@ class TestEndings:
 
         book.accounts.set_tree([root()])
         standing = {"vm-1": {NODE: {"VCPU": 1}}}
-        endings = book.allocations_read(standing, 1.0 + CHECK_AFTER_S, CHECK_AFTER_S)
+        endings = book.allocations_read(standing, 1.0 + OLD_S, CHECK_AFTER_S)
 
         assert [one.how for one in endings] == [ClaimEnd.VANISHED]
 

@@ -59,7 +59,7 @@ def test_a_claim_is_forgotten_with_its_consumer() -> None:
     book = ledger()
     book.judge(claim("c1", "vm-1", vcpus=2), 1.0)
     read(book, 1)
-    book.release("c1", "vm-1")
+    book.release("c1", "vm-1", "ssched.scheduler.a")
     book.allocations_read({}, 3.0, CHECK_AFTER_S)
 
     # when a server of the same uuid stands here again, without a claim

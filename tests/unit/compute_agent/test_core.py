@@ -8,8 +8,10 @@ from typing import Any
 from compute_agent import events as ev
 from compute_agent.core import OPEN_AFTER_S
 from compute_agent.effects import Broadcast, Cast, Keep, Notice, NoticeCode, ReadAllocations, ReadTree
+from compute_agent.ends_of_builds import AGAIN_AFTER_S, ENDS_MAX
 from compute_agent.events import Member
 from shared_scheduler.protocol.digest import digest_of
+from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Heartbeat,
@@ -288,7 +290,7 @@ class TestTakeOver:
         node.start()
         node.send(claim("c1"))
 
-        effects = node.pass_s(SETTINGS.claim_check_after_s + 0.1)
+        effects = node.pass_s(SETTINGS.claim_check_after_s + CARRIED_OUT_WITHIN_S + 0.1)
 
         ended = [one for one in effects if isinstance(one, Notice) and one.code == NoticeCode.ENDED]
         assert [one.detail["how"] for one in ended] == ["vanished"]
@@ -313,7 +315,7 @@ class TestEndsOfBuilds:
 
         told = said(node.tell(ev.BuildEnded("vm-1", False, "NoMoreFixedIps: none")), BuildResult)
 
-        assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NoMoreFixedIps: none", SCHEDULER)]
+        assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NoMoreFixedIps: none", SCHEDULER, 1)]
 
     def test_a_server_that_was_placed_without_a_claim_has_no_scheduler(self) -> None:
         node = Node()
@@ -321,7 +323,27 @@ class TestEndsOfBuilds:
 
         told = said(node.tell(ev.BuildEnded("vm-9", True)), BuildResult)
 
-        assert told == [BuildResult(NODE, EPOCH, "vm-9", True)]
+        assert told == [BuildResult(NODE, EPOCH, "vm-9", True, number=1)]
+
+    def test_an_end_is_sent_again_a_few_times(self) -> None:
+        node = Node()
+        node.start()
+        [told] = said(node.tell(ev.BuildEnded("vm-1", True)), BuildResult)
+
+        again = [said(node.pass_s(1), BuildResult) for _ in range(int(AGAIN_AFTER_S[-1]) + 100)]
+
+        assert [seconds for seconds, sent in enumerate(again, 1) if sent] == list(AGAIN_AFTER_S)
+        assert [sent for sent in again if sent] == [[told]] * len(AGAIN_AFTER_S)
+
+    def test_the_ends_that_are_sent_again_are_bounded(self) -> None:
+        node = Node()
+        node.start()
+        for number in range(ENDS_MAX + 5):
+            node.tell(ev.BuildEnded(f"vm-{number}", True))
+
+        again = said(node.pass_s(AGAIN_AFTER_S[0]), BuildResult)
+
+        assert [result.number for result in again] == list(range(6, ENDS_MAX + 6))
 
     def test_a_claim_that_nova_compute_refuses_ends_the_build(self) -> None:
         node = Node()
@@ -330,7 +352,7 @@ class TestEndsOfBuilds:
 
         told = said(node.tell(ev.ClaimRefused("vm-1", "instance_claim", "NUMA")), BuildResult)
 
-        assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NUMA", SCHEDULER)]
+        assert told == [BuildResult(NODE, EPOCH, "vm-1", False, "NUMA", SCHEDULER, 1)]
         assert said(node.tell(ev.ClaimRefused("vm-1", "resize_claim", "NUMA")), BuildResult) == []
 
 

@@ -29,6 +29,7 @@ def nova_conf(tmp_path: Path) -> Any:
     made = cfg.ConfigOpts()
     register_opts(made)
     paths.register_opts(made)
+    made.register_opt(cfg.StrOpt("host", default=HOST))
     for group, options in messaging_opts.list_opts():
         if group in (None, "oslo_messaging_rabbit"):
             made.register_opts(options, group=group)

@@ -105,21 +105,23 @@ def process(tmp_path: Path, placement: FakePlacement) -> Iterator[Process]:
 
 
 def keep_a_claim(home: Path) -> None:
-    """What an earlier life accepted; Placement knows nothing of it."""
+    """What an earlier life accepted."""
     state = StateDirectory(str(home / "compute-agent"))
     state.keep(NODE, (KeptClaim(claim("c1", "vm-1")),), {})
     state.close()
 
 
-def test_a_hangup_applies_new_durations_and_a_claim_without_an_allocation_ends(
+def test_a_hangup_applies_new_durations_and_a_claim_whose_allocation_was_deleted_ends(
     process: Process, placement: FakePlacement, tmp_path: Path
 ) -> None:
     keep_a_claim(tmp_path)
+    placement.consumers["vm-1"] = dict(claim("c1", "vm-1").allocations[NODE])
     process.configure(**SLOW)
     process.start()
     process.wait(lambda: any(path.endswith("/allocations") for path in placement.asked))
     assert len(process.kept()) == 1
 
+    placement.consumers.clear()
     process.configure(**SLOW | {"claim_check_after_s": "1"})
     process.hangup()
 
@@ -212,3 +214,20 @@ def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(process: 
     said, _ = child.communicate(timeout=WAIT_S)
     assert child.returncode == 1
     assert "metrics_listen" in said and said.count("\n") == 1
+
+
+def test_a_report_tells_our_release_and_what_the_agent_does(process: Process, tmp_path: Path) -> None:
+    process.configure(**SLOW)
+    with process.conf.open("a") as conf:
+        conf.write(f"[oslo_reports]\nlog_dir = {tmp_path}\n")
+    process.start()
+    process.wait(lambda: process.lines("runs (source"))
+    assert process.child is not None
+
+    os.kill(process.child.pid, signal.SIGUSR2)
+    process.wait(lambda: [path for path in tmp_path.glob("*gurumeditation*") if "waiting = " in path.read_text()])
+
+    [report] = [path.read_text() for path in tmp_path.glob("*gurumeditation*")]
+    assert f"{release()} with nova" in report
+    assert all(f"{name} = " in report for name in ("epoch", "connected", "waiting"))
+    assert process.end() == 0

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last ends of builds, which are sent several times because nobody acknowledges them.
+
+A ``BuildResult`` has no sequence, so nobody notices that one is lost: with the connection to the broker, or with the
+scheduler that was to record it.  Each is therefore sent again after ``AGAIN_AFTER_S``.  Its number in the epoch shows a
+scheduler that it has recorded it already.  By the second time, the others know that a scheduler has stopped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S
+from shared_scheduler.protocol.messages import BuildResult
+
+#: Time from the end of a build to each repetition.
+AGAIN_AFTER_S = (2 * HEARTBEAT_INTERVAL_S, 8 * HEARTBEAT_INTERVAL_S, 32 * HEARTBEAT_INTERVAL_S)
+#: Ends that are kept; an older one is not sent again.
+ENDS_MAX = 256
+
+
+@dataclass(slots=True)
+class _Kept:
+    result: BuildResult
+    ended_s: float
+    repeated: int = 0
+
+    @property
+    def due_s(self) -> float:
+        return self.ended_s + AGAIN_AFTER_S[self.repeated]
+
+
+class EndsOfBuilds:
+    """Numbers the ends of builds, and tells which ones are due again."""
+
+    def __init__(self) -> None:
+        self._kept: deque[_Kept] = deque(maxlen=ENDS_MAX)
+        self._last_number = 0
+
+    def next_number(self) -> int:
+        """The number of the next end, from 1."""
+        self._last_number += 1
+        return self._last_number
+
+    def keep(self, result: BuildResult, now: float) -> None:
+        """Keep an end that was sent now."""
+        self._kept.append(_Kept(result, now))
+
+    def due(self, now: float) -> list[BuildResult]:
+        """Those to send again now."""
+        due = [kept for kept in self._kept if kept.due_s <= now]
+        for kept in due:
+            kept.repeated += 1
+        if due:
+            left = (kept for kept in self._kept if kept.repeated < len(AGAIN_AFTER_S))
+            self._kept = deque(left, maxlen=ENDS_MAX)
+        return [kept.result for kept in due]
+
+    def next_due_s(self) -> float | None:
+        """When the next one is due; None if nothing is kept."""
+        return min((kept.due_s for kept in self._kept), default=None)
