@@ -69,6 +69,8 @@ class Checkers:
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self.groups = GroupChecks(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
+        self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted
+        self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot
         self._steps = 0
         self._phases: dict[tuple[str, str], str] = {}  # of windows, for a detailed trace
 
@@ -115,14 +117,17 @@ class Checkers:
         self.groups.agent_forgot(node, [claim.consumer for claim in held.values()])
         on_node = self._world.placement.consumers_of(node.node)
         for claim_id in [key for key, claim in held.items() if claim.consumer not in on_node]:
-            del held[claim_id]
+            self._lost.add((node.node, held.pop(claim_id).consumer))
 
     def drop_claims_of(self, node: str, consumer: str) -> None:
-        """Forget the claims of a consumer on a node: it moved out, was not built, or arrives without a claim (by
-        force, or as an alternate)."""
+        """Forget the claims and promises of a consumer on a node: it moved out, was not built, or arrives without a
+        claim (by force, or as an alternate)."""
         held = self._accepted.get(node, {})
         for claim_id in [key for key, claim in held.items() if claim.consumer == consumer]:
             del held[claim_id]
+        for (_, promised_node), promised in self._promised.items():
+            if promised_node == node:
+                promised.pop(consumer, None)
 
     def _check_heartbeat(self, node: SimNode, heartbeat: Heartbeat) -> None:
         assert node.agent is not None
@@ -154,7 +159,7 @@ class Checkers:
         by_consumer = {
             claim.consumer: claim.allocations
             for claim_id, claim in held.items()
-            if claim_id in pending or claim.consumer in on_node
+            if claim_id in pending or (claim.consumer in on_node and claim_id not in self._taken_back)
         }
         # an earlier life may have judged it, and the verdict was lost; or its server is deleted already
         if judged_now and verdict.claim_id in held:
@@ -214,13 +219,14 @@ class Checkers:
         """A scheduler is about to send a claim.  Without an epoch in it, an agent that was restarted could not
         detect a copy of a claim that was judged before the restart."""
         self._claimed[claim.claim_id] = claim
-        self.groups.cast(scheduler, claim)
         self.check("seen_epoch", claim.seen_epoch > 0, scheduler.name, claim.claim_id, "on", claim.node)
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""
         needed = server.fate in (Fate.BUILDING, Fate.LIVES) and server.node in allocations
         self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.fate, "on", server.node)
+        held = (one for node in allocations for one in self._accepted.get(node, {}).items())
+        self._taken_back.update(claim_id for claim_id, claim in held if claim.consumer == server.uuid)
 
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """A scheduler is about to apply an increment."""
@@ -270,6 +276,9 @@ class Checkers:
         ]
         self.check("overlay", not lost, scheduler.name, node, lost, "not assumed")
         self._check_promises(scheduler, node)
+        servers = {own.consumer for own in core.table.outstanding(node)}
+        if len(servers) < len(ids):  # asked for again on this node, while an earlier write of it may still arrive
+            return
         view = core.table.view(node)
         once = sum_amounts(consumer.allocations for consumer in view.consumers.values())
         same = same_allocations(once, view.used)
@@ -325,7 +334,8 @@ class Checkers:
             stands = placement.consumers.get(server.uuid, {})
             written = candidate is not None and same_allocations(stands, candidate.allocations)
             self.check("written_first", written, asked.scheduler, server.uuid, stands)
-            self._promised.setdefault((asked.scheduler, inner[0].node), {})[server.uuid] = server
+            if (inner[0].node, server.uuid) not in self._lost:
+                self._promised.setdefault((asked.scheduler, inner[0].node), {})[server.uuid] = server
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])
             enough = len(inner) - 1 <= asked.request.num_alternates
             self.check("alternates", others and enough, asked.scheduler, server.uuid)

@@ -23,16 +23,15 @@ FAULT_LOG_S = (log(0.1), log(15.0))
 EFFECTS_MAX = 6
 #: maximum time by which the wall clock of an agent that lost its state is set back
 SET_BACK_MAX_S = 1_000
-#: maximum time by which the clock of a scheduler jumps ahead
-JUMP_MAX_S = 60
+#: maximum time by which the clock of a scheduler jumps ahead: with a larger jump, it would not wait for a write that is
+#: carried out late (``CARRIED_OUT_WITHIN_S`` minus ``PROXY_TIMEOUT_S`` of the simulated Placement)
+JUMP_MAX_S = 30
 #: an agent's by less, because it counts an accepted claim for at least ``claim_check_after_s`` and the
 #: scheduler writes within ``write_timeout_s``: if clocks differed by more than the time between them,
 #: the agent would release resources that are about to be written
 AGENT_JUMP_MAX_S = 4
 #: a slow Placement takes so long for each server that it writes
 SLOW_S = 12.0
-#: kinds that occur only where they are asked for: worlds of recorded seeds stay as they are
-NOT_DRAWN = frozenset({"placement_slow"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Faults:
 
     def kinds(self) -> tuple[str, ...]:
         """The names of all kinds of faults that are drawn."""
-        return tuple(sorted(self._kinds.keys() - NOT_DRAWN))
+        return tuple(sorted(self._kinds))
 
     # -- kinds: each puts its begin and end on the agenda, and returns its victim
 

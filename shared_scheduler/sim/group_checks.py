@@ -34,31 +34,24 @@ class GroupChecks:
         self._check = check
         #: server -> the node of its answer
         self._answered: dict[str, str] = {}
-        #: claim id -> other members that its scheduler saw on the node, and whether it saw one on any node
+        #: claim id -> other members that its scheduler saw on the node
         self._seen: dict[str, int] = {}
-        self._knew_one: dict[str, bool] = {}
-        #: (scheduler, node, server) -> when a claim was last cast
-        self._cast_s: dict[tuple[str, str, str], float] = {}
+        #: (request, server) -> whether the scheduler that began its last claim saw a member on any node
+        self._knew_one: dict[tuple[str, str], bool] = {}
         #: servers that an agent refused once, because of a soft policy
         self._warned: set[str] = set()
         #: node -> servers whose group its agent has forgotten
         self._forgotten: dict[str, set[str]] = {}
 
-    def cast(self, scheduler: SimScheduler, claim: Claim) -> None:
-        """A scheduler is about to send a claim, possibly again.
-
-        Its table is that after the step.  A claim that was cast by the same step was in the table when the decision was
-        made, although the step may have given it up since.
-        """
-        server = self._world.owners()[claim.consumer]
-        if server.group is None or claim.claim_id in self._seen:
+    def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
+        """A scheduler is about to count a claim in its table, which is still that of the decision."""
+        server = self._world.owners()[consumer]
+        if server.group is None or claim_id in self._seen:
             return
-        table, node = scheduler.core.table, claim.node
-        others = [uuid for uuid in server.group.members if uuid != claim.consumer]
-        cast_now = [uuid for uuid in others if self._cast_s.get((scheduler.name, node, uuid)) == self._world.now]
-        self._cast_s[scheduler.name, node, claim.consumer] = self._world.now
-        self._seen[claim.claim_id] = sum(uuid in cast_now or table.is_member(node, uuid) for uuid in others)
-        self._knew_one[claim.consumer] = bool(table.members_at(others))
+        table = scheduler.core.table
+        others = [uuid for uuid in server.group.members if uuid != consumer]
+        self._seen[claim_id] = sum(table.is_member(node, uuid) for uuid in others)
+        self._knew_one[server.request_id, consumer] = bool(table.members_at(others))
 
     def agent_forgot(self, node: SimNode, consumers: Iterable[str]) -> None:
         """An agent has lost its state, with these consumers that it had accepted."""
@@ -114,9 +107,10 @@ class GroupChecks:
             return
         apart = sorted(set(self._placed(group)) - set(nodes.values()))
         if group.policy == GroupPolicy.AFFINITY:
-            self._check("affinity", not apart, scheduler.name, asked.request.request_id, nodes, "others on", apart)
+            together = not apart and len(set(nodes.values())) == 1
+            self._check("affinity", together, scheduler.name, asked.request.request_id, nodes, "others on", apart)
         elif group.policy == GroupPolicy.SOFT_AFFINITY:
-            first = not any(self._knew_one.get(uuid, True) for uuid in nodes)
+            first = not any(self._knew_one.get((asked.request.request_id, uuid), True) for uuid in nodes)
             tried = any(attempt.outcome == YIELDED for attempt in answer.record.attempts)
             together = not (apart and first) or tried
             self._check("soft_affinity", together, scheduler.name, asked.request.request_id, nodes, apart)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Protocol
 
@@ -64,13 +65,24 @@ class SchedulerListener(Protocol):
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """The scheduler is about to apply an increment to a row."""
 
+    def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
+        """The scheduler has selected a node, and is about to count the claim in its table."""
+
 
 class WatchedTable(HostTable):
-    """A host table that reports each increment before it is applied."""
+    """A host table that reports each increment before it is applied, and each claim before it is counted."""
 
-    def __init__(self, applied: Callable[[str, Version, Version], None]) -> None:
+    def __init__(
+        self, applied: Callable[[str, Version, Version], None], assumed: Callable[[str, str, str], None]
+    ) -> None:
         super().__init__()
         self._applied = applied
+        self._assumed = assumed
+
+    def assume(self, node: str, claim_id: str, consumer: str, *args: Any, **more: Any) -> None:
+        """See ``HostTable.assume``."""
+        self._assumed(node, claim_id, consumer)
+        super().assume(node, claim_id, consumer, *args, **more)
 
     def apply(self, node: str, *args: Any, epoch: int, sequence: int) -> None:
         """See ``HostTable.apply``."""
@@ -116,7 +128,7 @@ class SimScheduler:
         self._frozen = False
         self._writers = SimWriters(around, self.clock, rng, self)
         self._unheard: list[ev.Event] = []
-        table = WatchedTable(lambda *what: listener.applied(self, *what))
+        table = WatchedTable(partial(listener.applied, self), partial(listener.assumed, self))
         identity = Identity(self.name, life)
         decider = Decider(table, DECISIONS)
         self.core = SchedulerCore(identity, settings, table, decider, SimJudge(), rng)
@@ -222,7 +234,7 @@ class SimScheduler:
                 self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
-            case ef.RecordBuild():
+            case ef.RecordBuild() | ef.RecordNode():
                 pass  # a simulated scheduler keeps no records
             case ef.RefreshNode(_, node, _):
                 self._listener.refresh(self, node)

@@ -183,10 +183,12 @@ class Users:
         return self.rng.expovariate(self.habits.rate_per_s)
 
     def members_of(self, group: str) -> dict[str, bool]:
-        """The members of a group, as Nova's API database has them: uuid -> whether the conductor has an answer."""
+        """The members of a group, as Nova's API database has them: uuid -> whether the conductor has an answer.
+
+        Those that failed are in cell 0, or have lost their allocations."""
         found = (uuid for one in self.groups if one.uuid == group for uuid in one.members)
         fates = {uuid: self.servers[uuid].fate for uuid in found}
-        return {uuid: fate != Fate.ASKED for uuid, fate in fates.items() if fate != Fate.DELETED}
+        return {uuid: fate != Fate.ASKED for uuid, fate in fates.items() if fate not in (Fate.DELETED, Fate.FAILED)}
 
     def _draw_group(self) -> ServerGroup | None:
         """The group of the next request; half of the groups grow by a request at the same moment."""

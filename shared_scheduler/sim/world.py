@@ -274,6 +274,10 @@ class World:
         """An increment changes a row."""
         self.checkers.applied(scheduler, node, before, now)
 
+    def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
+        """A claim of a scheduler begins."""
+        self.checkers.groups.assumed(scheduler, node, claim_id, consumer)
+
     # -- requests
 
     def close(self) -> None:
@@ -417,13 +421,16 @@ class World:
 
     def lost_with_scheduler(self, server: Server) -> bool:
         """Its scheduler stopped before it answered, or before it deleted what it wrote: such allocations have no owner
-        until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``)."""
+        until a scheduler finds the server in cell 0 (``sync/orphan_sweeper.py``).  If the server was asked for again
+        and deleted, the next audit of its host finds them (nova-compute's ``_remove_deleted_instances_allocations``).
+        """
         asked = self.users.asked[server.request_id]
         alive = {scheduler.name for scheduler in self.schedulers.values()}
         unanswered = asked.outcome is None and asked.scheduler not in alive
         failed = asked.unheard or isinstance(asked.outcome, ef.Fail)
         unheard = asked.unheard and asked.scheduler not in alive
-        return unanswered or unheard or (failed and server.uuid in self.unfinished)
+        is_over = failed or server.fate is Fate.DELETED
+        return unanswered or unheard or (is_over and server.uuid in self.unfinished)
 
     def set_placement(self, up: bool) -> None:
         """Stop Placement, or start it again."""

@@ -3,8 +3,8 @@
 
 The queue and its pace are those of the product.  A call travels to Placement, takes the time of its consumers there,
 and returns.  A call that is not answered before the deadline of its writes is given up, although Placement carries it
-out later.  Its consumers are then in doubt: they are looked at again a few times, as ``placement/in_doubt_writes.py``
-does, and what nobody needs is deleted.
+out later, unless it takes longer than a proxy in front of it allows.  Its consumers are then in doubt: they are looked
+at again a few times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
 
 A write whose answer is lost is answered with UNREACHABLE at once; the product reads the consumer first.
 """
@@ -27,6 +27,11 @@ from shared_scheduler.sim.surroundings import Surroundings
 
 #: part of the calls under way that Placement has not done when it stops; the answers of all are lost
 LOST_BEFORE_WRITING = 0.5
+#: time after which Placement does not carry out a call any more.  Less than ``CARRIED_OUT_WITHIN_S``, because the
+#: clock of a scheduler may jump meanwhile.
+PROXY_TIMEOUT_S = 30.0
+#: time after which a delete is given up
+DELETE_PATIENCE_S = 10.0
 #: interval at which writes that waited until their deadline are ended
 CLERK_INTERVAL_S = 0.25
 #: least time for which an answer is awaited
@@ -56,6 +61,7 @@ class _Call:
     batch: Batch
     done: Callable[[], None]
     sent_s: float
+    arrived_s: float = 0.0
     is_awaited: bool = True
     writes: list[Write] = field(default_factory=list)
 
@@ -142,8 +148,9 @@ class SimWriters:
     def _arrive(self, call: _Call) -> None:
         """Placement begins: it checks the capacity."""
         if not self._placement.up:
-            self._answer(call, ev.WriteCode.UNREACHABLE, "down")
+            self._answer(call, ev.WriteCode.UNREACHABLE, "down", may_arrive=False)
             return
+        call.arrived_s = self._agenda.now
         call.writes = self._placement.begin_writes([(one.consumer, one.allocations) for one in call.effects()])
         takes_s = self._delay_s() / 2 + self._placement.takes_s(len(call.batch))
         self._agenda.work(takes_s, self._end, call)
@@ -151,6 +158,8 @@ class SimWriters:
     def _end(self, call: _Call) -> None:
         """Placement commits: all writes of the call, or none."""
         placement = self._placement
+        if self._agenda.now - call.arrived_s > PROXY_TIMEOUT_S:
+            return
         if not placement.up and self._rng.random() < LOST_BEFORE_WRITING:
             self._answer(call, ev.WriteCode.UNREACHABLE, "died before")
             return
@@ -178,7 +187,7 @@ class SimWriters:
                 self._doubt(effect)
             self._answer(call, ev.WriteCode.UNREACHABLE, "Placement did not answer in time")
 
-    def _answer(self, call: _Call, code: ev.WriteCode, detail: str) -> None:
+    def _answer(self, call: _Call, code: ev.WriteCode, detail: str, may_arrive: bool = True) -> None:
         for effect in call.effects():
             self._trace.note("placement", f"{code.value} {effect.claim_id} {effect.consumer}")
         if not call.is_awaited:
@@ -192,20 +201,23 @@ class SimWriters:
         call.done()
         for effect in call.effects():
             event = ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations, cause=effect.cause)
-            self._reply(replace(event, consumer_s=self._pace.consumer_s))
+            late = may_arrive and code is ev.WriteCode.UNREACHABLE
+            self._reply(replace(event, consumer_s=self._pace.consumer_s, may_arrive=late))
 
     # -- deletes
 
     def _delete(self, job: Job[Work], done: Callable[[], None]) -> None:
         """The read of the consumer is done; the delete follows."""
-        self._agenda.work(2 * self._placement.takes_s(1), self._end_delete, job, done)
+        takes_s = 2 * self._placement.takes_s(1)
+        in_time = takes_s < DELETE_PATIENCE_S
+        self._agenda.work(min(takes_s, DELETE_PATIENCE_S), self._end_delete, job, done, in_time)
 
-    def _end_delete(self, job: Job[Work], done: Callable[[], None]) -> None:
+    def _end_delete(self, job: Job[Work], done: Callable[[], None], in_time: bool) -> None:
         """What ``placement/allocation_writer.py`` does: compare, ask Nova unless it is sole, delete."""
         effect = job.work
         assert isinstance(effect, ef.DeleteAllocation)
-        up = self._placement.up
-        gone, left_alone, detail = up, False, "" if up else "down"
+        up = self._placement.up and in_time
+        gone, left_alone, detail = up, False, "" if up else "no answer"
         if up and self._placement.holds_exactly(effect.consumer, effect.written):
             sole = self._clock.now < effect.sole_until_s
             needed = False if sole else self._listener.is_needed(effect.consumer, effect.written)

@@ -41,8 +41,8 @@ def forget_the_claims_of_others_too(patch: pytest.MonkeyPatch) -> None:
     """That one consumer is gone ends every claim that is watched."""
 
     def on_consumer(self: ConfirmedClaims, event: ConsumerAnswered) -> None:
-        for consumer, *_ in list(self._watched.values()):
-            real(self, replace(event, consumer=consumer))
+        for watched in list(self._watched.values()):
+            real(self, replace(event, consumer=watched.consumer))
 
     real = ConfirmedClaims.on_consumer
     patch.setattr(ConfirmedClaims, "on_consumer", on_consumer)

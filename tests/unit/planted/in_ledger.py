@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from compute_agent.accounts import Accounts
+from compute_agent.agent_settings import MAX_EARLY_RELEASES
 from compute_agent.claim_ledger import ClaimLedger, PendingClaim
+from compute_agent.fair_memory import FairMemory
 from shared_scheduler.protocol.messages import Claim
 from tests.unit.compute_agent.cells import CELL, POOL
 from tests.unit.compute_agent.claim_ledger_machine import ClaimLedgerMachine
@@ -61,7 +63,7 @@ def accept_what_was_released(patch: pytest.MonkeyPatch) -> None:
     """A claim whose release came first is judged as if nothing had been."""
 
     def prejudice(self: ClaimLedger, claim: Claim) -> Any:
-        self._early_releases.clear()
+        self._early_releases = FairMemory(MAX_EARLY_RELEASES)
         return real(self, claim)
 
     real = ClaimLedger._prejudice

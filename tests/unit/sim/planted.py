@@ -14,11 +14,12 @@ from zlib import crc32
 
 import pytest
 
+from compute_agent import claim_ledger
 from compute_agent.claim_ledger import ClaimLedger
 from compute_agent.core import AgentCore
 from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
-from shared_scheduler.core import planner
+from shared_scheduler.core import claims, planner
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
 from shared_scheduler.core.effects import LookUpGroup
 from shared_scheduler.core.events import GroupAnswered
@@ -388,6 +389,13 @@ def remember_the_worst_pace(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(WritePace, "measured", measured)
     patch.setattr(WritePace, "is_too_late", lambda self, deadline_s, now: now + self.consumer_s >= deadline_s)
+
+
+@bug("no_overcommit")
+def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
+    """The room of a write without an answer is given out again as soon as nothing of it is found."""
+    patch.setattr(claims, "CARRIED_OUT_WITHIN_S", 0.0)
+    patch.setattr(claim_ledger, "CARRIED_OUT_WITHIN_S", 0.0)
 
 
 # -- spreading

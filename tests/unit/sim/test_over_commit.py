@@ -7,9 +7,10 @@ from __future__ import annotations
 from shared_scheduler.core.effects import Answer
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.workload import FLAVORS, Asked, Habits, Server, make_request
+from shared_scheduler.sim.workload import FLAVORS, Asked, Habits
 from shared_scheduler.sim.world import Sizes, World
 from shared_scheduler.table.row import Freshness
+from tests.unit.sim.single_requests import ask_for
 
 #: the calls of both schedulers overlap
 PLACEMENT_S = 0.2
@@ -29,21 +30,9 @@ def race(retries_inside: bool) -> tuple[World, list[Asked]]:
     assert [one.core.table.freshness(node) for one in world.schedulers.values()] == [
         Freshness.FRESH, Freshness.PROVISIONAL,
     ]  # fmt: skip
-    asked = [ask(world, number) for number in world.schedulers]
+    asked = [ask_for(world, scheduler=number) for number in world.schedulers]
     world.run(20.0)
     return world, asked
-
-
-def ask(world: World, number: int) -> Asked:
-    """One server, of this scheduler."""
-    scheduler = world.schedulers[number]
-    request = make_request(1_000 + number, FLAVORS[0], 1, True, "", 0)
-    servers = tuple(Server(uuid, request.request_id, request.usage) for uuid in request.instance_uuids)
-    asked = Asked(request, scheduler.name, world.now, world.now + 15.0, servers)
-    world.users.servers.update({server.uuid: server for server in servers})
-    world.users.asked[request.request_id] = asked
-    scheduler.ask(request, asked.deadline_s)
-    return asked
 
 
 def over(world: World) -> list[dict[str, int]]:

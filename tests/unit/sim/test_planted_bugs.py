@@ -48,6 +48,17 @@ def plans() -> Iterator[RunPlan]:
             rows_every=1,
             decode_each=True,
         )
+    yield RunPlan(  # a crowded cloud in which writes are carried out late
+        seed=3,
+        duration_s=40.0,
+        sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), heartbeat_interval_s=2.0),
+        habits=Habits(rate_per_s=0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4),
+        weather=Weather(loss=0.3, duplicates=0.1, late=0.3, late_max_s=3.0),
+        fault_every_s=5.0,
+        fault_kinds=("placement_slow",),
+        rows_every=1,
+        decode_each=True,
+    )
     for seed, fault, every_s, duration_s in PLACEMENT_FAULTS:
         yield RunPlan(
             seed=seed,

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import pytest
 
+from shared_scheduler.core.effects import Fail
+from shared_scheduler.core.events import WriteCode
 from shared_scheduler.sim import rest
 from shared_scheduler.sim.exhibition import DemoPlan, run_demo
 from shared_scheduler.sim.invariants import AT_REST
 from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.rest import heal
-from shared_scheduler.sim.workload import Fate, Habits, Server
+from shared_scheduler.sim.rest import Rest, calm, heal
+from shared_scheduler.sim.workload import FLAVORS, Fate, Habits, Server
 from shared_scheduler.sim.world import Sizes, World
 from tests.unit.sim import planted
+from tests.unit.sim.single_requests import ask_for
 
 #: bugs that lose the delete of an allocation: by nova-compute, and by a scheduler
 LOST_DELETES = (planted.lose_the_delete_of_an_allocation, planted.leave_behind_what_was_written)
@@ -22,6 +25,10 @@ PLANTED_SEEDS = range(8)
 DEMOS_CHECKED_DURING_AN_AUDIT = (15, 90)
 #: so long before the checks of a world without a fault: increments are on their way that long
 ON_ITS_WAY_S = 0.001
+#: a Placement that takes so long for a call; longer than the caller waits, shorter than a proxy allows
+LATE_S = 25.0
+#: requests per second of a cloud that only the test asks
+NOBODY = 1e-6
 
 
 def small_demo(seed: int) -> DemoPlan:
@@ -29,9 +36,10 @@ def small_demo(seed: int) -> DemoPlan:
     return DemoPlan(seed, nodes=30, schedulers=2, duration_s=4.0, rate_per_s=15.0)
 
 
-def quiet_world() -> World:
+def quiet_world(rate_per_s: float = 2.0) -> World:
     """Servers that live on two nodes, and nothing that fails."""
-    world = World(1, Sizes(nodes=2, schedulers=2), Habits(rate_per_s=2.0, build_fails=0.0), Weather())
+    habits = Habits(rate_per_s, build_fails=0.0, flavors=FLAVORS[:2])
+    world = World(1, Sizes(nodes=2, schedulers=2), habits, Weather())
     world.run(10.0)
     return world
 
@@ -74,6 +82,54 @@ def test_a_world_is_not_checked_while_a_request_is_under_way() -> None:
     # then it was answered, and its server built, before anything was checked
     assert {asked.outcome is not None for asked in world.users.asked.values()} == {True}
     assert world.checkers.violations == []
+
+
+def test_a_late_write_of_a_dead_scheduler_for_a_deleted_server_is_left_to_nova() -> None:
+    # given a request that failed because Placement is slow, and whose write will be carried out late
+    world = quiet_world(NOBODY)
+    world.slow_placement(0.0, call_s=LATE_S)
+    failed = ask_for(world)
+    world.run(LATE_S - 5.0)
+    assert isinstance(failed.outcome, Fail)
+    # when the server is asked for again, lives, and is deleted, and its first scheduler dies
+    world.slow_placement(0.0)
+    world.crash(world.schedulers[0])
+    other = world.schedulers[1]
+    again = world.users.ask_again(failed, other.name, world.now, lambda server: world.nodes[server.node].host)
+    other.ask(again.request, again.deadline_s)
+    world.run(3.0)
+    (server,) = again.servers
+    delete(world, server)
+    # then the write is carried out, and nobody but the next audit of nova-compute finds it
+    world.run(5.0)
+    assert server.uuid in world.placement.consumers
+    heal(world)
+    assert world.checkers.violations == []
+
+
+def fill_unseen(world: World, servers: tuple[Server, ...]) -> None:
+    """Placement stores allocations of these servers, each of the whole disk of a node, and no event follows."""
+    for node, server in zip(world.nodes, servers, strict=True):
+        disk_gb = int(world.placement.providers[node].inventories["DISK_GB"].capacity)
+        write = world.placement.begin_write(server.uuid, {node: {"DISK_GB": disk_gb}})
+        assert world.placement.end_write(write) == (WriteCode.WRITTEN, "")
+
+
+@pytest.mark.parametrize(("dies", "broken"), [(True, []), (False, ["never_refused"])])
+def test_placement_may_refuse_only_because_of_what_a_dead_scheduler_wrote_unseen(dies: bool, broken: list[str]) -> None:
+    # given two nodes that Placement knows to be full, and a scheduler that has not heard of it
+    world = quiet_world(NOBODY)
+    asked = ask_for(world, count=len(world.nodes))
+    if dies:
+        world.crash(world.schedulers[0])
+    calm(world)
+    world.run(rest.SETTLE_S)
+    for server in asked.servers:
+        world.placement.delete(server.uuid)
+    fill_unseen(world, asked.servers)
+    # when requests come alone, then their refusals are an error, unless the servers were lost with a scheduler
+    Rest(world).ask_alone()
+    assert [violation.name for violation in world.checkers.violations] == broken
 
 
 @pytest.mark.parametrize("bug", LOST_DELETES, ids=lambda bug: bug.name)

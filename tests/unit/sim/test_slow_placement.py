@@ -11,8 +11,9 @@ from shared_scheduler.core.write_pace import WRITERS, WritePace
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.rest import heal
-from shared_scheduler.sim.workload import FLAVORS, Asked, Habits, Server, make_request
+from shared_scheduler.sim.workload import FLAVORS, Habits
 from shared_scheduler.sim.world import Sizes, World
+from tests.unit.sim.single_requests import ask_for
 
 #: four writers at one second for each consumer
 SLOW_S = 1.0
@@ -20,6 +21,8 @@ CAPACITY_PER_S = 4.0
 RATE_PER_S = 60.0
 #: after this time with a Placement that is well again, requests are served as before
 WELL_AFTER_S = 10.0
+#: time that the caller of a burst waits
+PATIENCE_S = 50.0
 
 
 def crowded_world(seed: int, rate_per_s: float = RATE_PER_S) -> World:
@@ -80,23 +83,12 @@ def test_a_queue_that_keeps_its_order_collapses(monkeypatch: pytest.MonkeyPatch)
     assert share_answered(world, world.now - 15.0, world.now - 5.0) == 0.0
 
 
-def ask_for(world: World, count: int) -> Asked:
-    """One request for so many servers."""
-    request = make_request(1_000_000, FLAVORS[0], count, True, "", 0)
-    servers = tuple(Server(uuid, request.request_id, request.usage) for uuid in request.instance_uuids)
-    asked = Asked(request, world.schedulers[0].name, world.now, world.now + 50.0, servers)
-    world.users.servers.update({server.uuid: server for server in servers})
-    world.users.asked[request.request_id] = asked
-    world.schedulers[0].ask(request, asked.deadline_s)
-    return asked
-
-
 @pytest.mark.parametrize("count", [100, 1_404])
 def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count: int) -> None:
     # given a request for many servers, of which some are written
     world = crowded_world(3, rate_per_s=0.001)
     world.slow_placement(0.02)
-    asked = ask_for(world, count)
+    asked = ask_for(world, count, patience_s=PATIENCE_S)
     while len(world.placement.consumers) < count // 2:
         world.run(0.01)
 
@@ -116,7 +108,7 @@ def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count:
 def test_the_largest_burst_of_a_public_cloud_is_placed_in_time() -> None:
     world = crowded_world(4, rate_per_s=0.001)
     world.slow_placement(0.02)
-    asked = ask_for(world, 1_404)
-    world.run(50.0)
+    asked = ask_for(world, 1_404, patience_s=PATIENCE_S)
+    world.run(PATIENCE_S)
     assert isinstance(asked.outcome, Answer)
     assert asked.ended_s - asked.asked_s < 2 * 1_404 * 0.02 / WRITERS
