@@ -1,30 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store of records in tables of SQLite, MariaDB or any other database that SQLAlchemy supports.
 
-Several schedulers may share the tables.  The oldest rows are deleted when there are more than the bound.  Nothing is
-sent to the database before the first record, because a database that does not answer must not keep the scheduler from
-starting.  The first write brings the tables to this release (``migrations``).
+Several schedulers may share the tables.  Nothing is sent to the database before the first record, because a database
+that does not answer must not keep the scheduler from starting.  The first write brings the tables to this release
+(``migrations``).
+
+The oldest rows leave in steps of ``RETAINED_ROWS`` rows.  A step first deletes their names: that makes another
+scheduler wait that has chosen the same rows, and it then finds no texts.  So none is archived by two schedulers.  The
+rows are deleted when the archive has them; a process that is killed in between leaves them in both.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from shared_scheduler.records import migrations
-from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, as_current, host_name, names_of
-from shared_scheduler.records.tables import NAMES, RECORDS
+from shared_scheduler.records.errors import RecordRefused, RecordsError
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.store import (
+    FILE_MODE,
+    FOUND_MAX,
+    SECONDS_PER_DAY,
+    Record,
+    Wanted,
+    as_current,
+    host_name,
+    names_of,
+    part_of_reasons,
+    reasons_text,
+    text_of,
+)
+from shared_scheduler.records.tables import NAMES, RECORDS, TEXTS
 
-#: The tables are trimmed after this many inserted rows, so they may exceed their bound by as many.
-TRIM_EVERY = 100
-#: Rows that a question fetches at a time.
-FETCHED_ROWS = 100
+#: Rows that leave in one step.
+RETAINED_ROWS = 500
+#: The archive in its directory.
+ARCHIVE = "database.jsonl"
 #: What to do if there are no records.
 NOT_WRITTEN = "name the database to which a scheduler has written"
 #: Time that a connection or a lock of the database may take, for databases whose drivers have such a limit.
@@ -34,18 +51,25 @@ WAIT_S = {"mysql": {"connect_timeout": 10}, "mariadb": {"connect_timeout": 10}, 
 class RecordTable:
     """See ``store.Store``."""
 
-    def __init__(self, url: str, rows_max: int = 100_000) -> None:
+    def __init__(
+        self, url: str, rows_max: int = 100_000, days_max: float = 0, archive: Path | None = None
+    ) -> None:
         """Create the engine without connecting.
+
+        ``days_max``: age of the oldest records, 0 for any.  ``archive``: directory for the rows that leave.
 
         :raises RecordsError: when the URL names no database, or its driver is missing
         """
         self._rows_max = rows_max
-        self._written = 0
+        self._age_max_s = days_max * SECONDS_PER_DAY
+        self._archive = None if archive is None else JsonLines(archive / ARCHIVE, kept=None)
         self._is_there = False  # whether the tables exist, and are those of this release
         try:
             limits = WAIT_S.get(sa.make_url(url).get_backend_name(), {})
             self._engine = sa.create_engine(url, pool_pre_ping=True, pool_size=1, max_overflow=1, connect_args=limits)
-        except (sa.exc.SQLAlchemyError, ImportError) as error:  # ImportError: no driver for the URL
+        except ImportError as error:  # no driver for the URL
+            raise RecordsError("records_connection", error, _driver_remedy(url)) from error
+        except sa.exc.SQLAlchemyError as error:
             remedy = "name a database in which the scheduler may create a table, or leave the option empty"
             raise RecordsError("records_connection", error, remedy) from error
 
@@ -54,16 +78,20 @@ class RecordTable:
     def write(self, records: Iterable[Record]) -> None:
         """Insert the records in one transaction; make the tables if necessary.
 
-        :raises sqlalchemy.exc.SQLAlchemyError: when the database does not accept them
+        :raises RecordRefused: when the database does not accept the values of one of them
+        :raises sqlalchemy.exc.SQLAlchemyError: when the database is away, or does not accept its tables
         """
-        wanted = list(records)
+        wanted = [(text_of(record), _row(record), list(names_of(record))) for record in records]
         if not wanted:
             return
         if not self._is_there:
             self._create_file()
             migrations.migrate(self._engine)
         self._is_there = False  # unless this write shows it
-        self._insert(wanted)
+        try:
+            self._insert(wanted)
+        except (sa.exc.DataError, sa.exc.IntegrityError) as error:
+            raise RecordRefused(str(error.orig)) from error
         self._is_there = True
 
     def _create_file(self) -> None:
@@ -77,86 +105,94 @@ class RecordTable:
         url = self._engine.url
         return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
-    def _insert(self, records: list[Record]) -> None:
+    def _insert(self, rows: list[tuple[str, dict[str, Any], list[str]]]) -> None:
         with self._engine.begin() as connection:
+            texts: list[dict[str, Any]] = []
             names: list[dict[str, Any]] = []
-            for record in records:
-                key = connection.execute(RECORDS.insert().values(_row(record))).inserted_primary_key
+            for text, row, of_row in rows:
+                key = connection.execute(RECORDS.insert().values(row)).inserted_primary_key
                 assert key is not None  # every database with autoincrement returns it
-                names += ({"name": name, "record_id": key[0]} for name in names_of(record))
+                texts.append({"record_id": key[0], "record": text})
+                names += ({"name": name, "record_id": key[0]} for name in of_row)
+            connection.execute(TEXTS.insert(), texts)
             if names:
                 connection.execute(NAMES.insert(), names)
-            self._written += len(records)
-            if self._written >= TRIM_EVERY:
-                self._written = 0
-                self._trim(connection)
 
-    def _trim(self, connection: sa.Connection) -> None:
-        newest_to_go = sa.select(RECORDS.c.id).order_by(RECORDS.c.id.desc()).offset(self._rows_max).limit(1)
-        found = connection.execute(newest_to_go).scalar()
-        if found is not None:
-            connection.execute(NAMES.delete().where(NAMES.c.record_id <= found))
-            connection.execute(RECORDS.delete().where(RECORDS.c.id <= found))
+    def retain(self, now_s: float) -> bool:
+        """See ``store.Store``.  A step is ``RETAINED_ROWS`` rows."""
+        if not self._is_there:
+            return False
+        with self._engine.begin() as connection:
+            beyond = sa.select(RECORDS.c.id).order_by(RECORDS.c.id.desc()).offset(self._rows_max).limit(1)
+            newest_to_go = connection.execute(beyond).scalar() or 0
+            oldest_at_s = now_s - self._age_max_s if self._age_max_s else float("-inf")
+            oldest = sa.select(RECORDS.c.id, RECORDS.c.at).order_by(RECORDS.c.id).limit(RETAINED_ROWS)
+            leaving = [key for key, at in connection.execute(oldest) if key <= newest_to_go or at < oldest_at_s]
+            if leaving:
+                self._remove(connection, leaving)
+            return len(leaving) == RETAINED_ROWS
+
+    def _remove(self, connection: sa.Connection, keys: list[int]) -> None:
+        connection.execute(NAMES.delete().where(NAMES.c.record_id.in_(keys)))
+        if self._archive is not None:
+            texts = sa.select(TEXTS.c.record).where(TEXTS.c.record_id.in_(keys)).order_by(TEXTS.c.record_id)
+            self._archive.write([json.loads(text) for text in connection.execute(texts.with_for_update()).scalars()])
+        connection.execute(TEXTS.delete().where(TEXTS.c.record_id.in_(keys)))
+        connection.execute(RECORDS.delete().where(RECORDS.c.id.in_(keys)))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections and the archive."""
         self._engine.dispose()
+        if self._archive is not None:
+            self._archive.close()
 
     # -- reading
 
     def find(self, name: str) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(_named(sa.select(RECORDS.c.record), name), Wanted(), FOUND_MAX)
+        return self._newest(_named(name), FOUND_MAX)
 
     def last(self, count: int, wanted: Wanted) -> list[Record]:
         """See ``store.Store``."""
-        query = sa.select(RECORDS.c.record)
+        query = _named(host_name(wanted.host)) if wanted.host else sa.select(RECORDS.c.id)
         columns = {RECORDS.c.kind: wanted.kind, RECORDS.c.project_id: wanted.project, RECORDS.c.result: wanted.result}
         for column, value in columns.items():
             query = query.where(column == value) if value else query
-        if wanted.host:
-            query = _named(query, host_name(wanted.host))
+        if wanted.reason:
+            query = query.where(sa.func.instr(RECORDS.c.reasons, part_of_reasons(wanted.reason)) > 0)
         if wanted.since_s is not None:
             query = query.where(RECORDS.c.at >= wanted.since_s)
         if wanted.until_s is not None:
             query = query.where(RECORDS.c.at <= wanted.until_s)
-        return self._newest(query, wanted, count)
+        return self._newest(query, count)
 
-    def _newest(self, query: sa.Select[tuple[str]], wanted: Wanted, count: int) -> list[Record]:
+    def _newest(self, query: sa.Select[tuple[int]], count: int) -> list[Record]:
+        """The newest ``count`` of the records whose ids the query finds, oldest first."""
         if (file := self._file()) is not None and not file.exists():  # SQLite would make one, which is the reader's
             raise RecordsError("records_connection", FileNotFoundError(f"no file {file}"), NOT_WRITTEN)
         try:
             with self._engine.connect() as connection:
-                rows = connection.execution_options(yield_per=FETCHED_ROWS).execute(query.order_by(RECORDS.c.id.desc()))
-                found = list(_accepted(rows.scalars(), wanted, count))
+                keys = connection.execute(query.order_by(RECORDS.c.id.desc()).limit(count)).scalars().all()
+                texts = connection.execute(sa.select(TEXTS.c.record).where(TEXTS.c.record_id.in_(keys))).scalars().all()
         except sa.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             raise RecordsError("records_connection", cause, NOT_WRITTEN) from error
-        return sorted(found, key=lambda record: float(record["at"]))
+        return sorted((as_current(json.loads(text)) for text in texts), key=lambda record: float(record["at"]))
 
 
-def _named(query: sa.Select[tuple[str]], name: str) -> sa.Select[tuple[str]]:
-    return query.join(NAMES, NAMES.c.record_id == RECORDS.c.id).where(NAMES.c.name == name)
+def _driver_remedy(url: str) -> str:
+    """What to do if the driver of the URL is not installed."""
+    backend = sa.make_url(url).get_backend_name()
+    if backend in ("mysql", "mariadb"):
+        return f"write {backend}+pymysql:// for {url.partition(':')[0]}://, because PyMySQL is installed with Nova"
+    return f"install the driver of {url.partition(':')[0]}://, or name another one as {backend}+DRIVER://"
 
 
-def _accepted(texts: Iterable[str], wanted: Wanted, count: int) -> Iterator[Record]:
-    """The first ``count`` records that are wanted.  The columns narrow the query; the reason is in the text only."""
-    left = count
-    for text in texts:
-        if not left:
-            return
-        record = as_current(json.loads(text))
-        if wanted.accepts(record):
-            left -= 1
-            yield record
+def _named(name: str) -> sa.Select[tuple[int]]:
+    return sa.select(RECORDS.c.id).join(NAMES, NAMES.c.record_id == RECORDS.c.id).where(NAMES.c.name == name)
 
 
 def _row(record: Record) -> dict[str, Any]:
-    return {
-        "at": record["at"],
-        "kind": record["kind"],
-        "scheduler": record["scheduler"],
-        "project_id": record["project_id"],
-        "result": record["result"],
-        "record": json.dumps(record, separators=(",", ":"), default=str),
-    }
+    """The values of ``RECORDS``."""
+    columns = {name: str(record.get(name, "")) for name in ("kind", "scheduler", "project_id", "result")}
+    return {"at": record["at"], "reasons": reasons_text(record), **columns}

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared_scheduler.core.effects import RecordBuild
+from shared_scheduler.core.effects import RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED
+from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, NODE, PLACED
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -72,6 +72,16 @@ def build_entry(build: RecordBuild, decision: DecisionRecord | None, scheduler: 
         "result": ACTIVE if build.succeeded else FAILED,
         "reason": build.reason,
     }
+
+
+def node_entry(change: RecordNode, scheduler: str, at_s: float) -> dict[str, Any]:
+    """The record of a change of what a scheduler knows of a host."""
+    nobody = dict.fromkeys(("request_id", "global_request_id", "project_id", "user_id", "reason"), "")
+    return {
+        "kind": NODE, "at": round(at_s, 6), "scheduler": scheduler, **nobody, "instances": [], "hosts": [change.host],
+        "result": str(change.change), "epoch": change.epoch, "sequence": change.sequence,
+        "increments": change.increments,
+    }  # fmt: skip
 
 
 def _ids(record: DecisionRecord) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error of a store of records that is configured wrongly, or that cannot be read."""
+"""The errors of stores of records."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class RecordsError(Exception):
 
     def __init__(self, option: str, error: BaseException, remedy: str) -> None:
         super().__init__(f"[shared_scheduler] {option}: {error}; {remedy}")
+
+
+class RecordRefused(Exception):
+    """The store works, but does not accept a record; nothing of the batch is kept.  Others may be accepted."""

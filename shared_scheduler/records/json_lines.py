@@ -7,6 +7,9 @@ schedulers of a machine may write to one path, because each write and each rotat
 
 ``records.jsonl.index`` is a directory with the lock and one index per file (``line_index.py``).  Reading takes no lock
 and needs no right to write.  Compressed files are not read.
+
+Records are in the order of their times, except for ``DISORDER_MAX_S``.  A question for a time searches its place in
+each file by bisection, and the marks of the other conditions in the index of the file.
 """
 
 from __future__ import annotations
@@ -14,21 +17,32 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.line_index import LineIndex, mapped
-from shared_scheduler.records.store import FILE_MODE, FOUND_MAX, Record, Wanted, as_current, names_of
+from shared_scheduler.records.store import (
+    DISORDER_MAX_S,
+    FILE_MODE,
+    FOUND_MAX,
+    SECONDS_PER_DAY,
+    Record,
+    Wanted,
+    as_current,
+    names_of,
+    text_of,
+)
 
 BYTES_PER_MB = 1_000_000
 DIRECTORY_MODE = 0o750
-#: What is read at a time to find the last records.
-BLOCK_BYTES = 1 << 20
+#: A file is rotated at this part of the greatest age as well, so that records leave soon after they are too old.
+AGE_PARTS = 4
 #: what logrotate adds to the names of files that are not read
 COMPRESSED = frozenset({".gz", ".xz", ".bz2", ".zst"})
 
@@ -36,12 +50,19 @@ COMPRESSED = frozenset({".gz", ".xz", ".bz2", ".zst"})
 class JsonLines:
     """See ``store.Store``.  Nothing is opened before the first write: a scheduler starts without its records."""
 
-    def __init__(self, path: Path, max_mb: int = 100, kept: int = 5) -> None:
-        """``max_mb``: size of one file; ``kept``: number of files, the current one included."""
+    def __init__(
+        self, path: Path, max_mb: int = 100, kept: int | None = 5, days_max: float = 0, archive: Path | None = None
+    ) -> None:
+        """``max_mb``: size of one file; ``kept``: number of files, the current one included, None for all.
+
+        ``days_max``: age of the oldest records, 0 for any.  ``archive``: directory for the files that leave.
+        """
         self._path = path
         self._indexes = path.with_name(f"{path.name}.index")
         self._max_bytes = max_mb * BYTES_PER_MB
         self._kept = kept
+        self._age_max_s = days_max * SECONDS_PER_DAY
+        self._archive = archive
         self._number: int | None = None  # of the open file
 
     # -- writing
@@ -49,9 +70,10 @@ class JsonLines:
     def write(self, records: Iterable[Record]) -> None:
         """Append each record as one line.
 
+        :raises RecordRefused: when one of them is not a record
         :raises OSError: when the disk is full, or the file cannot be written or rotated
         """
-        lines = [(_line(record), tuple(names_of(record))) for record in records]
+        lines = [(f"{text_of(record)}\n".encode(), record) for record in records]
         with self._locked():
             while lines:
                 start = self._open_current()
@@ -61,7 +83,7 @@ class JsonLines:
                 fitting = list(_fitting(lines, self._max_bytes - start))
                 text = b"".join(line for line, _ in fitting)
                 self._append(text)
-                self._index().add(_placed(fitting, start), start + len(text), FILE_MODE)
+                self._index().add(_placed(fitting, start), start + len(text))
                 del lines[: len(fitting)]
 
     def close(self) -> None:
@@ -104,11 +126,11 @@ class JsonLines:
     def _complete(self, index: LineIndex, covered: int) -> int:
         """Index what a writer that was killed has left, and end its last line.  Returns the size of the data."""
         with mapped(self._path) as data:
-            found = [(start, names_of(record)) for start, record in _records(data, _lines(data, covered))]
+            found = list(_records(data, _lines(data, covered)))
             size, ends = len(data), data[len(data) - 1] == ord("\n")
         if not ends:
             self._append(b"\n")
-        index.add(found, size + (not ends), FILE_MODE)
+        index.add(found, size + (not ends))
         return size + (not ends)
 
     def _append(self, line: bytes) -> None:
@@ -122,40 +144,94 @@ class JsonLines:
         return LineIndex(self._indexes, os.fstat(self._number).st_ino)
 
     def _rotate(self) -> None:
-        """Rename each file to the next number; the last one goes."""
-        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n}") for n in range(1, self._kept))]
-        names[-1].unlink(missing_ok=True)
+        """Rename each file to the next number; the one beyond ``kept`` leaves."""
+        names = [self._path]
+        while names[-1].exists() and len(names) != self._kept:
+            names.append(self._path.with_name(f"{self._path.name}.{len(names)}"))
+        self._leave(names[-1])
         for older, newer in zip(reversed(names), reversed(names[:-1]), strict=False):
-            if newer.exists():
-                newer.replace(older)
+            newer.replace(older)
         self.close()
+        self._remove_indexes()
+
+    def _leave(self, path: Path) -> None:
+        """Delete a file, or move it to the archive."""
+        if self._archive is None or not path.exists():
+            path.unlink(missing_ok=True)
+            return
+        self._archive.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+        status = path.stat()
+        ended = time.strftime("%Y%m%d-%H%M%S", time.gmtime(status.st_mtime))
+        shutil.move(path, self._archive / f"{self._path.name}.{ended}.{status.st_ino}")
+
+    def _remove_indexes(self) -> None:
+        """Remove the indexes of files that have left."""
         there = {str(path.stat().st_ino) for path in self._files()}
         for index in self._indexes.iterdir():
-            if index.name != "lock" and index.name not in there:
+            if index.name != "lock" and not (index.suffix and index.stem in there):
                 index.unlink(missing_ok=True)
+
+    def retain(self, now_s: float) -> bool:
+        """See ``store.Store``.  A step is one file."""
+        if not self._age_max_s or not self._indexes.exists():
+            return False
+        with self._locked():
+            if self._began_at(self._path) < now_s - self._age_max_s / AGE_PARTS:
+                self._rotate()
+            *_, oldest = [self._path, *self._files()]
+            if oldest == self._path or oldest.stat().st_mtime >= now_s - self._age_max_s:
+                return False
+            self._leave(oldest)
+            self._remove_indexes()
+            return True
+
+    @staticmethod
+    def _began_at(path: Path) -> float:
+        """The time of the first record of a file; infinite if it has none."""
+        with mapped(path) as data:
+            _, first = next(_records(data, _lines(data, 0)), (0, {"at": float("inf")}))
+        return float(first["at"])
 
     # -- reading
 
     def find(self, name: str) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(partial(self._named, name), FOUND_MAX)
+        return self._newest(Wanted(), name, FOUND_MAX)
 
     def last(self, count: int, wanted: Wanted) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(partial(_wanted, wanted), count)
+        return self._newest(wanted, "", count)
 
-    def _newest(self, read: Callable[[Path, Any], Iterator[Record]], count: int) -> list[Record]:
-        """The first ``count`` records that ``read`` finds in the files, newest file first; returned oldest first."""
+    def _newest(self, wanted: Wanted, name: str, count: int) -> list[Record]:
+        """The newest ``count`` records that are wanted and have the name, if there is one; oldest first."""
         try:
-            found = list(islice(self._read_all(read), count))
+            if not self._files():
+                raise FileNotFoundError(f"there is no file {self._path}")
+            found = list(islice(self._matching(wanted, name), count))
         except OSError as error:
-            raise RecordsError("records_file", error, "read it as a user of its group") from error
+            remedy = "name it with --config-file or --records, and read it as a user of its group"
+            raise RecordsError("records_file", error, remedy) from error
         return sorted(found, key=lambda record: float(record["at"]))
 
-    def _read_all(self, read: Callable[[Path, Any], Iterator[Record]]) -> Iterator[Record]:
+    def _matching(self, wanted: Wanted, name: str) -> Iterator[Record]:
         for path in self._files():
             with mapped(path) as data:
-                yield from read(path, data)
+                for _, record in _records(data, self._candidates(path, data, wanted, name)):
+                    if wanted.accepts(record) and (not name or name in names_of(record)):
+                        yield record
+
+    def _candidates(self, path: Path, data: Any, wanted: Wanted, name: str) -> Iterator[int]:
+        """Where lines begin that may match, last first: those not indexed yet, then those that the index finds."""
+        first = 0 if wanted.since_s is None else _place(data, wanted.since_s - DISORDER_MAX_S)
+        end = len(data) if wanted.until_s is None else _place(data, wanted.until_s + DISORDER_MAX_S)
+        index, marks = LineIndex(self._indexes, path.stat().st_ino), [*wanted.marks(), *filter(None, [name])]
+        covered = index.covered() if marks or wanted.reason else 0
+        if covered > len(data):  # of a file that was truncated
+            covered = 0
+        yield from _lines_backwards(data, max(first, covered), end)
+        if covered:
+            found = index.offsets(marks, wanted.reason)
+            yield from map(int, found[(found >= first) & (found < min(end, covered))][::-1])
 
     def _files(self) -> list[Path]:
         """The current file and the rotated ones, newest first."""
@@ -166,37 +242,9 @@ class JsonLines:
                 found[status.st_ino] = (status.st_mtime_ns, path)
         return [path for _, path in sorted(found.values(), reverse=True)]
 
-    def _named(self, name: str, path: Path, data: Any) -> Iterator[Record]:
-        """Records with this name, newest first: those of the index, and those that are not indexed yet."""
-        index = LineIndex(self._indexes, path.stat().st_ino)
-        covered = index.covered()
-        if covered > len(data):  # of a file that was truncated
-            covered = 0
-        starts = dict.fromkeys(index.offsets(name)[-FOUND_MAX:] if covered else ())
-        found = [record for _, record in _records(data, [*starts, *_lines(data, covered)]) if name in names_of(record)]
-        yield from reversed(found)
 
-
-def _wanted(wanted: Wanted, _: Path, data: Any) -> Iterator[Record]:
-    """Wanted records, newest first.  Lines without a text that each wanted one has are not parsed."""
-    text = _text_of_all(wanted)
-    for block in _blocks_backwards(data):
-        for line in reversed(block.splitlines(keepends=True)) if text in block else ():
-            for _start, record in _records(line, [0] if text in line else ()):
-                if wanted.is_behind(record):
-                    return
-                if wanted.accepts(record):
-                    yield record
-
-
-def _text_of_all(wanted: Wanted) -> bytes:
-    """A text that the line of each wanted record contains; of several, the one that the fewest lines contain."""
-    texts = (wanted.reason, wanted.project, wanted.host, wanted.result, wanted.kind)
-    return json.dumps(next(filter(None, texts), ""))[1:-1].encode()
-
-
-#: a line, and the names of its record
-Line = tuple[bytes, tuple[str, ...]]
+#: a line, and its record
+Line = tuple[bytes, Record]
 
 
 def _fitting(lines: Iterable[Line], room: int) -> Iterator[Line]:
@@ -208,15 +256,11 @@ def _fitting(lines: Iterable[Line], room: int) -> Iterator[Line]:
         yield line
 
 
-def _placed(lines: Iterable[Line], start: int) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Where each line begins, and its names."""
-    for line, names in lines:
-        yield start, names
+def _placed(lines: Iterable[Line], start: int) -> Iterator[tuple[int, Record]]:
+    """Where each line begins, and its record."""
+    for line, record in lines:
+        yield start, record
         start += len(line)
-
-
-def _line(record: Record) -> bytes:
-    return json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
 
 
 def _lines(data: Any, start: int) -> Iterator[int]:
@@ -227,15 +271,24 @@ def _lines(data: Any, start: int) -> Iterator[int]:
         start = len(data) if end < 0 else end + 1
 
 
-def _blocks_backwards(data: Any) -> Iterator[bytes]:
-    """Whole lines of about ``BLOCK_BYTES`` together, the last ones first."""
-    end = len(data)
-    while end > 0:
-        start = data.find(b"\n", end - BLOCK_BYTES, end - 1) + 1 if end > BLOCK_BYTES else 0
-        if end > BLOCK_BYTES and not start:  # a line that is longer than a block
-            start = data.rfind(b"\n", 0, end - 1) + 1
-        yield data[start:end]
-        end = start
+def _lines_backwards(data: Any, first: int, end: int) -> Iterator[int]:
+    """Where lines begin that begin between ``first``, which is one of them, and ``end``; the last one first."""
+    while end > first:
+        end = max(data.rfind(b"\n", first, end - 1) + 1, first)
+        yield end
+
+
+def _place(data: Any, at_s: float) -> int:
+    """Where the first line of this time or later begins, if lines are in order."""
+    low, high = 0, len(data)
+    while low < high:
+        middle = max(data.rfind(b"\n", low, (low + high) // 2) + 1, low)
+        start, record = next(_records(data, _lines(data, middle)), (high, {}))
+        if start >= high or record["at"] >= at_s:
+            high = middle
+        else:
+            low = data.find(b"\n", start) + 1
+    return low
 
 
 def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
@@ -248,5 +301,3 @@ def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
             continue
         if isinstance(record, dict) and isinstance(record.get("at"), int | float):
             yield start, as_current(record)
-
-

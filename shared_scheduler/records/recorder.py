@@ -3,7 +3,10 @@
 
 Records wait in a bounded queue.  When a store is slower than the decisions, the newest records are dropped and
 counted.  A store that fails is not used for a while.  The records that it misses are counted; the log tells how many at
-each failure, and when the store works again.
+each failure, and when the store works again.  A record that a store refuses is counted and told as well; the others
+of its batch are written.
+
+Between two writes, the thread lets each store do a step of retention (``store.Store.retain``) when one is due.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shared_scheduler.records.errors import RecordRefused
 from shared_scheduler.records.store import Record, RecordWriter
 
 LOG = logging.getLogger(__name__)
@@ -29,15 +33,19 @@ BATCH_MAX = 100
 PAUSE_AFTER_FAILURE_S = 30.0
 #: Time that ``stop`` waits for a store that hangs: once for room in the queue, once for the end of the thread.
 STOP_WAIT_S = 5.0
+#: Time between two looks for records that are too old or too many.
+RETAIN_EVERY_S = 60.0
 
 
 @dataclass(slots=True)
 class _UsedStore:
-    """A store, the number of records that it has missed since it failed, and until when it is not used."""
+    """A store, the number of records that it has missed since it failed, until when it is not used, and when its next
+    step of retention is due."""
 
     store: RecordWriter
     missed: int = 0
     paused_until_s: float = float("-inf")
+    retain_at_s: float = float("-inf")
 
     @property
     def name(self) -> str:
@@ -106,35 +114,56 @@ class Recorder:
     def keep(self, batch: Sequence[Record]) -> None:
         """Write a batch to each store that is in use.  Called by one thread at a time."""
         for used in self._stores:
-            if self._clock() < used.paused_until_s:
-                self._miss(used, batch)
-            else:
-                self._write(used, batch)
+            self._keep_in(used, batch)
+
+    def _keep_in(self, used: _UsedStore, batch: Sequence[Record]) -> None:
+        if self._clock() < used.paused_until_s:
+            self._miss(used, batch)
+        else:
+            self._write(used, batch)
 
     def _write_until_stopped(self) -> None:
         ended = False
         while not ended:
-            batch, ended = self._next_batch()
+            due_s = min(used.retain_at_s for used in self._stores) - self._clock()
+            batch, ended = self._next_batch(max(due_s, 0.0))
             if batch:
                 self.keep(batch)
+            if not ended:
+                self.retain(time.time())
 
-    def _next_batch(self) -> tuple[list[Record], bool]:
+    def retain(self, now_s: float) -> None:
+        """Let each store do a step of retention for which one is due.  Called by the thread that writes."""
+        for used in self._stores:
+            if self._clock() >= max(used.retain_at_s, used.paused_until_s):
+                used.retain_at_s = self._clock() + (0.0 if self._retain(used, now_s) else RETAIN_EVERY_S)
+
+    def _retain(self, used: _UsedStore, now_s: float) -> bool:
+        try:
+            return used.store.retain(now_s)
+        except Exception as error:  # the exceptions depend on the database driver
+            LOG.error("Old records stay in %s: %s; retrying after %.0f seconds", used.name, error, RETAIN_EVERY_S)
+            return False
+
+    def _next_batch(self, wait_s: float) -> tuple[list[Record], bool]:
         """Wait for one record, then take those that are queued.  Returns them, and whether ``stop`` was called."""
         batch: list[Record] = []
-        found = self._queue.get()
-        while found is not None:
-            batch.append(found)
-            if len(batch) == BATCH_MAX:
-                return batch, False
-            try:
+        with contextlib.suppress(queue.Empty):
+            found = self._queue.get(timeout=wait_s)
+            while found is not None:
+                batch.append(found)
+                if len(batch) == BATCH_MAX:
+                    return batch, False
                 found = self._queue.get_nowait()
-            except queue.Empty:
-                return batch, False
-        return batch, True
+            return batch, True
+        return batch, False
 
     def _write(self, used: _UsedStore, batch: Sequence[Record]) -> None:
         try:
             used.store.write(batch)
+        except RecordRefused as error:
+            self._write_apart(used, batch, error)
+            return
         except Exception as error:  # the exceptions depend on the database driver
             self._miss(used, batch)
             used.paused_until_s = self._clock() + PAUSE_AFTER_FAILURE_S
@@ -146,6 +175,17 @@ class Recorder:
         if used.missed:
             LOG.warning("Records are written to %s again; %d were lost", used.name, used.missed)
             used.missed = 0
+
+    def _write_apart(self, used: _UsedStore, batch: Sequence[Record], error: RecordRefused) -> None:
+        """Write each record of a refused batch alone."""
+        if len(batch) > 1:
+            for record in batch:
+                self._keep_in(used, [record])
+            return
+        [record] = batch
+        self._counters["records_lost"] += 1
+        name = record.get("request_id") or record.get("kind")
+        LOG.error("%s refuses the record of %s, which is lost: %s", used.name, name, error)
 
     def _miss(self, used: _UsedStore, batch: Sequence[Record]) -> None:
         used.missed += len(batch)

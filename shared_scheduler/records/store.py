@@ -8,9 +8,12 @@ stores; ``tests/unit/records/test_stores.py`` runs the same tests with both.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from shared_scheduler.records.errors import RecordRefused
 
 Record = Mapping[str, Any]
 
@@ -18,6 +21,11 @@ Record = Mapping[str, Any]
 DECISION, PLACED = "decision", "placed"
 #: The kind of record that the end of a build on a node is, and its results.
 BUILD, ACTIVE, FAILED = "build", "active", "failed"
+#: The kind of record that a comparison with nova-scheduler is; its results are those of ``agreement.Agreement``.
+COMPARISON = "comparison"
+
+#: The kind of record that a change of the knowledge of a host is; its result is a ``NodeChange``.
+NODE = "node"
 
 #: Maximum number of records that one question returns.
 FOUND_MAX = 1_000
@@ -25,14 +33,15 @@ FOUND_MAX = 1_000
 FILE_MODE = 0o640
 #: A record may be stored this much later than the one that follows it, because several processes write.
 DISORDER_MAX_S = 60.0
+SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Conditions on records; one that is empty or None is always met.
 
-    ``reason`` is part of the text of the reason, or one of the reasons for which hosts were rejected.  ``since_s`` and
-    ``until_s`` are seconds since 1970, both included.
+    ``reason`` is part of the text of the reason, or of one of the reasons for which hosts were rejected.  ``since_s``
+    and ``until_s`` are seconds since 1970, both included.
     """
 
     kind: str = ""
@@ -50,14 +59,15 @@ class Wanted:
             and self.project in ("", record.get("project_id"))
             and (not self.host or self.host in record.get("hosts", ()))
             and self.result in ("", record.get("result"))
-            and (not self.reason or self.reason in record.get("reason", "") or self.reason in record.get("reasons", ()))
+            and (not self.reason or any(self.reason in text for text in reasons_of(record)))
             and (self.since_s is None or record["at"] >= self.since_s)
             and (self.until_s is None or record["at"] <= self.until_s)
         )
 
-    def is_behind(self, record: Record) -> bool:
-        """Whether a record is so old that no record stored before it is wanted."""
-        return self.since_s is not None and record["at"] < self.since_s - DISORDER_MAX_S
+    def marks(self) -> list[str]:
+        """Those of ``marks_of`` that each wanted record has."""
+        values = {"kind": self.kind, "project": self.project, "result": self.result, "host": self.host}
+        return [f"{name}:{value}" for name, value in values.items() if value]
 
 
 class RecordWriter(Protocol):
@@ -66,7 +76,15 @@ class RecordWriter(Protocol):
     def write(self, records: Sequence[Record]) -> None:
         """Keep the records.  When it returns, they survive the end of this process.
 
-        :raises Exception: when they are not kept
+        :raises RecordRefused: when one of them cannot be kept; then none is
+        :raises Exception: when the store is full or away
+        """
+
+    def retain(self, now_s: float) -> bool:
+        """Do one bounded step of retention at ``now_s`` (seconds since 1970): delete or archive the oldest records that
+        are too old or too many.  Returns whether more is to be done.
+
+        :raises Exception: when they are not archived; then they are kept
         """
 
     def close(self) -> None:
@@ -101,11 +119,46 @@ def as_current(record: Record) -> Record:
     }  # fmt: skip
 
 
+def text_of(record: Record) -> str:
+    """A record as a line of JSON.
+
+    :raises RecordRefused: when it is not a record
+    """
+    try:
+        float(record["at"])
+        return json.dumps(record, separators=(",", ":"), default=str)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordRefused(f"{type(error).__name__}: {error}") from error
+
+
 def names_of(record: Record) -> Iterator[str]:
     """What a record is found by, each once."""
     ids = (record.get("request_id"), record.get("global_request_id"), *record.get("instances", ()))
     yield from dict.fromkeys(one for one in ids if one)
     yield from map(host_name, dict.fromkeys(record.get("hosts", ())))
+
+
+def marks_of(record: Record) -> Iterator[str]:
+    """The names of a record, and the values that a question may require, each once."""
+    yield from names_of(record)
+    values = {"kind": "kind", "project": "project_id", "result": "result"}
+    yield from (f"{mark}:{record[name]}" for mark, name in values.items() if record.get(name))
+
+
+def reasons_of(record: Record) -> list[str]:
+    """The text of the reason, and the reasons for which hosts were rejected."""
+    return [text for text in (record.get("reason"), *record.get("reasons", ())) if text]
+
+
+def reasons_text(record: Record) -> str:
+    """The reasons as JSON in ASCII, which any connection of a database can send; empty if there are none."""
+    found = reasons_of(record)
+    return json.dumps(found) if found else ""
+
+
+def part_of_reasons(part: str) -> str:
+    """What ``reasons_text`` contains if a reason contains the part."""
+    return json.dumps(part)[1:-1]
 
 
 def host_name(host: str) -> str:

@@ -3,7 +3,8 @@
 
 A build that fails on its node is tried on an alternate by nova-conductor without a new decision, and a server that is
 moved has a request of its own for each move.  Therefore a story begins with the records of a name, and then takes in
-every record of the instances that they name.
+every record of the instances that they name.  Records of kinds that this release does not know are shown, and decide
+nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, PLACED, Record, Store
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, PLACED, Record, Store
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
+#: Results that say that no host fits; the other failures say nothing of the hosts.
+NO_HOST = frozenset({"no_valid_host", "no_candidates"})
+#: the outcome of a try that succeeded
+WRITTEN = "written"
+#: Hosts and reasons of one failure that its cause names.
+NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,9 @@ def story_of(store: Store, name: str) -> Story | None:
         if uuid != name:
             found += store.find(uuid)
     records = tuple(_each_once(sorted(found, key=lambda record: float(record["at"]))))
-    return Story(name, records, _outcome(records), tuple(_causes(records)))
+    own = [record for record in records if record.get("kind") != COMPARISON]
+    outcome = _outcome(own) if own else "nova-scheduler has answered the request (mode shadow)"
+    return Story(name, records, outcome, tuple(_causes(own)))
 
 
 def _each_once(records: Sequence[Record]) -> Iterator[Record]:
@@ -70,6 +79,8 @@ def _attempt(records: Sequence[Record], build: Record) -> int:
 
 def _outcome(records: Sequence[Record]) -> str:
     ends = list(_ends(records).values())
+    if not ends:
+        return "no decision and no build is recorded"
     if len(ends) == 1:
         return _sentence(ends[0])
     active = sum(1 for end in ends if end["result"] == ACTIVE)
@@ -79,7 +90,8 @@ def _outcome(records: Sequence[Record]) -> str:
 
 def _ends(records: Sequence[Record]) -> Mapping[str, Record]:
     """The newest record of each instance; a request without instances is one."""
-    return {uuid: record for record in records for uuid in record.get("instances") or [""]}
+    known = (record for record in records if record.get("kind") in (DECISION, BUILD))
+    return {uuid: record for record in known for uuid in record.get("instances") or [""]}
 
 
 def _sentence(end: Record) -> str:
@@ -90,7 +102,9 @@ def _sentence(end: Record) -> str:
         return f"the build on {host} failed"
     if end["result"] == PLACED:
         return f"placed on {host}; no build is recorded after that"
-    return f"no host was found ({end['result']})"
+    if end["result"] in NO_HOST:
+        return f"no host was found ({end['result']})"
+    return f"the request failed ({end['result']})"
 
 
 def _host(record: Record) -> str:
@@ -103,16 +117,28 @@ def _causes(records: Sequence[Record]) -> Iterator[str]:
     ends = _ends(records)
     causes: dict[str, None] = {}
     for record in records:
-        if all(ends[uuid]["result"] == ACTIVE for uuid in record.get("instances") or [""]):
+        kind = record.get("kind")
+        if kind in (DECISION, BUILD) and all(ends[uuid]["result"] == ACTIVE for uuid in record["instances"] or [""]):
             continue
-        if record.get("kind") == BUILD and record["result"] != ACTIVE:
+        if kind == BUILD and record["result"] != ACTIVE:
             causes[f"{record['reason']} (on {_host(record)})"] = None
-        elif record.get("kind") == DECISION and record["result"] != PLACED:
+        elif kind == DECISION and record["result"] != PLACED:
             causes[_refusal(record)] = None
     yield from causes
 
 
 def _refusal(decision: Record) -> str:
+    """The text of the failure, with what it leaves out: the outcome of each try, and the reasons by their hosts."""
+    text = decision["reason"].strip() or decision["result"]
+    tried = [f"{one['host']} {one['outcome']}" for one in decision.get("attempts", ()) if one["outcome"] != WRITTEN]
     ordered = sorted(decision.get("reasons", {}).items(), key=lambda one: (-one[1], one[0]))
-    rejected = ", ".join(f"{count} hosts {code}" for code, count in ordered)
-    return f"{decision['reason']}" + (f" [{rejected}]" if rejected and not decision["reason"].strip() else "")
+    rejected = [f"{count} {code}" for code, count in ordered]
+    missing = sorted({name for one in decision.get("near", ()) for name in one["detail"].get("missing", ())})
+    told = "rejected:" in text or decision["result"] not in NO_HOST
+    parts = {"tried": _first(tried), "rejected": "" if told else _first(rejected), "missing": ", ".join(missing)}
+    return "; ".join([text, *(f"{name}: {part}" for name, part in parts.items() if part)])
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -1,86 +1,234 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators ask the records of a real cloud why a server is not there."""
+"""Operators ask the records of a real cloud why a server is not there, in both stores and without a scheduler."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.functional import cloud_state
+from tools.laboratory.cloud import probes
+from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.groups.pairs import conductors_stopped
 
 NO_ADDRESS = "No more IP addresses"
 COMPUTES = ("c1", "c2", "c3")
+DATABASE = "shared_scheduler_records"
+GLOBAL_ID = "req-5d7b8a0e-0a7e-4f0f-8b0a-3b1d6f1a2c3d"
+TOO_LARGE = Flavor("too-large", ram_mb=100_000)
+WITH_TRAIT = Flavor("with-trait", extra={"trait:HW_CPU_X86_AVX512F": "required"})
+#: Bursts of requests until two schedulers have selected the same last place of a node at the same moment.
+BURSTS_MAX = 8
 
 
-@pytest.fixture(scope="module", autouse=True)
-def scheduled_by_us(cloud: Cloud) -> None:
-    cloud_state.begin(cloud, schedulers=2)
+@dataclass(frozen=True)
+class Case:
+    """A server, and what its story has to say: its end, and a part of each cause."""
+
+    server: str
+    outcome: str
+    causes: Sequence[str] = ()
 
 
-def failed(cloud: Cloud) -> str:
-    [server] = cloud.boot(1)
-    assert cloud.wait_built([server])[server]["status"] == "ERROR"
-    return server
+def boot(cloud: Cloud, **extra: Any) -> tuple[str, dict[str, Any]]:
+    """A server that has been built, or has failed: its uuid and its row."""
+    [server] = cloud.boot(1, **extra)
+    return server, cloud.wait_built([server])[server]
 
 
-def story(cloud: Cloud, name: str) -> dict[str, Any]:
-    """What ``why`` prints, once the end that the test waits for is recorded."""
-    found: list[dict[str, Any]] = []
+def places(cloud: Cloud) -> list[str]:
+    """What ``--records`` accepts for each store."""
+    file = cloud.layout.state / "nova" / "shared-scheduler" / "records.jsonl"
+    return [str(file), cloud.layout.database_url(DATABASE)]
 
-    def ended() -> bool:
-        done = cloud_state.manage(cloud, "why", name, "--format", "json")
-        found[:] = [json.loads(done.stdout)] if done.returncode == 0 else []
-        return bool(found) and "no build is recorded" not in found[0]["outcome"]
 
-    cloud.wait(ended, f"the story of {name}", 20)
-    return found[0]
+def ask(cloud: Cloud, place: str, *arguments: str) -> Any:
+    """The answer of another process, which knows nothing but the place of the records; None if there is no record."""
+    command = [arguments[0], *arguments[1:], "--records", place, "--format", "json"]
+    done = cloud_state.manage_without_configuration(cloud, *command)
+    assert done.returncode in (0, 1), done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return lines if arguments[0] == "records" else lines[0] if lines else None
+
+
+def wait_recorded(cloud: Cloud, case: Case) -> None:
+    """Wait until both stores have the end of the server."""
+    for place in places(cloud):
+        cloud.wait(
+            lambda place=place: ((ask(cloud, place, "why", case.server) or {}).get("outcome") == case.outcome),
+            f"{case.outcome!r} of {case.server} in {place}", 20,
+        )  # fmt: skip
 
 
 def request_ids(cloud: Cloud, server: str) -> list[str]:
     """As Nova returns and stores them in its instance actions."""
-    query = "SELECT request_id FROM instance_actions WHERE instance_uuid = %s"
-    return [name for (name,) in cloud.sql("nova_cell1", query, [server])]
+    query = "SELECT request_id FROM instance_actions WHERE instance_uuid = %s AND action = 'create'"
+    names = ("nova_cell1", "nova_cell0")
+    return [name for database in names for (name,) in cloud.sql(database, query, [server])]
 
 
-def test_a_server_that_was_built_is_active_in_its_story(cloud: Cloud) -> None:
-    [server] = cloud.boot(1)
-    host = cloud.wait_active([server])[server]
-
-    told = story(cloud, server)
-
-    assert (told["outcome"], told["causes"]) == (f"active on {host}", [])
-    assert [one["kind"] for one in told["records"]] == ["decision", "build"]
-    assert {one["host"] for one in told["records"][0]["decisions"][0]["best"]} == set(COMPUTES)
+def tried_by_nova(cloud: Cloud, server: str) -> list[str]:
+    """The hosts on which Nova has tried to build the server, in order."""
+    query = (
+        "SELECT e.host FROM instance_actions_events e JOIN instance_actions a ON a.id = e.action_id"
+        " WHERE a.instance_uuid = %s AND e.event = 'compute__do_build_and_run_instance' ORDER BY e.id"
+    )
+    return [host for (host,) in cloud.sql("nova_cell1", query, [server])]
 
 
-def test_a_server_that_fails_on_three_nodes_names_the_cause_of_each(cloud: Cloud) -> None:
-    cloud_state.begin(cloud, schedulers=2, hardware_of={host: {"refuses_builds": NO_ADDRESS} for host in COMPUTES})
+def recorded_decisions(cloud: Cloud) -> Iterator[dict[str, Any]]:
+    yield from ask(cloud, places(cloud)[0], "records", "last", "200", "--kind", "decision")
 
-    server = failed(cloud)
 
-    builds = [one for one in story(cloud, server)["records"] if one["kind"] == "build"]
-    assert sorted(one["hosts"][0] for one in builds) == list(COMPUTES)
-    assert all(one["result"] == "failed" and NO_ADDRESS in one["reason"] for one in builds)
-    [request_id] = request_ids(cloud, server)
+def refused_and_then_accepted(cloud: Cloud) -> Case:
+    """Two schedulers select the last places of the nodes at the same moment, until a node refuses a claim."""
+    for _ in range(BURSTS_MAX):
+        with conductors_stopped(cloud):
+            servers = cloud.boot(3, parallel=3)
+        hosts = cloud.wait_active(servers)
+        for record in recorded_decisions(cloud):
+            outcomes = [attempt["outcome"] for attempt in record["attempts"]]
+            if len(outcomes) > 1 and outcomes[-1] == "written" and record["instances"][0] in hosts:
+                return Case(record["instances"][0], f"active on {hosts[record['instances'][0]]}")
+        cloud.delete(hosts)
+    raise AssertionError(f"no node has refused a claim in {BURSTS_MAX} bursts")
+
+
+def of_anti_affinity(cloud: Cloud) -> Case:
+    """One member on each node, and another one."""
+    body = {"server_group": {"name": "apart", "policy": "anti-affinity"}}
+    group = cloud.compute("POST", "/os-server-groups", body).expect(200)["server_group"]["id"]
+    for _ in COMPUTES:
+        _, row = boot(cloud, hints={"group": group})
+        assert row["status"] == "ACTIVE"
+    server, row = boot(cloud, hints={"group": group})
+    assert row["status"] == "ERROR"
+    return Case(server, "no host was found (no_valid_host)", ["ServerGroupAntiAffinityFilter: 3"])
+
+
+def impossible(cloud: Cloud, flavor: Flavor, cause: str) -> Case:
+    cloud.add_flavor(flavor)
+    server, row = boot(cloud, flavor=flavor.name)
+    assert row["status"] == "ERROR"
+    return Case(server, "no host was found (no_candidates)", [cause])
+
+
+@pytest.fixture(scope="module")
+def cases(cloud: Cloud) -> dict[str, Case]:
+    """All servers of this module.  When it returns, no scheduler runs, and the records have the end of each."""
+    with probes.database(cloud.layout) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+    options = {"shared_scheduler": {"records_connection": cloud.layout.database_url(DATABASE)}}
+    cloud_state.begin(cloud, schedulers=2, nova_options=options)
+    server, row = boot(cloud, headers={"X-OpenStack-Request-ID": GLOBAL_ID})
+    found = {"global request id": Case(server, f"active on {row['host']}")}
+    found["memory"] = impossible(cloud, TOO_LARGE, "no_room:MEMORY_MB: 3")
+    found["trait"] = impossible(cloud, WITH_TRAIT, "missing: HW_CPU_X86_AVX512F")
+    found["anti-affinity"] = of_anti_affinity(cloud)
+
+    cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(1,))
+    found["refused and accepted"] = refused_and_then_accepted(cloud)
+
+    refusing = {host: {"refuses_builds": NO_ADDRESS} for host in COMPUTES}
+    first = {"c1": refusing["c1"]}
+    cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(9, 3, 3), hardware_of=first)
+    server, row = boot(cloud)
+    found["alternate"] = Case(server, f"active on {row['host']}")
+    cloud_state.begin(cloud, schedulers=2, nova_options=options, hardware_of=refusing)
+    server, _ = boot(cloud)
+    *_, last = tried_by_nova(cloud, server)
+    found["addresses"] = Case(server, f"the build on {last} failed", [NO_ADDRESS] * 3)
+
+    for case in found.values():
+        wait_recorded(cloud, case)
     cloud.stop(*cloud.names("scheduler-shared"))  # their memory is gone, and their records are not
-    for name in (server, request_id):
-        causes = story(cloud, name)["causes"]
-        assert sorted(cause[-3:-1] for cause in causes) == list(COMPUTES)
-        assert all(NO_ADDRESS in cause for cause in causes)
+    return found
 
 
-def test_a_server_without_room_names_the_missing_resource(cloud: Cloud) -> None:
-    cloud_state.begin(cloud, schedulers=2, compute_slots=(1,))
-    cloud.wait_active(cloud.boot(3))
+@pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
+@pytest.mark.parametrize(
+    "name", ["global request id", "memory", "trait", "anti-affinity", "refused and accepted", "alternate", "addresses"]
+)
+def test_why_tells_the_end_and_the_true_causes(cloud: Cloud, cases: dict[str, Case], name: str, store: int) -> None:
+    case, place = cases[name], places(cloud)[store]
 
-    server = failed(cloud)
+    [request_id] = request_ids(cloud, case.server)
+    for asked in (case.server, request_id):
+        told = ask(cloud, place, "why", asked)
+        assert told["outcome"] == case.outcome
+        assert len(told["causes"]) == len(case.causes)
+        assert all(part in cause for part, cause in zip(case.causes, told["causes"], strict=True))
+    recorded = ask(cloud, place, "records", "last", "1000")
+    assert any(case.server in record["instances"] for record in recorded)
 
-    told = story(cloud, server)
-    assert told["outcome"] == "no host was found (no_candidates)"
-    near = {one["host"]: one for one in told["records"][-1]["near"]}
+
+@pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
+def test_the_global_id_of_the_caller_finds_the_request(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
+    told = ask(cloud, places(cloud)[store], "why", GLOBAL_ID)
+
+    case = cases["global request id"]
+    assert told["outcome"] == case.outcome
+    assert [one["kind"] for one in told["records"]] == ["decision", "build"]
+    best = told["records"][0]["decisions"][0]["best"]
+    assert {one["host"] for one in best} == set(COMPUTES) and all(one["shares"] for one in best)
+
+
+@pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
+def test_each_host_of_a_build_is_told(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
+    def ends(name: str) -> list[tuple[str, str]]:
+        records = ask(cloud, places(cloud)[store], "why", cases[name].server)["records"]
+        return [(one["hosts"][0], one["result"]) for one in records if one["kind"] == "build"]
+
+    assert sorted(ends("addresses")) == [(host, "failed") for host in COMPUTES]
+    (first, failed), (last, active) = ends("alternate")
+    assert (first, failed, active) == ("c1", "failed", "active") and last in ("c2", "c3")
+
+
+@pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
+def test_the_numbers_of_a_refusal_are_told(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
+    place = places(cloud)[store]
+    near = {one["host"]: one for one in ask(cloud, place, "why", cases["memory"].server)["records"][-1]["near"]}
     assert near.keys() == set(COMPUTES)
-    assert near["c1"]["code"] == "no_room:MEMORY_MB"
-    assert (near["c1"]["detail"]["asked"], near["c1"]["detail"]["used"]) == (400, 400)
+    assert (near["c1"]["code"], near["c1"]["detail"]["asked"]) == ("no_room:MEMORY_MB", TOO_LARGE.ram_mb)
+
+    [record, *_] = ask(cloud, place, "why", cases["refused and accepted"].server)["records"]
+    refused, *_, written = record["attempts"]
+    assert refused["outcome"] != "written" and refused["detail"]
+    assert written["outcome"] == "written" and written["host"] != refused["host"]
+
+
+def test_novas_own_actions_are_shown_between_our_records(cloud: Cloud, cases: dict[str, Case]) -> None:
+    server = cases["addresses"].server
+
+    done = cloud_state.manage(cloud, "why", server, "--nova", "--format", "json")
+    text = cloud_state.manage(cloud, "why", server, "--nova").stdout
+
+    told = json.loads(done.stdout)
+    tried = [one["host"] for one in told["nova"] if one["event"] == "compute__do_build_and_run_instance"]
+    assert tried == tried_by_nova(cloud, server)
+    assert {one["request_id"] for one in told["nova"] if one["action"] == "create"} == {*request_ids(cloud, server)}
+    lines = text.splitlines()
+    parts = ["decision of", "Nova, create: ", *(f"build of {server} on {host}: failed" for host in tried)]
+    found = [next(number for number, line in enumerate(lines) if part in line) for part in parts]
+    assert found[2:] == sorted(found[2:]), "the builds, in order"
+
+
+def test_fit_foretells_where_servers_go_and_what_stops_the_next_one(cloud: Cloud) -> None:
+    cloud_state.begin(cloud, schedulers=1)  # three computes with room for three servers each
+    question = ("fit", "--flavor", "m400", "--number", "40", "--format", "json")
+
+    before = cloud_state.manage(cloud, *question)
+    foretold = json.loads(before.stdout)
+    hosts = list(cloud.wait_active(cloud.boot(foretold["fit"])).values())
+    after = cloud_state.manage(cloud, *question)
+
+    assert (before.returncode, after.returncode) == (1, 1)
+    assert {one["host"]: one["servers"] for one in foretold["hosts"]} == {host: hosts.count(host) for host in hosts}
+    assert json.loads(after.stdout)["fit"] == 0
+    assert sum(foretold["next"]["reasons"].values()) == len(COMPUTES)
+    assert all(code.startswith("no_room:") for code in foretold["next"]["reasons"])

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+import sqlalchemy as sa
 
-from shared_scheduler.records import recorder
+from shared_scheduler.records import migrations, recorder
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Wanted
@@ -47,6 +48,46 @@ def test_a_record_is_found_by_each_of_its_names_and_by_conditions(url: str) -> N
     for name in ("req-3", "req-global-3", "server-3", "host:cmp2"):
         assert RecordTable(url).find(name) == [kept]
     assert RecordTable(url).last(5, Wanted(host="cmp2", reason="größe")) == [kept]
+
+
+def test_a_record_that_the_database_refuses_costs_no_other(url: str) -> None:
+    table, counters = RecordTable(url), Counter[str]()
+
+    Recorder([table], counters).keep([record(1), record(2, project_id="x" * 300), record(3)])
+
+    assert numbers(table.last(10, Wanted())) == [1, 3]
+    assert counters == {"records_lost": 1}
+
+
+def test_a_scheduler_does_not_migrate_while_another_one_does(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "LOCK_WAIT_S", 0)
+    other = sa.create_engine(url)
+    with other.connect() as connection:
+        connection.execute(sa.select(sa.func.get_lock(migrations.LOCK, 1)))
+        with pytest.raises(TimeoutError, match="another scheduler"):
+            RecordTable(url).write([record(1)])
+        assert not sa.inspect(other).get_table_names()
+    other.dispose()
+
+    RecordTable(url).write([record(2)])
+
+    assert numbers(RecordTable(url).last(10, Wanted())) == [2]
+
+
+def test_a_migration_that_fails_gives_the_lock_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ConnectionError("in the middle")
+
+    table = RecordTable(url)
+    monkeypatch.setattr("alembic.command.upgrade", fail)
+    with pytest.raises(ConnectionError):
+        table.write([record(1)])  # its connection goes back to the pool, and stays open
+    monkeypatch.undo()
+    monkeypatch.setattr(migrations, "LOCK_WAIT_S", 0)
+
+    RecordTable(url).write([record(2)])
+
+    assert numbers(RecordTable(url).last(10, Wanted())) == [2]
 
 
 def test_a_database_that_is_killed_costs_the_records_of_that_time_only(

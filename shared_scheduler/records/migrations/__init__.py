@@ -29,6 +29,7 @@ def migrate(engine: sa.Engine) -> None:
 
     :raises sqlalchemy.exc.SQLAlchemyError: when the database refuses them
     :raises OSError: when the file of the lock cannot be made
+    :raises TimeoutError: when another scheduler holds the lock for too long
     """
     from alembic import command  # takes 0.2 s, and only the first write needs it
     from alembic.config import Config
@@ -48,9 +49,12 @@ def _locked(engine: sa.Engine) -> Iterator[None]:
                 yield
         case "mysql" | "mariadb":
             with engine.connect() as connection:
-                connection.execute(sa.select(sa.func.get_lock(LOCK, LOCK_WAIT_S)))
-                yield
-                connection.execute(sa.select(sa.func.release_lock(LOCK)))
+                if connection.execute(sa.select(sa.func.get_lock(LOCK, LOCK_WAIT_S))).scalar() != 1:
+                    raise TimeoutError(f"another scheduler has the lock {LOCK} for more than {LOCK_WAIT_S} s")
+                try:
+                    yield
+                finally:
+                    connection.execute(sa.select(sa.func.release_lock(LOCK)))
         case _:
             yield
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.records import json_lines, line_index
+from shared_scheduler.records import line_index
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.line_index import LineIndex
 from shared_scheduler.records.store import Wanted
@@ -40,7 +40,7 @@ def test_the_indexes_of_deleted_files_are_deleted(path: Path) -> None:
         store.write([large(number)])
 
     kept = {str(each.stat().st_ino) for each in path.parent.iterdir() if each.is_file()}
-    indexes = {each.name for each in (path.parent / "records.jsonl.index").iterdir()} - {"lock"}
+    indexes = {each.stem for each in (path.parent / "records.jsonl.index").iterdir()} - {"lock"}
     assert len(indexes) <= 3 and kept <= indexes
 
 
@@ -104,7 +104,7 @@ def test_lines_without_an_index_are_found_and_then_indexed(path: Path) -> None:
 
 def test_an_index_that_ends_in_the_middle_of_an_entry_is_continued(path: Path) -> None:
     JsonLines(path).write([record(1)])
-    index = path.parent / "records.jsonl.index" / str(path.stat().st_ino)
+    index = path.parent / "records.jsonl.index" / f"{path.stat().st_ino}.marks"
     with index.open("ab") as file:
         file.write(b"12345")
 
@@ -114,7 +114,7 @@ def test_an_index_that_ends_in_the_middle_of_an_entry_is_continued(path: Path) -
 
 
 def test_names_with_equal_digests_are_distinguished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_index, "_digest", lambda name: b"all same")
+    monkeypatch.setattr(line_index, "_digest", lambda mark: 1)
     JsonLines(path).write([record(1), record(2)])
 
     assert numbers(JsonLines(path).find("req-2")) == [2]
@@ -128,26 +128,34 @@ def test_a_name_is_found_without_reading_other_lines(path: Path) -> None:
     assert numbers(JsonLines(path).find("req-3")) == [3]
 
 
-@pytest.mark.parametrize("size", [1, 100, 300, 1000, 1 << 20])
-def test_the_last_records_are_found_with_blocks_of_any_size(
-    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_lines, "BLOCK_BYTES", size)
-    JsonLines(path).write([record(n, hosts=[f"cmp{n % 3}"], filler="x" * 40 * n) for n in range(12)])
+def test_a_time_is_found_without_reading_what_is_far_from_it(path: Path) -> None:
+    JsonLines(path).write([record(100 * number, filler="x" * number) for number in range(50)])
+    at = record(2_000)["at"]
+    text = path.read_text()
+    path.write_text(text.replace('"req-4900"', '"req-2000"'))
 
-    assert numbers(JsonLines(path).last(5, Wanted())) == [7, 8, 9, 10, 11]
-    assert numbers(JsonLines(path).last(5, Wanted(host="cmp1"))) == [1, 4, 7, 10]
-    assert numbers(JsonLines(path).last(5, Wanted(since_s=1_760_000_009.0))) == [9, 10, 11]
+    assert numbers(JsonLines(path).last(5, Wanted(since_s=at, until_s=at + 250))) == [2000, 2100, 2200]
+    assert numbers(JsonLines(path).last(1, Wanted(until_s=at + 199))) == [2100]
 
 
-@pytest.mark.parametrize("entries", [1, 2, 7])
-def test_a_name_is_found_with_index_blocks_of_any_size(
-    path: Path, entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(line_index, "BLOCK_BYTES", entries * line_index.ENTRY.size)
-    JsonLines(path).write([record(number) for number in range(20)])
+def test_a_record_that_was_stored_late_is_found_by_its_time(path: Path) -> None:
+    JsonLines(path).write([record(number) for number in (0, 100, 230, 200, 300)])
+    at = record(200)["at"]
 
-    assert [len(JsonLines(path).find(f"req-{number}")) for number in range(20)] == [1] * 20
+    assert numbers(JsonLines(path).last(5, Wanted(since_s=at, until_s=at))) == [200]
+    assert numbers(JsonLines(path).last(5, Wanted(since_s=at + 1))) == [230, 300]
+
+
+def test_reasons_that_a_killed_writer_left_half_hide_no_other(path: Path) -> None:
+    JsonLines(path).write([record(1, reason="full")])
+    index = path.parent / "records.jsonl.index" / f"{path.stat().st_ino}.reasons"
+    with index.open("a") as file:
+        file.write('99 ["half')
+
+    JsonLines(path).write([record(2, reason="away")])
+
+    assert numbers(JsonLines(path).last(5, Wanted(reason="away"))) == [2]
+    assert JsonLines(path).last(5, Wanted(reason="half")) == []
 
 
 def test_many_writers_lose_nothing_while_files_are_rotated(path: Path) -> None:

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, func, inspect, select
+from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared_scheduler.nova import process
-from shared_scheduler.records import database, recorder
+from shared_scheduler.records import recorder
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder
-from shared_scheduler.records.store import Record
-from shared_scheduler.records.tables import NAMES, RECORDS
+from shared_scheduler.records.store import Record, Wanted
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:
@@ -114,6 +113,9 @@ class TestStop:
                 self.begun.set()
                 self.go_on.wait()
 
+            def retain(self, now_s: float) -> bool:
+                return False
+
             def close(self) -> None:
                 assert self.go_on.is_set(), "closed while it was written to"
 
@@ -184,23 +186,6 @@ class TestJsonLines:
         assert json.loads((tmp_path / "r").read_text())["request_id"] == "req-2"
 
 
-class TestRecordTable:
-    def test_the_oldest_rows_go(self, tmp_path: Path) -> None:
-        url = f"sqlite:///{tmp_path}/decisions.sqlite"
-        table = RecordTable(url, rows_max=150)
-
-        for start in range(0, 1000, database.TRIM_EVERY):
-            table.write([record(start + n) for n in range(database.TRIM_EVERY)])
-        table.close()
-
-        with create_engine(url).connect() as connection:
-            assert connection.execute(select(func.count()).select_from(RECORDS)).scalar() == 150
-            oldest = connection.execute(select(func.min(RECORDS.c.at))).scalar()
-            names = connection.execute(select(func.count()).select_from(NAMES)).scalar()
-        assert oldest == record(850)["at"]
-        assert names == 2 * 150
-
-
 class Kept:
     """A sink that can be held up and can fail."""
 
@@ -212,6 +197,7 @@ class Kept:
         self.fail = False
         self.tries = 0
         self.closed = False
+        self.retained: list[float] = []
 
     def write(self, records: Sequence[Record]) -> None:
         self.reached.set()
@@ -220,6 +206,10 @@ class Kept:
         if self.fail:
             raise OSError("No space left on device")
         self.records += records
+
+    def retain(self, now_s: float) -> bool:
+        self.retained.append(now_s)
+        return len(self.retained) < 3
 
     def close(self) -> None:
         self.closed = True
@@ -276,6 +266,46 @@ class TestRecorder:
         assert broken.tries == 1
         assert counters == {"records_lost": 3 * recorder.BATCH_MAX}
         assert len(good.records) == 3 * recorder.BATCH_MAX
+
+    @pytest.mark.parametrize("kind", ["file", "database"])
+    def test_a_record_that_is_refused_costs_no_other(
+        self, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = JsonLines(tmp_path / "r") if kind == "file" else RecordTable(f"sqlite:///{tmp_path}/r.db")
+        counters = Counter[str]()
+        refused = {**record(2), "asked": {("no", "JSON"): 1}}
+
+        Recorder([store], counters).keep([record(1), refused, record(3)])
+
+        assert store.last(10, Wanted()) == [record(1), record(3)]
+        assert counters == {"records_lost": 1}
+        assert "refuses the record of req-2, which is lost: TypeError" in caplog.text
+        store.close()
+
+    def test_retention_goes_on_step_by_step_and_then_begins_again_after_a_while(self) -> None:
+        store, now = Kept(), Now()
+        carrier = Recorder([store], Counter(), clock=now)
+
+        for at_s in range(5):
+            carrier.retain(float(at_s))
+        assert store.retained == [0.0, 1.0, 2.0], "two steps that left more to do, and one that did not"
+
+        now.s += recorder.RETAIN_EVERY_S
+        carrier.retain(100.0)
+        assert store.retained[3:] == [100.0]
+
+    def test_an_archive_that_is_away_costs_no_record(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        (tmp_path / "archive").write_text("not a directory")
+        table = RecordTable(f"sqlite:///{tmp_path}/r.db", rows_max=1, archive=tmp_path / "archive")
+        counters = Counter[str]()
+        carrier = Recorder([table], counters)
+        carrier.keep([record(1), record(2)])
+
+        carrier.retain(0.0)
+
+        assert table.last(5, Wanted()) == [record(1), record(2)] and not counters
+        assert "Old records stay in RecordTable" in caplog.text
+        table.close()
 
     def test_a_sink_that_cannot_be_closed_does_not_keep_the_other_open(
         self, caplog: pytest.LogCaptureFixture

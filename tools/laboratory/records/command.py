@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tools/lab records`: the time that each question takes with many records, in each store."""
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+from shared_scheduler.records.database import RecordTable
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.store import Store
+from tools.laboratory import machine
+from tools.laboratory.errors import LabError
+from tools.laboratory.manual import Manual
+from tools.laboratory.records import made_records
+from tools.laboratory.report import ProgressLine, Report, Table, add_format
+
+MANUAL = Manual(
+    does="Writes records as a large cloud does, to a file of JSON lines, to SQLite, and to other databases whose URLs "
+    "are given; then runs each command that asks the records as a program of its own, and takes the time.",
+    needs="tools/install. A million records take 4 GB of disk in each store; the directory should be on a disk.",
+    lasts="A million records: five minutes for each store on an idle machine.",
+    examples=(
+        ("tools/lab records --records 10000", "a short run"),
+        ("tools/lab records --records 1000000 --directory /var/tmp --format rst", "the table of the documentation"),
+    ),
+    wrong="a question that takes more than a second of CPU time",
+)
+#: Maximum CPU time of a question: the wall clock depends on what else runs.
+LIMIT_S = 1.0
+#: Records in one write.
+BATCH = 1_000
+#: more rows than any store has here
+ROWS_MAX = 1_000_000_000
+#: the time that a question took, and the CPU time of its command
+Took = tuple[float, float]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = MANUAL.parser("tools/lab records")
+    made.add_argument("--records", type=int, default=1_000_000, metavar="N", help="default 1000000")
+    made.add_argument("--directory", type=Path, metavar="DIR", help="of the stores, which are deleted (default: /tmp)")
+    made.add_argument("--url", action="append", default=[], metavar="URL", help="another database, which is empty")
+    made.add_argument("--repeats", type=int, default=3, metavar="N", help="the median is shown (default 3)")
+    add_format(made)
+    return made
+
+
+def questions(count: int) -> Mapping[str, list[str]]:
+    """Description -> arguments.  The first and the last request, every condition, and conditions that nothing meets."""
+    middle = str(made_records.BEGIN_S + count / 4 * made_records.BETWEEN_S)
+    last = ["records", "last"]
+    return {
+        "why: the oldest server": ["why", made_records.server(0)],
+        "why: an old request": ["why", f"req-{made_records.server(count // 4)}"],
+        "why: nothing": ["why", "req-nothing"],
+        "why-not": ["why-not", made_records.server(1), "compute-00001"],
+        "story of a host": ["story", "compute-00007"],
+        "records: the last 50": [*last, "50"],
+        "records: by project": [*last, "50", "--project", "project-7"],
+        "records: by host": [*last, "50", "--host", "compute-00007"],
+        "records: by result": [*last, "50", "--result", "failed"],
+        "records: by kind": [*last, "50", "--kind", "build"],
+        "records: by reason": [*last, "50", "--reason", "fixed IP"],
+        "records: by time": [*last, "50", "--until", middle],
+        "records: by time and reason": [*last, "50", "--until", middle, "--reason", "fixed IP"],
+        "records: no such project": [*last, "50", "--project", "nothing"],
+        "records: no such host": [*last, "50", "--host", "nothing"],
+        "records: no such result": [*last, "50", "--result", "nothing"],
+        "records: no such reason": [*last, "50", "--reason", "nothing"],
+        "records: no such time": [*last, "50", "--until", "1.0"],
+        "records: two frequent conditions that exclude each other": [
+            *last, "50", "--kind", "build", "--result", "no_valid_host",
+        ],
+        "records: three conditions that exclude each other": [
+            *last, "50", "--kind", "decision", "--result", "placed", "--reason", "fixed IP",
+        ],
+    }  # fmt: skip
+
+
+def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
+    """Write the stores one after the other, and ask each."""
+    found: dict[str, dict[str, Took]] = {}
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=asked.directory)))
+        for name, place, store in _stores(directory, asked.url):
+            progress.expect(asked.records, f"{name}: records")
+            _fill(store, asked.records, progress)
+            progress.say(f"{name}: asking")
+            found[name] = {
+                what: _median(place, question, asked.repeats) for what, question in questions(asked.records).items()
+            }
+    return _report(asked.records, found)
+
+
+def _stores(directory: Path, urls: list[str]) -> list[tuple[str, str, Store]]:
+    file, sqlite = directory / "records.jsonl", f"sqlite:///{directory}/records.sqlite"
+    found: list[tuple[str, str, Store]] = [
+        ("JSON lines", str(file), JsonLines(file, kept=None)),
+        ("SQLite", sqlite, RecordTable(sqlite, ROWS_MAX)),
+    ]
+    return found + [(url.partition(":")[0], url, RecordTable(url, ROWS_MAX)) for url in urls]
+
+
+def _fill(store: Store, count: int, progress: ProgressLine) -> None:
+    records = made_records.made(count)
+    while batch := list(islice(records, BATCH)):
+        store.write(batch)
+        progress.step(len(batch))
+    store.close()
+
+
+def _median(place: str, question: list[str], repeats: int) -> Took:
+    times = sorted(_took([*question, "--records", place]) for _ in range(repeats))
+    return times[len(times) // 2]
+
+
+def _took(arguments: list[str]) -> Took:
+    begun_s, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "shared_scheduler.cmd.manage", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode > 1:
+        raise LabError(f"{' '.join(arguments)}: {done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - begun_s, cpu_s
+
+
+def _report(count: int, found: Mapping[str, Mapping[str, Took]]) -> Report:
+    head = ["seconds", *(column for name in found for column in (name, "CPU"))]
+    rows = [[what, *(f"{each:.2f}" for took in found.values() for each in took[what])] for what in questions(count)]
+    slow = any(cpu_s > LIMIT_S for times in found.values() for _, cpu_s in times.values())
+    described = machine.describe()
+    text = f"{count:,} records; {described['cores']} cores, load {described['load']}; CPU is that of the command alone"
+    return Report({"records": count, "machine": described, "seconds": found}, [text, Table(head, rows)], wrong=slow)
