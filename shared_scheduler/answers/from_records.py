@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the records answer.  ``records.opening`` opens the store that these functions read; each raises
+``RecordsError`` when the records cannot be read.
+
+The commands ``why``, ``why-not``, ``records`` and ``story``, the page of ``serve`` and its JSON call these functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import cast
+
+from shared_scheduler.answers.host_facts import facts
+from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why, WhyNot
+from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED, Record, Store, Wanted, host_name
+from shared_scheduler.records.story import story_of
+
+#: Records that ``reasons`` reads at most, the newest ones.
+COUNTED_MAX = 5_000
+#: Decisions that ``last_failures`` reads.
+DECISIONS_MAX = 1_000
+#: kind of a record that may say that something failed -> its result otherwise
+SUCCEEDED = {DECISION: PLACED, BUILD: ACTIVE}
+#: Steps of time in which failures are counted.
+STEPS = 48
+
+
+def why(store: Store, name: str) -> Why | None:
+    """The story of a request, a global request or a server; None if there is no record of it."""
+    story = story_of(store, name)
+    return None if story is None else cast(Why, story.as_dict())
+
+
+def why_not(store: Store, name: str, host: str) -> list[WhyNot] | None:
+    """Why a server is not on a host, oldest first; None if there is no record of the server."""
+    story = story_of(store, name)
+    if story is None:
+        return None
+    return [
+        WhyNot(at=one["at"], request_id=one.get("request_id", ""), text=text)
+        for one in story.records for text in facts(one, host)
+    ]  # fmt: skip
+
+
+def last(store: Store, count: int, wanted: Wanted) -> list[RecordEntry]:
+    """The newest ``count`` records that are wanted, oldest first."""
+    return cast(list[RecordEntry], store.last(count, wanted))
+
+
+def story(store: Store, host: str, count: int) -> list[HostEvent]:
+    """What the newest ``count`` records of a host say of it, oldest first."""
+    return [event for one in store.find(host_name(host))[-count:] for event in _events(one, host)]
+
+
+def _events(record: Record, host: str) -> Iterator[HostEvent]:
+    request_id, instances = record.get("request_id", ""), list(record.get("instances", ()))
+    for text in facts(record, host):
+        yield HostEvent(at=record["at"], request_id=request_id, instances=instances, text=text)
+
+
+def reasons(store: Store, since_at: float, until_at: float) -> Reasons:
+    """The failures between two moments by reason, of the newest ``COUNTED_MAX`` records."""
+    found = store.last(COUNTED_MAX, Wanted(since_s=since_at, until_s=until_at))
+    whole = len(found) < COUNTED_MAX
+    since_at = since_at if whole else float(found[0]["at"])
+    step_s = max(until_at - since_at, 1.0) / STEPS
+    counts: dict[str, list[int]] = {}
+    for record, reason in _failures(found):
+        counts.setdefault(reason, [0] * STEPS)[min(int((record["at"] - since_at) / step_s), STEPS - 1)] += 1
+    ordered = dict(sorted(counts.items(), key=lambda one: (-sum(one[1]), one[0])))
+    return Reasons(
+        since_at=since_at, until_at=until_at, step_s=step_s, records=len(found), whole=whole, counts=ordered
+    )  # fmt: skip
+
+
+def is_failure(record: Record) -> bool:
+    """Whether a record says that a request or a build failed.  A resync or a dropped comparison is no failure."""
+    good = SUCCEEDED.get(record.get("kind", ""))
+    return good is not None and record.get("result", good) != good
+
+
+def last_failures(store: Store, count: int) -> list[RecordEntry]:
+    """The newest ``count`` failures, oldest first: of all builds, and of the newest ``DECISIONS_MAX`` decisions."""
+    builds = store.last(count, Wanted(kind=BUILD, result=FAILED))
+    decisions = filter(is_failure, store.last(DECISIONS_MAX, Wanted(kind=DECISION)))
+    found = sorted([*builds, *decisions], key=lambda record: float(record["at"]))
+    return cast(list[RecordEntry], found[-count:])
+
+
+def _failures(records: list[Record]) -> Iterator[tuple[Record, str]]:
+    for record in filter(is_failure, records):
+        if record["kind"] == BUILD:
+            yield record, record["reason"].partition(":")[0].strip() or FAILED
+        else:
+            most = Counter[str](record.get("reasons", {})).most_common(1)
+            yield record, most[0][0] if most else record["result"]

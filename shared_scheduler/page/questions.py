@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions that the page and its JSON ask: fields of a query in, an answer of the library out.
+
+The commands call the same functions, so the three surfaces cannot differ.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from cachetools import TTLCache
+
+from shared_scheduler.answers import from_records, from_schedulers
+from shared_scheduler.answers.from_schedulers import Rates
+from shared_scheduler.answers.shapes import Fleet, HostEvent, Load, Reasons, RecordEntry, Why, WhyNot
+from shared_scheduler.records.store import FOUND_MAX, Store, Wanted
+from shared_scheduler.service.admin import AdminError
+
+T = TypeVar("T")
+Given = ParamSpec("Given")
+Fields = Mapping[str, str]
+
+#: conditions on records, in the order of ``Wanted``
+CONDITIONS = ("kind", "project", "host", "result", "reason")
+FIELD_CHARS_MAX = 255
+RECORDS_DEFAULT, STORY_DEFAULT = 50, 50
+HOURS_DEFAULT, HOURS_MAX = 24, 24 * 365
+SECONDS_PER_HOUR = 3600.0
+#: How long an answer that costs the scheduler or the store much is shown again.
+KEPT_MAX = 64
+FLEET_TTL_S, REASONS_TTL_S, LOAD_TTL_S = 2.0, 10.0, 1.0
+
+
+class NoSuchPageError(LookupError):
+    """Nothing is there; the text says what is."""
+
+
+class BadQuestionError(ValueError):
+    """A field is missing or wrong; the text says which one."""
+
+
+class NotRecordedError(LookupError):
+    """There is no record of what was asked for."""
+
+
+class Questions:
+    """Answers questions by name; threads may share it.  ``clock``: seconds since 1970."""
+
+    def __init__(self, store: Store, directory: Path | None, clock: Callable[[], float]) -> None:
+        """``directory``: where the sockets of the schedulers are; None: only records are shown."""
+        self._store, self._directory, self._clock = store, directory, clock
+        self._rates = Rates()
+        self._fleet = _shared(FLEET_TTL_S, lambda: from_schedulers.fleet(self._sockets()))
+        self._loads = _shared(LOAD_TTL_S, lambda: self._rates.add(from_schedulers.loads(self._sockets())[0]))
+        self._reasons = _shared(REASONS_TTL_S, self._count_reasons)
+        self._by_name: Mapping[str, Callable[[Fields], Any]] = {
+            "why": self.why, "why-not": self.why_not, "records": self.records, "story": self.story,
+            "reasons": self.reasons, "fleet": self.fleet, "top": self.top,
+        }  # fmt: skip
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The questions that are answered."""
+        return frozenset(self._by_name)
+
+    def ask(self, name: str, fields: Fields) -> Any:
+        """The answer to a question.
+
+        :raises NoSuchPageError: when there is no such question
+        :raises BadQuestionError: when a field is missing or wrong
+        :raises NotRecordedError: when there is no record of it
+        :raises RecordsError: when the records cannot be read
+        :raises AdminError: when no scheduler answers
+        """
+        if name not in self._by_name:
+            raise NoSuchPageError(f"There is no question {name}; these are answered: {', '.join(self._by_name)}.")
+        return self._by_name[name](fields)
+
+    def why(self, fields: Fields) -> Why:
+        """What became of a request or a server: ``id``."""
+        name = _text(fields, "id")
+        return _recorded(name, from_records.why(self._store, name))
+
+    def why_not(self, fields: Fields) -> list[WhyNot]:
+        """Why a server is not on a host: ``id`` and ``host``."""
+        name = _text(fields, "id")
+        return _recorded(name, from_records.why_not(self._store, name, _text(fields, "host")))
+
+    def records(self, fields: Fields) -> list[RecordEntry]:
+        """The last records: ``count`` and the conditions of ``records.store.Wanted``."""
+        since_s, until_s = (_number(fields, name) for name in ("since", "until"))
+        kind, project, host, result, reason = (_optional(fields, name) for name in CONDITIONS)
+        wanted = Wanted(kind, project, host, result, reason, since_s, until_s)
+        return from_records.last(self._store, _whole(fields, "count", RECORDS_DEFAULT, FOUND_MAX), wanted)
+
+    def last_failures(self, count: int) -> list[RecordEntry]:
+        """The newest ``count`` failures, oldest first."""
+        return from_records.last_failures(self._store, count)
+
+    def story(self, fields: Fields) -> list[HostEvent]:
+        """What happened on a host: ``host`` and ``last``."""
+        host = _text(fields, "host")
+        found = from_records.story(self._store, host, _whole(fields, "last", STORY_DEFAULT, FOUND_MAX))
+        return _recorded(host, found or None)
+
+    def reasons(self, fields: Fields) -> Reasons:
+        """Failures by reason: of the last ``hours``."""
+        return self._reasons(_whole(fields, "hours", HOURS_DEFAULT, HOURS_MAX))
+
+    def fleet(self, _: Fields) -> Fleet:
+        """What each node has, holds and lags behind."""
+        return self._fleet()
+
+    def top(self, _: Fields) -> list[Load]:
+        """What the schedulers do."""
+        return self._loads()
+
+    def _count_reasons(self, hours: int) -> Reasons:
+        now_s = self._clock()
+        return from_records.reasons(self._store, now_s - hours * SECONDS_PER_HOUR, now_s)
+
+    def _sockets(self) -> Path:
+        if self._directory is None:
+            raise AdminError("serve was started without --socket-dir or --config-file, so no scheduler is asked")
+        return self._directory
+
+
+def _shared(ttl_s: float, answer: Callable[Given, T]) -> Callable[Given, T]:
+    """The answer, computed by one thread at a time and kept for a while."""
+    computing, kept = threading.Lock(), TTLCache[Any, T](maxsize=KEPT_MAX, ttl=ttl_s)
+
+    def ask(*given: Given.args, **named: Given.kwargs) -> T:
+        with computing:
+            found = kept.get(given)
+            if found is None:
+                found = kept[given] = answer(*given, **named)
+            return found
+
+    return ask
+
+
+def _recorded(name: str, found: T | None) -> T:
+    if found is None:
+        raise NotRecordedError(f"There is no record of {name}. The oldest records are deleted.")
+    return found
+
+
+def _optional(fields: Fields, name: str) -> str:
+    value = fields.get(name, "").strip()
+    if len(value) > FIELD_CHARS_MAX:
+        raise BadQuestionError(f"{name}: at most {FIELD_CHARS_MAX} characters are accepted")
+    return value
+
+
+def _text(fields: Fields, name: str) -> str:
+    value = _optional(fields, name)
+    if not value:
+        raise BadQuestionError(f"{name} is missing")
+    return value
+
+
+def _number(fields: Fields, name: str) -> float | None:
+    value = _optional(fields, name)
+    try:
+        return float(value) if value else None
+    except ValueError:
+        raise BadQuestionError(f"{name}: {value!r} is not a number of seconds since 1970") from None
+
+
+def _whole(fields: Fields, name: str, default: int, most: int) -> int:
+    value = _optional(fields, name)
+    if not value:
+        return default
+    if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
+        raise BadQuestionError(f"{name}: a whole number from 1 to {most} is required")
+    return int(value)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages as HTML.  Jinja escapes every value; instance names, hosts and reasons were written by others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jinja2 import ChainableUndefined, Environment, PackageLoader
+from markupsafe import Markup
+
+from shared_scheduler.answers.from_records import is_failure
+from shared_scheduler.answers.host_facts import values
+from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
+from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
+from shared_scheduler.page.questions import Fields, NotRecordedError, Questions
+from shared_scheduler.protocol.phases import ASKING, Phase
+from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
+from shared_scheduler.service.admin import AdminError
+
+#: Rows of the tables of hosts, and of reasons.
+HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
+#: filters of the page of records
+FILTERS = ("kind", "project", "host", "result", "reason", "count")
+HOURS = (1, 6, 24, 168)
+BEHIND = frozenset(phase.value for phase in (*ASKING, Phase.SILENT))
+KINDS = (DECISION, BUILD, COMPARISON, NODE)
+GOOD = frozenset({PLACED, ACTIVE, "written"})
+
+
+class Views:
+    """Renders a page by its path."""
+
+    def __init__(self, questions: Questions) -> None:
+        self._questions = questions
+        self._jinja = Environment(
+            loader=PackageLoader("shared_scheduler.page"), autoescape=True, undefined=ChainableUndefined,
+            trim_blocks=True, lstrip_blocks=True, finalize=_plain,
+        )  # fmt: skip
+        self._jinja.filters.update(moment=_moment, number=_number, values=values, iso=_iso, percent=_percent,
+                                   places=enumerate, capitalize_first=_capitalized)  # fmt: skip
+        self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
+        self.pages: Mapping[str, Callable[[Fields], str]] = {
+            "/": self._fleet, "/records": self._records, "/reasons": self._reasons, "/why": self._why,
+            "/host": self._host,
+        }  # fmt: skip
+
+    def error(self, title: str, text: str) -> str:
+        """The page of an error."""
+        return self._render("error.html", title=title, text=text)
+
+    def place_of(self, fields: Fields) -> tuple[str, str]:
+        """What somebody searches: ("host", its name) or ("why", an id)."""
+        wanted = fields.get("q", "").strip()
+        if wanted in {host["host"] for host in self._known_hosts()} or self._is_recorded_host(wanted):
+            return "host", wanted
+        return "why", wanted
+
+    def _is_recorded_host(self, wanted: str) -> bool:
+        try:
+            return bool(wanted) and bool(self._questions.story({"host": wanted, "last": "1"}))
+        except (NotRecordedError, ValueError):
+            return False
+
+    def _known_hosts(self) -> Sequence[FleetHost]:
+        try:
+            return self._questions.fleet({})["hosts"]
+        except AdminError:
+            return ()
+
+    def _render(self, template: str, **given: Any) -> str:
+        return self._jinja.get_template(template).render({"here": "", "query": "", **given})
+
+    # -- pages
+
+    def _fleet(self, fields: Fields) -> str:
+        view = fields.get("show", "used")
+        if view not in VIEWS:
+            view = "used"
+        asked: dict[str, Any] = {"fleet": None, "loads": [], "silent": "", "failed": [], "unreadable": ""}
+        try:
+            asked["fleet"], asked["loads"] = self._questions.fleet({}), self._questions.top({})
+        except AdminError as error:
+            asked["silent"] = str(error)
+        try:
+            asked["failed"] = self._last_failed()
+        except RecordsError as error:
+            asked["unreadable"] = str(error)
+        shown = {} if asked["fleet"] is None else _map_of(asked["fleet"], view)
+        return self._render("fleet.html", here="/", view=view, views=list(VIEWS), **asked, **shown)
+
+    def _last_failed(self) -> list[RecordEntry]:
+        return list(reversed(self._questions.last_failures(FAILED_SHOWN)))
+
+    def _records(self, fields: Fields) -> str:
+        chosen = {name: fields.get(name, "") for name in FILTERS}
+        found = self._questions.records(fields)
+        return self._render("records.html", here="/records", records=list(reversed(found)), chosen=chosen)
+
+    def _reasons(self, fields: Fields) -> str:
+        found = self._questions.reasons(fields)
+        hours = int(fields.get("hours") or 24)
+        return self._render("reasons.html", here="/reasons", reasons=found, rows=_bars(found), hours=hours, spans=HOURS)
+
+    def _why(self, fields: Fields) -> str:
+        story = self._questions.why(fields)
+        host, answers = fields.get("host", "").strip(), None
+        if host:
+            answers = self._questions.why_not({"id": story["name"], "host": host})
+        return self._render("why.html", story=story, host=host, answers=answers, query=story["name"])
+
+    def _host(self, fields: Fields) -> str:
+        name = fields.get("host", "").strip()
+        now = [host for host in self._known_hosts() if host["host"] == name]
+        try:
+            events = list(reversed(self._questions.story(fields)))
+        except NotRecordedError:
+            if not now:
+                raise
+            events = []
+        return self._render("host.html", name=name, now=now, events=events, query=name)
+
+
+def _map_of(fleet: Fleet, view: str) -> dict[str, Any]:
+    hosts = fleet["hosts"]
+    behind = sorted((one for one in hosts if one["lag"] or one["state"] in BEHIND), key=_lag_order)
+    open_hosts = [one for one in hosts if not one["why_not"] and _stranded(one) > 0]
+    stranded = sorted(open_hosts, key=_stranded, reverse=True)
+    return {
+        "map": fleet_map(hosts, view), "totals": totals(hosts),
+        "behind": behind[:HOSTS_SHOWN], "behind_count": len(behind),
+        "stranded": [(one, _stranded(one)) for one in stranded[:HOSTS_SHOWN]],
+    }  # fmt: skip
+
+
+def _lag_order(host: FleetHost) -> tuple[int, float]:
+    return -host["lag"], -(host["heard_ago_s"] or 0.0)
+
+
+def _stranded(host: FleetHost) -> float:
+    shares = free_shares(host)
+    return max(shares) - min(shares) if shares else 0.0
+
+
+def _bars(reasons: Reasons) -> list[dict[str, Any]]:
+    """Reasons with the heights of their bars, in per cent of the highest bar of all."""
+    highest = max((max(counts) for counts in reasons["counts"].values()), default=1)
+    return [
+        {"reason": reason, "total": sum(counts), "bars": [round(100 * count / highest, 1) for count in counts]}
+        for reason, counts in list(reasons["counts"].items())[:REASONS_SHOWN]
+    ]  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    """A value without control characters and changes of direction; what templates made is left as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _moment(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
+
+
+def _iso(at_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
+
+
+def _number(value: float) -> Markup:
+    """With thin spaces between thousands."""
+    return Markup(f"{value:,}".replace(",", "&#8239;"))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page refuses what it should not answer, runs nothing that others wrote, and answers what the commands answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from shared_scheduler.answers.schema import ANSWERS, schemas
+from shared_scheduler.cmd import manage
+from shared_scheduler.core.effects import NodeChange, RecordNode
+from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
+from shared_scheduler.page.questions import Questions
+from shared_scheduler.page.site import HEADERS, QUERY_CHARS_MAX, Site
+from shared_scheduler.page.views import Views
+from shared_scheduler.records import entries
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.service.admin import AdminServer
+from tests.support.shown_cloud import ShownScheduler, build, day, hosts
+from tests.unit.cmd.test_questions_to_records import NO_ADDRESS
+from tests.unit.records.test_entries import record
+
+NOW_S = 1_760_000_000.0
+#: what a tenant, an agent or a plug-in may call itself
+FORGED = "</td><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e\x1b[2K"
+SERVER, HOST = "server-1", "rack000-c03"
+
+Get = Callable[..., tuple[str, dict[str, str], str]]
+
+
+class Cloud:
+    """Records, a scheduler, and the site that shows both."""
+
+    def __init__(self, directory: Path, names: tuple[str, ...] = ("localhost",)) -> None:
+        self.directory, self.path = directory, directory / "records.jsonl"
+        rng, self.fleet = Random(3), hosts(60, Random(3))
+        self.store = JsonLines(self.path)
+        self.store.write(list(day(NOW_S, 100, rng, [one["host"] for one in self.fleet])))
+        self.store.write([build(SERVER, HOST, NOW_S - 5, NO_ADDRESS)])
+        self.scheduler = AdminServer(directory / "c-1.sock", ShownScheduler(self.fleet).questions())
+        self.site = Site(Questions(self.store, directory, lambda: NOW_S), names)
+
+    def get(self, path: str, **environ: str) -> tuple[str, dict[str, str], str]:
+        """Status, headers and body, as the site gives them to its server."""
+        said: list[Any] = []
+        place, _, query = path.partition("?")
+        given = {"REQUEST_METHOD": "GET", "PATH_INFO": place, "QUERY_STRING": query, "HTTP_HOST": "localhost:8780"}
+        body = b"".join(self.site({**given, **environ}, lambda status, headers: said.extend([status, dict(headers)])))
+        return said[0], said[1], body.decode()
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    made = Cloud(tmp_path)
+    made.scheduler.start()
+    yield made
+    made.scheduler.stop()
+
+
+PAGES = [
+    "/", "/?show=stranded", "/?show=lag", "/records", "/records?kind=build&count=3", "/reasons", "/reasons?hours=1",
+    f"/why?id={SERVER}", f"/why?id={SERVER}&host={HOST}", f"/host?host={HOST}", "/host?host=rack001-c02",
+]  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """What a browser would run or load, which ids it knows, and what has no name for those who do not see it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded, self.ids, self.named_by, self.headings = list[str](), list[str](), list[str](), list[str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        assert tag not in ("style", "iframe", "object"), tag
+        assert not [name for name in given if name.startswith("on") or name == "style"], attrs
+        if tag == "script" or (tag == "link" and given.get("rel") == "stylesheet") or tag == "img":
+            self.loaded.append(str(given.get("src") or given.get("href")))
+        self.ids += filter(None, [given.get("id")])
+        self.named_by += filter(None, [given.get("for"), given.get("aria-labelledby"), given.get("aria-describedby")])
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(tag)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_each_page_is_whole_and_runs_only_our_own_files(cloud: Cloud, path: str) -> None:
+    status, headers, text = cloud.get(path)
+
+    page = Reader(text)
+    assert status == "200 OK", text
+    assert page.loaded == ["/static/page.css", "/static/page.js"]
+    assert page.headings[0] == "h1" and page.headings.count("h1") == 1
+    assert len(page.ids) == len(set(page.ids)) and set(page.named_by) <= set(page.ids)
+    assert headers.items() >= dict(HEADERS).items()
+    policy = headers["Content-Security-Policy"]
+    assert "unsafe" not in policy and "default-src 'none'" in policy
+
+
+def test_what_others_wrote_is_text(tmp_path: Path) -> None:
+    # given a request, a host, reasons and a scheduler with hostile names
+    cloud = Cloud(tmp_path)
+    refused = record((FORGED,), request_id=FORGED, failure=FORGED, text=FORGED, attempts=(), answer=())
+    entry = {**entries.entry(refused, FORGED, NOW_S - 1), "hosts": [FORGED], "reasons": {FORGED: 3},
+             "near": [{"host": FORGED, "code": FORGED, "detail": {FORGED: FORGED}}],
+             "attempts": [
+                 {"host": FORGED, "outcome": FORGED, "detail": {FORGED: 1}, "verdict_ms": 1, "write_ms": None}],
+             "decisions": [{"survivors": 0, "hosts": 3, "reasons": {FORGED: 3}, "best": [
+                 {"host": FORGED, "weight": 1.0, "shares": {FORGED: 1.0}}]}]}  # fmt: skip
+    other = {"kind": FORGED, "at": NOW_S, "instances": [FORGED]}
+    cloud.store.write([entry, build(FORGED, FORGED, NOW_S, FORGED), other])
+    cloud.fleet[0].update({"host": FORGED, "node": FORGED, "why_not": FORGED, "freshness": FORGED, "state": FORGED})
+    cloud.fleet[1].update({"host": FORGED, "lag": 9})
+    cloud.scheduler = AdminServer(tmp_path / "c-1.sock", ShownScheduler(cloud.fleet, FORGED).questions())
+    cloud.scheduler.start()
+    try:
+        named = quote(FORGED)
+        for path in (*PAGES, f"/why?id={named}", f"/why?id={named}&host={named}", f"/host?host={named}",
+                     f"/host?host=nothing{named}", f"/records?host={named}", f"/nowhere{FORGED}"):  # fmt: skip
+            _, _, text = cloud.get(path)
+            assert "<script>" not in text and "<img" not in text, path
+            assert "\u202e" not in text and "\x1b" not in text, path
+            Reader(text)
+        assert "&lt;script&gt;" in cloud.get(f"/why?id={named}")[2]
+    finally:
+        cloud.scheduler.stop()
+
+
+@pytest.mark.parametrize("host", ["attacker.example", "attacker.example:8780", "", "localhost.attacker.example",
+                                  "169.254.169.254", "[::1].attacker.example"])  # fmt: skip
+def test_a_site_with_another_name_gets_nothing(cloud: Cloud, host: str) -> None:
+    status, _, text = cloud.get("/api/records", HTTP_HOST=host)
+
+    assert status == "403 Forbidden"
+    assert SERVER not in text
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "[::1]:8780", "127.0.0.1:8780"])
+def test_the_names_of_this_machine_are_accepted(tmp_path: Path, host: str) -> None:
+    assert Cloud(tmp_path, ("localhost", "127.0.0.1", "[::1]")).get("/records", HTTP_HOST=host)[0] == "200 OK"
+
+
+@pytest.mark.parametrize(("path", "environ", "status"), [
+    ("/", {"REQUEST_METHOD": "POST"}, "405"), ("/", {"REQUEST_METHOD": "DELETE"}, "405"),
+    ("/", {"CONTENT_LENGTH": "5"}, "400"), ("/", {"HTTP_TRANSFER_ENCODING": "chunked"}, "400"),
+    ("/?" + "a" * QUERY_CHARS_MAX, {}, "414"), ("/records?" + "&".join(f"a{n}=1" for n in range(20)), {}, "400"),
+    ("/records?count=1001", {}, "400"), ("/records?count=-1", {}, "400"), ("/records?count=²", {}, "400"),
+    ("/records?since=then", {}, "400"), ("/records?project=" + "a" * 300, {}, "400"), ("/reasons?hours=0", {}, "400"),
+    ("/reasons?hours=99999999", {}, "400"), ("/why", {}, "400"), ("/host?host=nobody", {}, "404"),
+    ("/why?id=nobody", {}, "404"), ("/nothing", {}, "404"), ("/static/../site.py", {}, "404"),
+    ("/api/nothing", {}, "404"),
+    ("/static/", {}, "404"), ("/api/why?id=nobody", {}, "404"), ("/api/why", {}, "400"),
+])  # fmt: skip
+def test_what_is_not_a_question_is_refused(cloud: Cloud, path: str, environ: Mapping[str, str], status: str) -> None:
+    found, headers, text = cloud.get(path, **environ)
+
+    assert found.startswith(status)
+    assert text and headers.items() >= dict(HEADERS).items()
+
+
+def test_an_error_over_json_obeys_its_schema(cloud: Cloud) -> None:
+    answer = json.loads(cloud.get("/api/why?id=nobody")[2])
+
+    Draft202012Validator(schemas()["error"]).validate(answer)
+
+
+def test_head_has_no_body(cloud: Cloud) -> None:
+    status, headers, text = cloud.get("/", REQUEST_METHOD="HEAD")
+
+    assert (status, text) == ("200 OK", "") and int(headers["Content-Length"]) > 1000
+
+
+def test_an_unforeseen_error_keeps_its_text(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("mysql://nova:secret@db")
+
+    monkeypatch.setattr(cloud.store, "last", fails)
+    for path in ("/api/records", "/records"):
+        status, _, text = cloud.get(path)
+        assert status == "500 Internal Server Error"
+        assert "secret" not in text
+    assert "secret" in caplog.text, "the operator who started the command sees it"
+
+
+def test_without_a_scheduler_the_records_are_shown_and_the_reverse(tmp_path: Path) -> None:
+    cloud = Cloud(tmp_path)  # its scheduler does not run
+    status, _, text = cloud.get("/")
+
+    assert status == "200 OK" and "no scheduler of this machine" in text and "NoMoreFixedIps" in text
+    assert cloud.get("/api/fleet")[0] == "503 Service Unavailable"
+    assert cloud.get(f"/host?host={HOST}")[0] == "200 OK"
+
+
+def test_the_last_failures_are_failures_however_many_other_records_are_newer(tmp_path: Path) -> None:
+    # given a build that failed, and then more resyncs and comparisons than one question returns
+    cloud = Cloud(tmp_path)
+    gap = entries.node_entry(RecordNode(HOST, NodeChange.RESYNC, 3, 41, 0, cause=""), "gap-seen-by", NOW_S - 1)
+    dropped = {"kind": "comparison", "at": NOW_S, "request_id": "req-dropped", "result": "dropped"}
+    cloud.store.write([gap, dropped] * 300)
+
+    _, _, text = cloud.get("/")
+
+    shown = text.partition("Last failures")[2]
+    assert SERVER in shown and "NoMoreFixedIps" in shown
+    assert "resync" not in shown and "dropped" not in shown
+
+
+def test_a_record_that_is_no_failure_is_not_shown_as_one(tmp_path: Path) -> None:
+    cloud = Cloud(tmp_path)
+    cloud.store.write([entries.node_entry(RecordNode(HOST, NodeChange.RESYNC, 3, 41, 0, cause=""), "s", NOW_S)])
+
+    _, _, text = cloud.get("/records?kind=node")
+
+    assert '<span class="result ">resync</span>' in text
+
+
+@pytest.mark.parametrize(("wanted", "place"), [
+    (HOST, f"/host?host={HOST}"), (SERVER, f"/why?id={SERVER}"), (" " + SERVER + " ", f"/why?id={SERVER}"),
+    ("//attacker.example", "/why?id=%2F%2Fattacker.example"), ("", "/why?id="),
+])  # fmt: skip
+def test_the_search_finds_hosts_servers_and_requests(cloud: Cloud, wanted: str, place: str) -> None:
+    status, headers, _ = cloud.get("/find?q=" + quote(wanted))
+
+    assert (status, headers["Location"]) == ("303 See Other", place)
+
+
+#: question -> its fields over HTTP, and the command that answers the same
+SAME: Mapping[str, tuple[str, list[str]]] = {
+    "why": (f"id={SERVER}", ["why", SERVER]),
+    "why-not": (f"id={SERVER}&host={HOST}", ["why-not", SERVER, HOST]),
+    "records": ("count=20&kind=decision", ["records", "last", "20", "--kind", "decision"]),
+    "story": (f"host={HOST}", ["story", HOST]),
+}
+
+
+@pytest.mark.parametrize("question", SAME)
+def test_the_command_the_library_and_the_page_answer_the_same(
+    cloud: Cloud, question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields, (name, *arguments) = SAME[question]
+    assert manage.main([name, *arguments, "--format", "json", "--records", str(cloud.path)]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    answer = json.loads(cloud.get(f"/api/{question}?{fields}")[2])
+
+    Draft202012Validator(schemas()[question]).validate(answer)
+    assert answer == (lines if question == "records" else lines[0])
+    assert answer, "an empty answer would show nothing"
+
+
+@pytest.mark.parametrize("question", ["reasons", "fleet", "top"])
+def test_the_other_answers_over_json_obey_their_schemas(cloud: Cloud, question: str) -> None:
+    Draft202012Validator(schemas()[question]).validate(json.loads(cloud.get(f"/api/{question}")[2]))
+
+
+def test_top_and_the_page_ask_the_same_scheduler(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--socket-dir", str(cloud.directory)]
+    assert manage.main(["top", "--once", "--interval", "0.1", "--format", "json", *where]) == 0
+    [told] = json.loads(capsys.readouterr().out)
+
+    [shown] = json.loads(cloud.get("/api/top")[2])
+
+    moving = {"clock_s", "decisions", "per_s"}
+    assert {name: told[name] for name in told.keys() - moving} == {name: shown[name] for name in shown.keys() - moving}
+
+
+def test_every_question_of_the_site_has_a_schema() -> None:
+    questions = Questions(JsonLines(Path("none")), None, lambda: 0.0)
+
+    assert questions.names == SAME.keys() | {"reasons", "fleet", "top"}
+    assert questions.names < ANSWERS.keys()
+    assert Views(questions).pages.keys() >= {"/", "/why", "/host", "/reasons", "/records"}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_node_has_one_cell(view: str) -> None:
+    found = fleet_map(hosts(997, Random(1)), view)
+
+    assert sum(each.count for each in found.classes) == 997
+    corners = re.findall(r"M(\d+ \d+)", "".join(each.path for each in found.classes))
+    assert len(set(corners)) == 997
+    assert all(int(x) < found.width and int(y) < found.height for x, y in (each.split() for each in corners))
+
+
+def test_a_node_without_cpus_strands_its_memory() -> None:
+    # given a node without a free CPU and half of its memory, and the same node disabled
+    full = {"VCPU": {"used": 8, "capacity": 8}, "MEMORY_MB": {"used": 512, "capacity": 1024}}
+    one: Any = {**hosts(1, Random(1))[0], "resources": full, "why_not": ""}
+
+    cpus, memory, disk = totals([one, {**one, "why_not": "disabled"}])
+
+    assert (cpus.used, cpus.usable, cpus.stranded) == (16, 0, 0)
+    assert (memory.capacity, memory.used, memory.usable, memory.stranded, memory.closed) == (2048, 1024, 0, 512, 512)
+    assert disk.capacity == 0
