@@ -4,9 +4,17 @@
 from __future__ import annotations
 
 import argparse
+import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+
+UNITS_S = {"m": 60, "h": 3600, "d": 86400}
+#: the forms that ``when`` reads
+WHEN_FORMS = "30m, 12h or 7d (ago), 2026-11-23T17:00, or seconds since 1970"
+WHEN_HELP = f"a time such as {WHEN_FORMS}"
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
@@ -37,6 +45,22 @@ def number(least: float, most: float) -> Callable[[str], float]:
         return value
 
     return convert
+
+
+def when(text: str) -> float:
+    """An argument type for moments, in seconds since 1970: an age, a time, which is local without a zone, or seconds.
+
+    Source of the times: ISO 8601.
+    """
+    age = re.fullmatch(r"(\d{1,6})([mhd])", text)
+    if age is not None:
+        return time.time() - int(age[1]) * UNITS_S[age[2]]
+    if re.fullmatch(r"\d{1,12}([.]\d*)?", text):
+        return float(text)
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as {WHEN_FORMS}") from None
 
 
 def new_file(text: str) -> str:

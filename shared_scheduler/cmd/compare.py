@@ -18,8 +18,8 @@ from typing import Any
 
 from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.arguments import number
-from shared_scheduler.service import admin, comparison, source_views
-from shared_scheduler.service.comparison import PLACEMENT, SourceView
+from shared_scheduler.service import admin, source_differences, source_views
+from shared_scheduler.service.source_differences import PLACEMENT, SourceView
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.SOURCES,)
@@ -77,9 +77,9 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
     every = [*others, *table_views(sockets)]
     [placement] = [view for view in others if view.source == PLACEMENT]
     found = [
-        *map(str, comparison.differences(every)),
-        *comparison.overcommitted(placement),
-        *comparison.orphans(placement, owners),
+        *map(str, source_differences.differences(every)),
+        *source_differences.overcommitted(placement),
+        *source_differences.orphans(placement, owners),
     ]
     return {
         "sources": {view.source: len(view.nodes) for view in every},

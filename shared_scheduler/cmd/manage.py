@@ -35,7 +35,13 @@ COMMANDS: Mapping[str, str] = {
     "why-now": "show which hosts would pass now, for a request that a running scheduler remembers",
     "records": "list the last records",
     "story": "show what the records say of a host",
+    "replay": "decide recorded requests again, and show which choices differ",
+    "fit": "show whether servers would fit, where, and what stops the next one",
+    "keys": "create, derive and rotate the keys by which schedulers and agents know who sent a message",
+    "top": "show what the running schedulers of this machine do, live",
+    "serve": "serve a read-only page with the fleet, requests, hosts and reasons",
     "compare": "compare the schedulers' tables, agents, Placement and Nova's databases",
+    "agreement": "show how mode shadow agrees with nova-scheduler, from the records",
     "simulate": "simulate a cloud with faults; report figures and violated invariants",
 }
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
@@ -18,15 +17,16 @@ from shared_scheduler.records.store import Store
 NOT_FOUND, UNREADABLE = 1, 2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name the records, and the format of the output."""
+def add_arguments(parser: argparse.ArgumentParser, formats: Sequence[str] = ("text", "json")) -> None:
+    """Add the arguments that name the records, and the format of the output if there are several."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--config-file", type=Path, action="append", default=[], metavar="PATH",
         help="nova.conf of the schedulers (default: where Nova looks for it)",
     )  # fmt: skip
     where.add_argument("--records", default="", metavar="PLACE", help="a file of records, or the URL of their database")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    if formats:
+        parser.add_argument("--format", choices=formats, default=formats[0])
 
 
 def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], int]) -> int:
@@ -44,7 +44,10 @@ def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], in
 
 def not_found(command: str, name: str) -> int:
     """Say that there is no record; returns the exit code."""
-    text = "there is no record of it; records are kept where a scheduler has decided, and the oldest are deleted"
+    text = (
+        "there is no record of it; check the name, and that --records or --config-file names the records of the "
+        "scheduler that decided; the oldest are deleted"
+    )
     print(f"{command}: {name}: {text}", file=sys.stderr)
     return NOT_FOUND
 
@@ -52,9 +55,3 @@ def not_found(command: str, name: str) -> int:
 def moment(at_s: float) -> str:
     """A time in the local time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) + f".{int(at_s * 1000) % 1000:03d}"
-
-
-def values(detail: Mapping[str, Any]) -> str:
-    """The values that were compared."""
-    return ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                     for name, value in detail.items())  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the last records: decisions of the schedulers, and ends of builds on the nodes.
+"""Lists the last records: decisions of the schedulers, comparisons of mode shadow, and ends of builds on the nodes.
 
 All conditions must be met.  ``--follow`` goes on with new records until it is interrupted.  The exit
 code is 0 if there is such a record, 1 if there is none, and 2 if the records cannot be read.
@@ -9,15 +9,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
+from shared_scheduler.answers import from_records
 from shared_scheduler.cmd import record_stores, tables, terms
-from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.cmd.record_stores import NOT_FOUND, moment
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import BUILD, DECISION, DISORDER_MAX_S, FOUND_MAX, Record, Store, Wanted
+from shared_scheduler.records.store import (
+    BUILD,
+    COMPARISON,
+    DECISION,
+    DISORDER_MAX_S,
+    FOUND_MAX,
+    NODE,
+    Record,
+    Store,
+    Wanted,
+)
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS)
@@ -30,40 +41,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("which", choices=("last",), help="the newest records")
     parser.add_argument("count", type=whole(1, FOUND_MAX), metavar="N", help=f"how many, at most {FOUND_MAX}")
-    parser.add_argument("--kind", choices=(DECISION, BUILD), default="")
+    parser.add_argument("--kind", choices=(DECISION, BUILD, COMPARISON, NODE), default="")
     parser.add_argument("--project", default="", metavar="ID")
     parser.add_argument("--host", default="", metavar="HOST", help="selected, tried, or built on")
     parser.add_argument("--result", default="", metavar="RESULT", help="for example placed, no_valid_host, failed")
     parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for hosts, or part of the text")
-    parser.add_argument("--since", type=when, metavar="TIME", help="2026-11-23T17:00, or seconds since 1970")
-    parser.add_argument("--until", type=when, metavar="TIME")
+    parser.add_argument("--since", type=when, metavar="TIME", help=WHEN_HELP)
+    parser.add_argument("--until", type=when, metavar="TIME", help="in the same forms")
     parser.add_argument("--follow", action="store_true", help="go on with new records")
     record_stores.add_arguments(parser)
-
-
-def when(text: str) -> float:
-    """An argument type for times; a time without a zone is local."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-23T17:00") from None
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the records and print them.  Returns the exit code."""
 
     def ask(store: Store) -> int:
-        found = store.last(args.count, _wanted(args, args.since))
+        found = from_records.last(store, args.count, _wanted(args, args.since))
         _show(args, found)
         if args.follow:
             _follow(args, store, found)
-        return 0 if found else NOT_FOUND
+        return 0 if found else _nothing()
 
     return record_stores.with_store("records", args, ask)
+
+
+def _nothing() -> int:
+    print("records: no record meets all conditions; the oldest are deleted", file=sys.stderr)
+    return NOT_FOUND
 
 
 def _wanted(args: argparse.Namespace, since_s: float | None) -> Wanted:

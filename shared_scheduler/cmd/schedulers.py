@@ -30,8 +30,23 @@ def ask(
 
     :raises AdminError: when no scheduler runs, or the configuration names no socket directory
     """
-    directory = args.socket_dir or _configured(args.config_file)
-    return admin.ask_each(directory, question, **fields)
+    return admin.ask_each(directory_of(args), question, **fields)
+
+
+def directory_of(args: argparse.Namespace) -> Path:
+    """Where the sockets of the schedulers are.
+
+    :raises AdminError: when the configuration cannot be read
+    """
+    return args.socket_dir or _configured(args.config_file)
+
+
+def ask_first(args: argparse.Namespace, question: str, **fields: Any) -> Any:
+    """The answer of the first running scheduler that gives one.
+
+    :raises AdminError: when none does, or the configuration names no socket directory
+    """
+    return admin.ask_first(args.socket_dir or _configured(args.config_file), question, **fields)
 
 
 def print_errors(command: str, errors: Iterable[Exception]) -> int:

@@ -84,9 +84,11 @@ def _summary(answer: dict[str, Any]) -> str:
     freshness = ", ".join(f"{count} {name}" for name, count in answer["freshness"].items())
     lines = [
         f"{answer['scheduler']} (process {answer['pid']})",
+        f"  mode       {answer.get('mode', 'active')}",
         f"  nodes      {answer['nodes']}: {freshness or 'none'}",
         f"  under way  {answer['in_flight']} requests, {answer['claims_open']} claims",
         f"  cells      {_cells(answer['cells'])}",
+        f"  senders    {_senders(answer['cells'])}",
         f"  release    {answer['release']}; {_releases(answer['releases'])}",
     ]
     if answer["quarantined"]:
@@ -98,6 +100,20 @@ def _summary(answer: dict[str, Any]) -> str:
 
 def _cells(cells: dict[str, Any]) -> str:
     return ", ".join(f"{cell} {_cell_state(found)}" for cell, found in cells.items()) or "none"
+
+
+def _senders(cells: dict[str, Any]) -> str:
+    """Whether the senders of messages are verified: for all cells at once, because one option sets it."""
+    modes = sorted({found["host_keys"] for found in cells.values() if "host_keys" in found})
+    return ", ".join(SENDERS[mode] for mode in modes) or "none"
+
+
+#: host_keys -> what it means
+SENDERS = {
+    "off": "NOT VERIFIED: whoever can write to the broker can send messages for any node (host_keys = off)",
+    "accept": "verified if they have keys; messages of others are accepted (host_keys = accept)",
+    "require": "verified (host_keys = require)",
+}
 
 
 def _cell_state(found: dict[str, Any]) -> str:

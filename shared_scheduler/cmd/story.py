@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows what the records say of a host, oldest first: claims and their verdicts, answers, and ends of builds.
+"""Shows what the records say of a host, oldest first: snapshots and gaps of its state, claims
+and their verdicts, answers, and ends of builds.
 
 The exit code is 0 if there is a record of the host, 1 if there is none, and 2 if the records cannot be read.
 """
@@ -8,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from typing import Any
 
+from shared_scheduler.answers import from_records
 from shared_scheduler.cmd import record_stores, tables, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.cmd.record_stores import moment
-from shared_scheduler.cmd.why_not import answers
-from shared_scheduler.records.store import FOUND_MAX, Store, host_name
+from shared_scheduler.records.store import FOUND_MAX, Store
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.BUILDS, terms.ATTEMPTS)
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the records and print them.  Returns the exit code."""
 
     def ask(store: Store) -> int:
-        found = list(_events(store, args.host, args.last))
+        found = from_records.story(store, args.host, args.last)
         if not found:
             return record_stores.not_found("story", args.host)
         if args.format == "json":
@@ -47,10 +46,3 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     return record_stores.with_store("story", args, ask)
-
-
-def _events(store: Store, host: str, count: int) -> Iterator[dict[str, Any]]:
-    for record in store.find(host_name(host))[-count:]:
-        for text in answers(record, host):
-            yield {"at": record["at"], "request_id": record["request_id"], "instances": record["instances"],
-                   "text": text}  # fmt: skip

@@ -51,7 +51,7 @@ GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.",
     "node": "A compute node, by its uuid. It is also the root resource provider in Placement.",
     "overlay": "The claims of this scheduler that the state published by the agent does not include yet.",
     "quarantine": "A node that refused refusals_max claims in a row is selected for quarantine_s seconds only when no "
-                  "other node takes the claim.",
+                  "other node takes the claim. The same holds for a node whose agent is late, until it answers.",
     "reason": "Why a host was not selected: a code, and the numbers that were compared.",
     "record": "The data of one decision: the request, counts per reason, attempts, result and times.",
     "resync": "A request of a scheduler to an agent: send the messages after a sequence again, or a snapshot.",
@@ -92,6 +92,8 @@ NOT_CHOOSABLE = Group("Why a node is not choosable", "status --nodes: the column
 })  # fmt: skip
 
 COLUMNS = Group("Fields of status", "status and status --nodes.", {
+    "mode": "observe: serves no request; shadow: passes requests on to nova-scheduler and compares; active: serves "
+            "requests.",
     "nodes": "Number of nodes in the host table, by freshness.",
     "under way": "Requests of nova-conductor that are not answered yet, and claims that have not ended yet.",
     "cells": "State channel of each cell: connected to the cell's message queue or not, for how long, and how long ago "
@@ -135,8 +137,8 @@ REASONS = Group(
 
 ATTEMPTS = Group(
     "Outcome of an attempt",
-    "why: the column outcome of the hosts that were tried. A filter of Nova that rejected the selected host stands "
-    "here under the name of its class.", {
+    "why, why-not and story: the lines of hosts that were tried. A filter of Nova that rejected the selected host "
+    "stands here under the name of its class.", {
     "written": "The agent accepted the claim, if there is one, and Placement has the allocation.",
     "no_capacity": "The agent or Placement: the node has not enough of a resource.",
     "no_inventory": "The agent: the node does not have this resource class.",
@@ -155,7 +157,8 @@ ATTEMPTS = Group(
     "too_many_claims": "The agent: it has reached its bound of pending claims.",
     "released": "The request did not need the claim any more.",
     "malformed": "The agent: the claim is not valid.",
-    "timed_out": "The agent did not answer in time.",
+    "timed_out": "The agent did not answer within verdict_timeout_s.",
+    "late": "The agent did not answer in the usual time (at least 180 ms), so another host was tried.",
     "provider_conflict": "Placement: other writes changed the provider each time; the retries are used up.",
     "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
     "unknown_provider": "Placement: it does not know the provider.",
@@ -204,6 +207,11 @@ COUNTERS = Group(
     "example RequestArrived, counts the events of that name that the scheduler processed.", {
     "requests_answered": "Requests that were answered with hosts.",
     "requests_failed": "Requests that failed.",
+    "requests_previewed": "Requests that were decided for a comparison in mode shadow. Nothing was claimed for them.",
+    "comparisons": "Requests of mode shadow for which both answers were compared.",
+    "comparisons_dropped": "Requests of mode shadow that were passed on and not compared, because too many comparisons "
+                           "waited.",
+    "comparison_failures": "Requests of mode shadow that were passed on, but not compared. This is a bug; see the log.",
     "outcomes_unheard": "Results whose caller had stopped waiting.",
     "answers_unheard": "Unheard results that had allocations; the scheduler deletes the allocations.",
     "core_failures": "Events during which the scheduler's core raised an exception. This is a bug; see the log.",
@@ -211,6 +219,7 @@ COUNTERS = Group(
     "records_dropped": "Decision records that were dropped because the file or database is slower than the decisions.",
     "records_lost": "Decision records that are missing in the file or the database, because it could not be written.",
     "received_heartbeat": "Heartbeats received.",
+    "node_records_left_out": "Snapshots, resyncs and silent agents that were not recorded: there were too many.",
     "builds_recorded": "Ends of builds on nodes that this scheduler has recorded.",
     "received_buildresult": "Ends of builds received.",
     "received_claim": "Claims received. A scheduler ignores them.",
@@ -223,14 +232,18 @@ COUNTERS = Group(
     "received_verdict": "Verdicts received.",
     "outbox_full": "Messages that were dropped before they were sent, because the queue to the broker was full.",
     "cell_of_node_unknown": "Messages of nodes whose cell is not known yet, dropped.",
-    "messages_rejected": "Messages that were dropped because they are not valid; one of the next five counters says "
+    "messages_rejected": "Messages that were dropped because they are not valid; one of the next seven counters says "
                          "why.",
     "MalformedMessage": "Messages that cannot be decoded.",
     "MessageTooLarge": "Messages over the size limit.",
     "UnknownVersion": "Messages of another major version of the protocol.",
     "UnknownMessageType": "Messages of a type that this release does not know.",
     "BadSignature": "Messages that are not signed with an accepted key.",
+    "UnknownSender": "Messages without a valid envelope of host keys, dropped because of host_keys = require.",
+    "WrongSender": "Messages whose sender is known and may not send them: a compromised host, or one that has the keys "
+                   "or the node uuid of another host. The log names the sender.",
     "unsendable": "Messages that exceed a limit of the protocol and were not sent.",
+    "without_host_key": "Messages whose sender is not known, accepted because of host_keys = accept.",
     "tolerated": "Messages with a missing or wrong signature that were accepted because of signing = warn.",
     "messages_not_for_schedulers": "Messages that only agents use, ignored.",
     "messages_of_too_many_nodes": "Messages of nodes beyond nodes_max, ignored.",
@@ -241,7 +254,9 @@ COUNTERS = Group(
     "reads_overtaken": "Database rows that were read before the ones in use, ignored.",
     "reads_unusable": "Database rows with a value of a wrong type, ignored.",
     "refused": "Claims that an agent refused.",
-    "quarantined": "How often a node was put into quarantine.",
+    "conflicts": "Writes to Placement that ended in provider_conflict or consumer_conflict.",
+    "quarantined": "How often a node was put into quarantine because of refusals.",
+    "late": "Claims that an agent did not answer in the usual time, so that another host was tried.",
     "verdicts_missed": "Claims that an agent did not answer in time.",
     "verdicts_of_others": "Verdicts on a claim that came in the name of another node than the claim's, ignored.",
     "epochs_of_the_past": "Claims that an agent judged in an older epoch than the one the claim was decided on.",
@@ -298,10 +313,48 @@ BUILDS = Group("Ends of builds", "why, why-not, records and story: the result of
     "failed": "nova-compute could not build the server. The reason is its error, with the errors that caused it.",
 })  # fmt: skip
 
+AGREEMENT = Group(
+    "Agreement with nova-scheduler",
+    "agreement, records and why: the result of a comparison in mode shadow, and the reason of a difference. If our "
+    "filters refuse the host of nova-scheduler, the reason is that of the decision.", {
+    "same": "Both chose the same hosts.",
+    "different": "They chose different hosts.",
+    "ours_refused": "This scheduler found no host, nova-scheduler did.",
+    "stock_refused": "nova-scheduler found no host, this scheduler did.",
+    "both_refused": "Neither found a host.",
+    "ours_failed": "This scheduler came to no decision; the reason is the failure code or the exception.",
+    "stock_failed": "nova-scheduler did not answer in time, raised another exception than NoValidHost, or its answer "
+                    "could not be read.",
+    "dropped": "Too many comparisons waited, so this scheduler was not asked.",
+    "equal_weight": "The hosts of both have the same weight.",
+    "near_tie": "The weights differ by at most near_tie; this scheduler prefers hosts of its own slice.",
+    "weight": "The host of nova-scheduler has a lower weight in the table of this scheduler.",
+    "unknown_host": "The table of this scheduler does not have the host.",
+    "passes_now": "The host was refused, and is refused no more: the table has changed since the decision.",
+    "request_filter": "One of Nova's request filters refused the request before any host was considered.",
+    "unreadable_answer": "The answer of nova-scheduler has not the form that nova-conductor expects.",
+})  # fmt: skip
+
+TOP = Group("Live view", "top and the page of serve: what the running schedulers do.", {
+    "decisions": "Requests that ended, with hosts or without.",
+    "failures": "Requests that failed.",
+    "refusals": "Claims that an agent refused.",
+    "lag": "Messages of an agent that are known to exist and are not applied yet.",
+    "requests": "Queue: requests that are not answered yet.",
+    "placement_writes": "Queue: writes that wait for Placement.",
+    "new": "Window: no message of the node has arrived.",
+    "in_order": "Window: no message is missing.",
+    "unverified": "Window: the copy is not compared with the agent's digest yet.",
+    "gap": "Window: a message is missing.",
+    "differs": "Window: the digest of the agent is another one than that of the copy.",
+    "lost": "Window: the copy cannot be used until a snapshot arrives.",
+    "silent": "Window: the agent does not report at present.",
+})  # fmt: skip
+
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    COUNTERS,
+    AGREEMENT, COUNTERS, TOP,
 )  # fmt: skip
 
 

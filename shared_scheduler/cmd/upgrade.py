@@ -11,6 +11,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from shared_scheduler.release import release
+
 PROGRAM = "shared-scheduler-status"
 #: not one of the codes of the checks
 NOT_RUN = 255
@@ -18,6 +20,10 @@ NOT_RUN = 255
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the checks and print their results.  Returns the exit code."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if "--version" in arguments:
+        print(f"{PROGRAM} {release()}")
+        return 0
     from oslo_config import cfg
 
     from shared_scheduler.novalib import threading_backend
@@ -28,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from shared_scheduler.transport.urls import TransportUrlError
 
     try:
-        return upgrade_checks.run([PROGRAM, *(sys.argv[1:] if argv is None else argv)])
+        return upgrade_checks.run([PROGRAM, *arguments])
     except (cfg.Error, TransportUrlError) as error:
         print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
         return NOT_RUN

@@ -11,22 +11,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from shared_scheduler.answers import from_records
+from shared_scheduler.answers.host_facts import more_would_do, unknown_kind, values
+from shared_scheduler.answers.shapes import NovaEvent, Why
 from shared_scheduler.cmd import record_stores, terms
-from shared_scheduler.cmd.record_stores import moment, values
+from shared_scheduler.cmd.record_stores import moment
+from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, BUILD, PLACED, Record, Store
-from shared_scheduler.records.story import Story, story_of
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, PLACED, Record, Store
+from shared_scheduler.records.story import INSTANCES_MAX
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
+TERMS = (terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS, terms.AGREEMENT)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("id", metavar="ID", help="id of a request, global id of a request, or uuid of a server")
+    parser.add_argument(
+        "--nova", action="store_true", help="also show Nova's instance actions, which are read from Nova's databases"
+    )
     record_stores.add_arguments(parser)
 
 
@@ -34,26 +41,67 @@ def run(args: argparse.Namespace) -> int:
     """Read the records and print the story.  Returns the exit code."""
 
     def ask(store: Store) -> int:
-        story = story_of(store, args.id)
+        story = from_records.why(store, args.id)
         if story is None:
             return record_stores.not_found("why", args.id)
-        print(json.dumps(story.as_dict()) if args.format == "json" else "\n".join(lines(story)))
+        if args.nova:
+            story["nova"] = _nova_events(args, story)
+        print(json.dumps(story) if args.format == "json" else "\n".join(lines(story)))
         return 0
 
     return record_stores.with_store("why", args, ask)
 
 
-def lines(story: Story) -> list[str]:
+def _nova_events(args: argparse.Namespace, story: Why) -> list[NovaEvent]:
+    """The events of the story's servers.
+
+    :raises RecordsError: when Nova's databases cannot be read
+    """
+    from shared_scheduler.nova import instance_actions  # takes a second, and only this option needs Nova
+
+    servers = dict.fromkeys(uuid for record in story["records"] for uuid in record["instances"])
+    try:
+        return instance_actions.read(args.config_file, list(servers)[:INSTANCES_MAX])
+    except Exception as error:  # the exceptions depend on the database driver
+        raise RecordsError("--nova", error, "run it with the nova.conf of a scheduler (--config-file)") from error
+
+
+def lines(story: Why) -> list[str]:
     """The story as lines, each without control characters."""
     return [printable(line) for line in _lines(story)]
 
 
-def _lines(story: Story) -> Iterator[str]:
-    yield f"{story.name}: {story.outcome}"
-    yield from (f"  cause     {cause}" for cause in story.causes)
-    for record in story.records:
-        yield ""
-        yield from _build(record) if record.get("kind") == BUILD else _decision(record)
+def _lines(story: Why) -> Iterator[str]:
+    yield f"{story['name']}: {story['outcome']}"
+    yield from (f"  cause     {cause}" for cause in story["causes"])
+    ours = [(record["at"], ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
+            for record in story["records"]]  # fmt: skip
+    novas = [(event["at"], ["", *_nova_event(event)]) for event in story.get("nova", ())]
+    for _, shown in sorted([*ours, *novas], key=lambda one: one[0]):
+        yield from shown
+
+
+def _nova_event(event: NovaEvent) -> Iterator[str]:
+    where = f" on {event['host']}" if event["host"] else ""
+    yield f"{moment(event['at'])}  Nova, {event['action']}: {event['event']}{where}: {event['result']}"
+    if event["details"]:
+        yield f"  details   {event['details']}"
+
+
+def _unknown(record: Record) -> Iterator[str]:
+    yield f"{moment(record['at'])}  {unknown_kind(record)}"
+
+
+def _comparison(record: Record) -> Iterator[str]:
+    ids = [record["request_id"], *filter(None, [record.get("global_request_id")])]
+    yield f"{moment(record['at'])}  comparison of {record['scheduler']}: {' '.join(ids)}"
+    yield f"  result    {' '.join(filter(None, [record['result'], record['reason']]))}"
+    for name, side in (("ours", "ours"), ("stock", "nova-scheduler")):
+        yield f"  {name:8}  {', '.join(record[name]['hosts']) or record[name]['error'] or 'not asked'} ({side})"
+    if record["weights"] is not None:
+        ours, stock = record["weights"]
+        place = f"number {record['rank']} in our order"
+        yield f"  weights   ours {ours:.4g}, nova-scheduler's {stock:.4g}, {place}"
 
 
 def _build(record: Record) -> Iterator[str]:
@@ -103,7 +151,7 @@ def _short(near: Any) -> Iterator[str]:
         detail = one["detail"]
         if {"asked", "used", "capacity"} <= detail.keys():
             missing = detail["used"] + detail["asked"] - detail["capacity"]
-            yield f"{one['host']} {one['code']}: {values(detail)}; {missing:g} more would do"
+            yield f"{one['host']} {one['code']}: {values(detail)}; {more_would_do(one['code'], missing, missing)}"
         else:
             yield f"{one['host']} {one['code']}" + (f": {values(detail)}" if detail else "")
 
@@ -113,3 +161,9 @@ def _attempt(attempt: Any) -> str:
     took = ", ".join(f"{name} {value:.1f} ms" for name, value in times.items() if value is not None)
     detail = values(attempt["detail"])
     return f"  tried     {attempt['host']}: {'; '.join(filter(None, [attempt['outcome'], detail, took]))}"
+
+
+#: kind of a record -> its lines
+_SHOWN: Mapping[str, Callable[[Record], Iterator[str]]] = {
+    DECISION: _decision, BUILD: _build, COMPARISON: _comparison,
+}  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
+from shared_scheduler.service.mode import Mode
 from shared_scheduler.service.telemetry_address import TELEMETRY
 from shared_scheduler.transport.keys import SIGNING
 
@@ -31,6 +32,22 @@ options suit a cloud of several thousand hosts.
 
 PROCESS = [
     *TELEMETRY,
+    cfg.StrOpt(
+        "mode",
+        default=Mode.ACTIVE.value,
+        choices=[
+            (Mode.OBSERVE.value, "hears agents and keeps the table; serves no request and writes nothing"),
+            (Mode.SHADOW.value, "passes requests on to nova-scheduler, returns its answers, and compares its own"),
+            (Mode.ACTIVE.value, "serves requests"),
+        ],
+        mutable=True,
+        help=_text("""
+What the scheduler does with requests; ``observe`` and ``shadow`` are the steps of a first roll-out. In mode
+``shadow``, nova-scheduler must run as ``shared-scheduler-stock``; ``shared-scheduler-manage agreement`` shows the
+comparison. SIGHUP changes the mode without a restart. If no nova-scheduler answers, the scheduler does not enter
+``shadow``.
+"""),
+    ),
     cfg.IntOpt(
         "workers",
         default=1,
@@ -203,7 +220,8 @@ STATE = [
         max=60.0,
         help=_text("""
 How long the agent of a selected host may take to accept or refuse a claim. After this time the scheduler
-releases the claim and tries the next host.
+releases the claim, and the host is not selected until its agent is heard. If another host passes, the claim is
+released much earlier: as soon as the agent takes longer than agents usually do, but not within 180 ms.
 """),
     ),
     cfg.FloatOpt(
@@ -256,9 +274,8 @@ agent. Those without an agent are read again. Hosts whose agent is alive cause n
         help=_text("""
 If at most this many compute nodes have no agent, their records and providers are read before each decision:
 three queries per cell and one call to Placement, or one call per such node if less than a hundredth of the nodes
-have no agent. All requests that wait share these reads. If more nodes have no agent, only the polls read them. In
-a cloud of at most this many nodes, each decision waits for one query per cell that finds new ones. 0 disables
-these reads.
+have no agent. All requests that wait share these reads. If more nodes have no agent, only the polls read them. 0
+disables these reads.
 """),
     ),
     cfg.FloatOpt(
@@ -323,6 +340,17 @@ fewer if Placement is slow.
 Number of threads that read Placement: candidates of one host, checks of refusals, single consumers.
 """),
     ),
+    cfg.ListOpt(
+        "merged_moves",
+        item_type=types.String(choices=["migration", "resize", "live-migration", "evacuation"]),
+        default=[],
+        help=_text("""
+Moves whose allocations are merged with those that others have added to the server meanwhile, for example the bandwidth
+of a port that was attached, or an accelerator. The names are the types of Nova's migration records; ``migration`` is a
+cold migration. Without merging, and where merging is not safe, such a move fails and changes nothing. The page on
+Placement describes when merging is safe.
+"""),
+    ),
 ]
 
 RECORDS = [
@@ -367,7 +395,26 @@ down, decisions continue; their records are lost, which is counted and logged. E
         default=100000,
         min=100,
         max=100000000,
-        help="Maximum number of records in ``records_connection``; older ones are deleted.",
+        help="Maximum number of records in ``records_connection``; the oldest ones beyond it leave every minute.",
+    ),
+    cfg.FloatOpt(
+        "records_days_max",
+        default=0.0,
+        min=0.0,
+        max=36500.0,
+        help=_text("""
+Age in days at which records leave both stores. A file of records leaves as a whole, when its last record is so old;
+therefore a file is also renamed when its first record has a quarter of this age. 0: records leave by size only.
+"""),
+    ),
+    cfg.StrOpt(
+        "records_archive",
+        default="",
+        help=_text("""
+Directory to which records are moved that leave a store, by age or by size. Nothing is deleted there. Files of
+``records_file`` keep their name and get the time of their end; rows of ``records_connection`` are appended to
+``database.jsonl``. Empty: records that leave are deleted.
+"""),
     ),
 ]
 

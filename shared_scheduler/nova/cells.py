@@ -10,21 +10,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import nova.conf
 
+from shared_scheduler.protocol.host_keys import AgentKeys, HostKeysMode, MasterKeys
 from shared_scheduler.protocol.signing import Keyring, Signer, Signing
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.sync.databases import CELL0, Cell
 from shared_scheduler.transport.bus import CHANNEL_NAME, Bus, Endpoint
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import configured_keys
+from shared_scheduler.transport.keys import configured_host_keys, configured_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
+
+
+class Keys(NamedTuple):
+    """What ``Signer.replace`` and ``HostKeys.replace`` take."""
+
+    signing: tuple[Signing, Keyring | None]
+    host_keys: tuple[HostKeysMode, AgentKeys | MasterKeys | None]
 
 
 class Channels:
@@ -35,17 +43,21 @@ class Channels:
         name: str,
         handle: Callable[[Any], None],
         cell_of: Callable[[str], str | None] | None = None,
+        host_of: Callable[[str], str] | None = None,
     ) -> None:
-        """``name``: the name of this scheduler for operators; ``cell_of``: see ``CellChannel``."""
+        """``name``: the name of this scheduler for operators; ``cell_of``: see ``CellChannel``; ``host_of``: see
+        ``Channel``."""
         self._name = name
         self._handle = handle
         self._cell_of = cell_of
+        self._host_of = host_of
         self._by_queue: dict[str, CellChannel] = {}
         self._urls: dict[str, str] = {}  # of cells that have a channel
         self.by_cell: dict[str, CellChannel] = {}
         #: address of this scheduler in each cell, read by the core
         self.addresses: dict[str, str] = {}
         self.signer = Signer()
+        self.host_keys = new_host_keys()
 
     def open(self, cells: Iterable[Cell]) -> list[CellChannel]:
         """The new channels (not started); ``by_cell`` has those of all cells.
@@ -96,24 +108,33 @@ class Channels:
         if endpoint is None:
             return None
         name = f"State channel of cell {cell.name or cell.uuid}"
-        channel = CellChannel(cell.uuid, Channel(endpoint, self.signer, name), self._handle, self._cell_of)
+        own = Channel(endpoint, self.signer, name, host_keys=self.host_keys)
+        if self._host_of is not None:
+            own.host_of = self._host_of
+        channel = CellChannel(cell.uuid, own, self._handle, self._cell_of)
         self._by_queue[queue_of(cell.transport_url)] = channel
         return channel
 
     def load_keys(self) -> None:
-        """Apply ``signing`` and ``signing_keys_file``.
+        """Apply the options of signing and of host keys.
 
         :raises KeyringError: when the keys cannot be used
         """
-        self.signer.replace(*self.read_keys())
+        self.use_keys(self.read_keys())
+
+    def use_keys(self, found: Keys) -> None:
+        """Sign and verify with these from now on."""
+        self.signer.replace(*found.signing)
+        self.host_keys.replace(*found.host_keys)
 
     @staticmethod
-    def read_keys() -> tuple[Signing, Keyring | None]:
-        """The mode and the keys for the signer, from ``signing`` and ``signing_keys_file``.
+    def read_keys() -> Keys:
+        """The modes and keys of the options.
 
         :raises KeyringError: when the keys cannot be used
         """
-        return configured_keys(CONF.shared_scheduler, "shared_scheduler")
+        options, group = CONF.shared_scheduler, "shared_scheduler"
+        return Keys(configured_keys(options, group), configured_host_keys(options, group))
 
     def _endpoint(self, cell: Cell) -> Endpoint | None:
         try:

@@ -92,7 +92,7 @@ def decision_settings(enabled_filters: Iterable[str], weighers: Iterable[str]) -
         "metrics_weight_setting": _ratios(CONF.metrics.weight_setting, "metrics.weight_setting"),
         "metrics_required": CONF.metrics.required,
         "metrics_weight_of_unavailable": CONF.metrics.weight_of_unavailable,
-        "near_tie": _near_tie(),
+        "near_tie": near_tie(),
         "exact_hosts_max": CONF.shared_scheduler.exact_hosts_max,
         "spread_keys": tuple(CONF.shared_scheduler.spread_keys),
         "spread_weight_multiplier": CONF.shared_scheduler.spread_weight_multiplier,
@@ -131,7 +131,8 @@ def default_ratios() -> DefaultRatios:
     )
 
 
-def _near_tie() -> float | None:
+def near_tie() -> float | None:
+    """``near_tie``; None if schedulers do not avoid one another."""
     ours = CONF.shared_scheduler
     return float(ours.near_tie) if ours.spread_over_schedulers else None
 

@@ -22,6 +22,9 @@ LOG = logging.getLogger(__name__)
 #: Nova gives no reason when Placement has no candidate, and treats a Placement that does not answer in the same way.
 WITHOUT_REASON = frozenset({FailureCode.NO_CANDIDATES, FailureCode.PLACEMENT_UNREACHABLE})
 
+#: Nova's reason when a consumer was changed during the claim (``SchedulerReportClient.claim_resources``)
+CONFLICT = "another process changed the consumer %s after the report client read the consumer state during the claim "
+
 
 def not_enough_hosts() -> BaseException:
     """Nova's error when no host is left."""
@@ -34,7 +37,7 @@ def exception_of(failure: Fail) -> BaseException:
     error: BaseException
     if failure.code is FailureCode.CONSUMER_CONFLICT:
         consumers = ",".join(uuid for uuid in failure.request.instance_uuids if uuid)
-        error = exception.AllocationUpdateFailed(consumer_uuid=consumers, error=failure.text)
+        error = exception.AllocationUpdateFailed(consumer_uuid=consumers, error=CONFLICT % consumers)
     elif failure.code in WITHOUT_REASON:
         error = exception.NoValidHost(reason="")
     else:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import nova.conf
@@ -22,6 +24,7 @@ from oslo_service import periodic_task
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.effects import Answer, Fail
+from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import errors, selection
 from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.nova.discovery import HostDiscovery
@@ -30,8 +33,11 @@ from shared_scheduler.nova.notifications import Notifications
 from shared_scheduler.nova.request_filters import RequestFilters
 from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.nova.running import RunningScheduler
+from shared_scheduler.nova.shadow import pass_on
+from shared_scheduler.nova.stock import StockScheduler
 from shared_scheduler.nova.versions import MinimumComputeVersion
 from shared_scheduler.service.engine import EngineBrokenError
+from shared_scheduler.service.mode import CurrentMode, Mode
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
@@ -59,6 +65,8 @@ class SharedSchedulerManager(manager.Manager):
         self._request_filters = RequestFilters(
             self._aggregates, self._versions, self._aggregates_learned
         )
+        self.mode = CurrentMode(Mode(CONF.shared_scheduler.mode))
+        self.stock = StockScheduler()
         self._starting = threading.Lock()
         self._stopped = False
         self._running: RunningScheduler | None = None
@@ -75,6 +83,7 @@ class SharedSchedulerManager(manager.Manager):
         """Read the aggregates again: casts that were sent before our consumer existed are lost."""
         facts = self._aggregates.read(nova_context.get_admin_context())
         self._scheduler().aggregates_changed(facts)
+        self._tell_stock()
 
     def reset(self) -> None:
         """SIGHUP."""
@@ -84,6 +93,11 @@ class SharedSchedulerManager(manager.Manager):
             self.host_manager.refresh_cells_caches()
         else:
             self._running.reload()
+        self._tell_stock()
+
+    def _tell_stock(self) -> None:
+        if self.mode.value is Mode.SHADOW:
+            self.stock.tell_aggregates()
 
     def set_shutdown_in_progress(self) -> None:
         """The first call of a stop.  The polls end here, because Nova's Service may not wait for
@@ -96,6 +110,10 @@ class SharedSchedulerManager(manager.Manager):
         """Return if the scheduler handles events; do not return while it does not."""
         if self._running is not None:
             self._running.check_alive()
+
+    def report(self) -> dict[str, Any]:
+        """The state of the scheduler for a Guru Meditation Report."""
+        return {"phase": "starting or stopped"} if self._running is None else self._running.report()
 
     def stop_within(self, timeout_s: float) -> None:
         """The service stops: requests under way may take at most this time from now on."""
@@ -132,7 +150,9 @@ class SharedSchedulerManager(manager.Manager):
             return self._running
 
     def _begin(self) -> RunningScheduler:
-        running = RunningScheduler(self.host, self.host_manager, self._aggregates)
+        running = RunningScheduler(
+            self.host, self.host_manager, self._aggregates, self._request_filters, self.mode
+        )
         try:
             running.start()
         except BaseException:
@@ -159,6 +179,14 @@ class SharedSchedulerManager(manager.Manager):
         Arguments and answer are those of version 4.5 of Nova's RPC API.  ``num_alternates`` is an addition:
         it overrides the number that follows from ``[scheduler] max_attempts``.
         """
+        if self.mode.passes_on:
+            arguments = {"instance_uuids": instance_uuids, "return_objects": return_objects,
+                         "return_alternates": return_alternates}  # fmt: skip
+            if spec_obj is _NOT_GIVEN:
+                arguments |= {"request_spec": request_spec, "filter_properties": filter_properties}
+            else:
+                arguments["spec_obj"] = spec_obj
+            return self._pass_on(context, arguments)
         if spec_obj is _NOT_GIVEN:
             spec_obj = objects.RequestSpec.from_primitives(context, request_spec, filter_properties)
         with errors.internal_errors_hidden():
@@ -175,6 +203,28 @@ class SharedSchedulerManager(manager.Manager):
             answer = self._answer(running, outcome, return_objects)
         self._tell_end(context, spec_obj, request.request_id)
         return answer
+
+    def _pass_on(self, context: Any, arguments: dict[str, Any]) -> Any:
+        """Mode shadow.  The request does not need anything of ours."""
+        running = self._running
+        comparisons = None if running is None else running.comparisons
+        return pass_on(self.stock, comparisons, context, arguments, partial(self._dry_run, context, arguments))
+
+    def _dry_run(self, context: Any, arguments: dict[str, Any]) -> Request:
+        """The request that ours decides, made from a copy, because request filters change the spec.
+
+        :raises NoValidHost: when a request filter refuses
+        """
+        if "spec_obj" in arguments:
+            spec = arguments["spec_obj"].obj_clone()
+        else:
+            spec = objects.RequestSpec.from_primitives(
+                context, arguments["request_spec"], arguments["filter_properties"]
+            )
+        if not utils.request_is_rebuild(spec):
+            self._request_filters(context, spec)
+        made = make_request(context, spec, arguments["instance_uuids"], 0, self.host_manager)
+        return replace(made, dry_run=True)
 
     def _answer(self, running: RunningScheduler, outcome: Answer, return_objects: bool) -> Any:
         """What is sent to the conductor.  If it cannot be made, the allocations are deleted again."""
@@ -207,26 +257,35 @@ class SharedSchedulerManager(manager.Manager):
         facts = self._aggregates.update(as_list(aggregates))
         if self._running is not None:
             self._running.aggregates_changed(facts)
+        self._pass_cast_on(ctxt, "update_aggregates", aggregates=aggregates)
 
     def delete_aggregate(self, ctxt: Any, aggregate: Any) -> None:
         """An aggregate was deleted."""
         self._aggregates.delete(aggregate.id)
         if self._running is not None:
             self._running.aggregate_deleted(aggregate.id)
+        self._pass_cast_on(ctxt, "delete_aggregate", aggregate=aggregate)
 
     def update_instance_info(self, context: Any, host_name: str, instance_info: Any) -> None:
         """A host has these instances in addition; see ``_revalidate``."""
         self._revalidate(host_name)
+        self._pass_cast_on(context, "update_instance_info", host_name=host_name, instance_info=instance_info)
 
     def delete_instance_info(self, context: Any, host_name: str, instance_uuid: str) -> None:
         """A host has one instance fewer; see ``_revalidate``."""
         self._revalidate(host_name)
+        self._pass_cast_on(context, "delete_instance_info", host_name=host_name, instance_uuid=instance_uuid)
 
     def sync_instance_info(
         self, context: Any, host_name: str, instance_uuids: Sequence[str]
     ) -> None:
         """A host has exactly these instances; see ``_revalidate``."""
         self._revalidate(host_name, frozenset(instance_uuids))
+        self._pass_cast_on(context, "sync_instance_info", host_name=host_name, instance_uuids=instance_uuids)
+
+    def _pass_cast_on(self, context: Any, method: str, **arguments: Any) -> None:
+        if self.mode.passes_on:
+            self.stock.cast(context, method, **arguments)
 
     def _revalidate(self, host: str, instances: frozenset[str] | None = None) -> None:
         """Read a host without an agent again, because nova-compute cast something about it.

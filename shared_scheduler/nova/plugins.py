@@ -17,8 +17,9 @@ from nova import weights
 
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
-from shared_scheduler.nova import weight_lines
+from shared_scheduler.nova import configuration, weight_lines
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import point_at
@@ -129,6 +130,14 @@ class SiteWeigher:
         states = [state for state, _ in _states(self._states, views)]
         with _named("weigher", self.name):
             return [float(self._plugin.weight_multiplier(state)) for state in states]
+
+
+def configure_decider(decider: Decider, manager: HostManager, states: HostStates) -> None:
+    """Give a decider the present settings, and the loaded filters and weighers."""
+    names = (type(each).__name__ for each in manager.enabled_filters)
+    wanted = configuration.decision_settings(names, weigher_names(manager))
+    filters, weighers = site_filters(manager, states), site_weighers(manager, states)
+    decider.configure(wanted, filters, weighers, NovaFilters(manager, states))
 
 
 def site_filters(host_manager: HostManager, states: HostStates) -> dict[str, SiteFilter]:

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import nova.conf
-from nova import config, context, exception, objects, rpc, service, thread_pool_factory, version
+from nova import config, context, exception, objects, rpc, thread_pool_factory, version
 from nova.scheduler import rpcapi
 from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_log import log as logging
 from oslo_messaging import MessagingException
-from oslo_reports import guru_meditation_report as gmr
 from oslo_reports import opts as gmr_opts
 from oslo_service import opts as service_opts
 
@@ -30,14 +29,16 @@ from shared_scheduler.nova import configuration
 from shared_scheduler.nova.host_manager import PluginError
 from shared_scheduler.nova.placement_file import USUAL_FILE, over_commit_warning
 from shared_scheduler.nova.placement_transport import ReportClientTransport
+from shared_scheduler.nova.serving import ModalService
+from shared_scheduler.nova.stock import STOCK_TOPIC, StockAwayError, StockScheduler
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.release import release
 from shared_scheduler.service import preflight
+from shared_scheduler.service.guru_meditation import Product, in_another_thread, report_on_signal
+from shared_scheduler.service.mode import Mode
 from shared_scheduler.service.runner import REFUSED_TO_START, WORKER_NUMBER, Runner, Supervisor
 from shared_scheduler.service.telemetry_address import TelemetryError
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.transport.rpc_consumers import cancel_consumers
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 
 CONF = nova.conf.CONF
@@ -47,8 +48,6 @@ LOG = logging.getLogger(__name__)
 PROGRAM = "nova-scheduler"
 #: part of the drain time that requests may use; the rest is for deleting what they hold
 REQUESTS_PART = 0.8
-#: longest wait for the broker to confirm that it sends no more requests; without a broker there is no answer
-CANCEL_TIMEOUT_S = 5.0
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 
 #: Errors that an operator can correct; they are reported in one line, without a traceback.
@@ -59,6 +58,7 @@ CORRECTABLE = (
     KeyringError,
     PluginError,
     RecordsError,
+    StockAwayError,
     TelemetryError,
     TransportUrlError,
     db_exception.DBError,
@@ -79,6 +79,7 @@ def main(argv: Sequence[str]) -> int:
         if CONF.shared_scheduler.workers > 1 and not _is_worker():
             return _supervise(argv)
         check_dependencies()
+        warn_of_missing_stock()
         return _run()
     except CORRECTABLE as error:
         why = error
@@ -124,6 +125,16 @@ def check_dependencies() -> None:
     preflight.wait_for_answer("Placement", "[placement]", placement_problem, wait_s, LOG.warning)
 
 
+def warn_of_missing_stock() -> None:
+    """Warn if requests of mode ``shadow`` will wait.  The service starts in any case, as nova-scheduler may be late."""
+    problem = StockScheduler().problem() if CONF.shared_scheduler.mode == Mode.SHADOW else ""
+    if problem:
+        LOG.warning(
+            "Mode shadow: no nova-scheduler answers on topic %s (%s); requests wait until one does. Start "
+            "shared-scheduler-stock.", STOCK_TOPIC, problem,
+        )  # fmt: skip
+
+
 def placement_problem() -> str:
     """Why Placement cannot be used; empty if it can.  The request is cheap and needs credentials."""
     reply = ReportClientTransport().call("GET", "/traits?name=in:OWNER_NOVA", timeout_s=10.0)
@@ -143,8 +154,9 @@ def refuse(error: BaseException) -> int:
 def _run() -> int:
     objects.register_all()
     objects.Service.enable_min_version_cache()
-    gmr.TextGuruMeditation.setup_autorun(Product, service_name=PROGRAM, conf=CONF)
-    server = service.Service.create(binary=PROGRAM, topic=rpcapi.RPC_TOPIC, manager=MANAGER)
+    server = ModalService.create(binary=PROGRAM, topic=rpcapi.RPC_TOPIC, manager=MANAGER)
+    product = Product("shared-scheduler", version.version_string_with_package(), version.vendor_string())
+    report_on_signal(product, PROGRAM, CONF, in_another_thread(server.manager.report))
     drain_timeout_s = CONF.shared_scheduler.drain_timeout_s
     lossless = LosslessStop(server, drain_timeout_s * REQUESTS_PART)
     status = Runner(lossless, lambda: reload(server), drain_timeout_s, server.manager.check_alive).run()
@@ -152,31 +164,12 @@ def _run() -> int:
     return status
 
 
-class Product:
-    """What a Guru Meditation Report says of the program (``oslo_reports/generators/version.py``)."""
-
-    @staticmethod
-    def vendor_string() -> str:
-        """The vendor of this Nova."""
-        return str(version.vendor_string())
-
-    @staticmethod
-    def product_string() -> str:
-        """The name of the product."""
-        return "shared-scheduler"
-
-    @staticmethod
-    def version_string_with_package() -> str:
-        """Our release, and that of Nova."""
-        return f"{release()} with nova {version.version_string_with_package()}"
-
-
 class LosslessStop:
     """Stops Nova's Service without losing requests.
 
     Nova shuts the manager down while requests that were taken from the queue may still wait for a thread.
-    They are acknowledged, so no other scheduler would serve them.  Therefore the broker is first asked to send no
-    more, then the RPC server stops, after every request that it has taken, and then the manager.  Requests
+    They are acknowledged, so no other scheduler would serve them.  Therefore the gate closes first: the broker is asked
+    to send no more, and the RPC server stops after every request that it has taken.  Then the manager stops.  Requests
     may use ``requests_s``, which is less than the time of the whole process.
     """
 
@@ -193,7 +186,6 @@ class LosslessStop:
         self._server.manager.set_shutdown_in_progress()
         self._server.manager.stop_within(self._requests_s)
         if self._server.rpcserver is not None:  # None: stopped while it was starting
-            cancel_consumers(self._server.rpcserver, CANCEL_TIMEOUT_S)
             self._server.rpcserver.stop()
             self._server.rpcserver.wait()
         self._server.stop()
@@ -201,11 +193,11 @@ class LosslessStop:
 
 
 def reload(server: Any) -> None:
-    """SIGHUP: read options, cells, filters, weighers, aggregates and keys again; keep the table."""
+    """SIGHUP: read options and enter their mode; read cells, filters, weighers, aggregates and keys; keep the table."""
     LOG.info("Reloading")
     problem = _apply(server)
     if problem:
-        LOG.error("Reload failed; the previous configuration stays in use: %s", problem)
+        LOG.error("Reload failed; except for a mode logged above, the previous configuration stays in use: %s", problem)
     else:
         LOG.info("Reloaded")
 
@@ -215,6 +207,7 @@ def _apply(server: Any) -> str:
     try:
         configuration.check_files()
         CONF.mutate_config_files()
+        server.enter(Mode(CONF.shared_scheduler.mode))
         context.CELLS = []
         server.reset()
     except CORRECTABLE as error:

@@ -115,9 +115,12 @@ def query(resource_request: Any) -> str:
 
 def is_root_only(resource_request: Any) -> bool:
     """Whether the root provider alone can satisfy it, and Placement checks all of it at the write."""
+    return is_of_root(resource_request) and not _has_unchecked_parts(resource_request)
+
+
+def is_of_root(resource_request: Any) -> bool:
+    """Whether the root provider alone can satisfy it."""
     if resource_request.get_num_of_suffixed_groups() or resource_request._same_subtree:
-        return False
-    if _has_unchecked_parts(resource_request):
         return False
     return ROOT_CLASSES.issuperset(resource_request.merged_resources())
 

@@ -12,7 +12,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ from typing import Any
 import nova.conf
 from nova import context as nova_context
 
-from shared_scheduler.core.effects import Answer, Fail, FailureCode, RecordBuild, RefreshNode
-from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, NodesGone
+from shared_scheduler.core.effects import Answer, AskCandidates, Fail, FailureCode, RecordBuild, RecordNode, RefreshNode
+from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, CandidatesAnswered, NodesGone
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.explain import HostAnswer, explain
+from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import configuration
 from shared_scheduler.nova.aggregates import AggregateCache
@@ -36,24 +37,31 @@ from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import NovaJudge
 from shared_scheduler.nova.placement_transport import ReportClientTransport
-from shared_scheduler.nova.plugins import NovaFilters, site_filters, site_weighers, weigher_names
+from shared_scheduler.nova.plugins import configure_decider
 from shared_scheduler.nova.weight_lines import LoggingDecider
+from shared_scheduler.nova.what_if_requests import WhatIfRequests
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
+from shared_scheduler.placement.questions import Questions
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.records import entries
+from shared_scheduler.records.agreement import PASSES_NOW, UNKNOWN_HOST, Comparison
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Store
 from shared_scheduler.release import release
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
+from shared_scheduler.service.comparisons import Comparisons
 from shared_scheduler.service.engine import Engine, Sinks
-from shared_scheduler.service.inspection import questions
+from shared_scheduler.service.fit import Fit
+from shared_scheduler.service.inspection import Queues, questions, report
 from shared_scheduler.service.metrics import SchedulerMetrics
+from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.service.notices import Notices
 from shared_scheduler.service.recent import Recent
 from shared_scheduler.service.runner import WORKER_NUMBER
+from shared_scheduler.service.state_pages import StatePages
 from shared_scheduler.service.telemetry import Telemetry
 from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.service.why import Why
@@ -79,15 +87,22 @@ class RunningScheduler:
     """Call ``start`` once, ``decide`` for each request, ``stop`` once."""
 
     def __init__(
-        self, name: str, host_manager: HostManager, aggregates: AggregateCache
+        self,
+        name: str,
+        host_manager: HostManager,
+        aggregates: AggregateCache,
+        request_filters: Callable[[Any, Any], None],
+        mode: CurrentMode,
     ) -> None:
         self._name = name
+        self._mode = mode
         self._host_manager = host_manager
         self._aggregates = aggregates
+        self._what_if = WhatIfRequests(host_manager, aggregates, request_filters)
         ratios = configuration.default_ratios()
         self.states = HostStates(aggregates, self._cell_context)
         self.channels = Channels(
-            name, lambda event: self.engine.handle(event), lambda node: self._cell_of(node)
+            name, lambda event: self.engine.handle(event), self._cell_of, lambda node: self.core.nodes.host_of(node)
         )
         self.channels.load_keys()
         table = HostTable(ratios)
@@ -100,11 +115,13 @@ class RunningScheduler:
         )  # fmt: skip
         self.engine = Engine(self.core)
         self.recorder = Recorder(_stores(), self.engine.counters)
+        self.comparisons = Comparisons(self, self.engine.counters)
+        self._placement = PlacementClient(ReportClientTransport(), count=cost.count)
         self._recent = Recent()
         self._explanations = TokenBucket(EXPLANATIONS_PER_S, EXPLANATIONS_BURST)
         self._admin = self._admin_server()
         self._is_loaded = False
-        self._sync = self._connect(PlacementClient(ReportClientTransport(), count=cost.count))
+        self._sync = self._connect(self._placement)
         self._telemetry, self._metrics = self._make_telemetry()
         self._apply_decision_settings()
 
@@ -122,12 +139,15 @@ class RunningScheduler:
             sources=configuration.sources(),
             question_threads=ours.placement_readers,
             nodes_max=ours.catch_up_nodes_max,
-            sweep=sweeper.sweep,
+            sweep=lambda: sweeper.sweep() if self._mode.writes else iter(()),
             log_new=Notices(self.engine, ours.nodes_max).log_new,
+            has_unlisted=lambda: self.core.nodes.has_unlisted,
         )  # fmt: skip
-        self._commit = GroupCommit(client, handle, locate, writers=ours.placement_writers)
+        self._commit = GroupCommit(
+            client, handle, locate, writers=ours.placement_writers, merged_moves=ours.merged_moves
+        )
         checks = ServiceChecks(self._commit, sync.fleet, sync.revalidator, handle)
-        self._sinks = Sinks(checks, sync, self._record_build)
+        self._sinks = Sinks(checks, sync, checks.expect, self._record_effect)
         return sync
 
     # -- life cycle
@@ -163,7 +183,7 @@ class RunningScheduler:
         self._host_manager.refresh_cells_caches()
         facts = self._aggregates.read(nova_context.get_admin_context())
         self._host_manager.load_plugins()
-        self.channels.signer.replace(*keys)
+        self.channels.use_keys(keys)
         self._apply_decision_settings()
         self._sync.use(cells)
         self._use_cells(cells)
@@ -187,6 +207,7 @@ class RunningScheduler:
             self._admin.stop()
         if self._telemetry is not None:
             self._telemetry.stop()
+        self.comparisons.stop()
         self.engine.stop()
         self.recorder.stop()
 
@@ -203,6 +224,28 @@ class RunningScheduler:
         )
         self._record(outcome)
         return outcome
+
+    def preview(self, request: Request, timeout_s: float) -> Answer | Fail:
+        """See ``service.comparisons.Ours``.
+
+        :raises EngineBrokenError: when there will be no answer
+        """
+        return self._sync.decision_reads.deciding(
+            partial(self.engine.decide, request), _is_no, timeout_s, writes=False
+        )
+
+    def why_refused(self, request: Request, node: str) -> str:
+        """See ``service.comparisons.Ours``."""
+        found = self.engine.inspect(lambda _: explain(self.decider, request, only=frozenset({node})))
+        return next((answer.code or PASSES_NOW for answer in found.listed), UNKNOWN_HOST)
+
+    def near_tie(self) -> float:
+        """See ``service.comparisons.Ours``."""
+        return configuration.near_tie() or 0.0
+
+    def keep(self, comparison: Comparison) -> None:
+        """See ``service.comparisons.Ours``."""
+        self.recorder.add(comparison.entry(self._name, time.time()))
 
     def _record(self, outcome: Answer | Fail) -> None:
         """Record a decision.  Its claims exist already, so an error of the record must not fail the request."""
@@ -227,10 +270,13 @@ class RunningScheduler:
             return ()
         return found.listed
 
-    def _record_build(self, build: RecordBuild) -> None:
-        past = self._recent.find(build.consumer)
+    def _record_effect(self, effect: RecordBuild | RecordNode) -> None:
+        if isinstance(effect, RecordNode):
+            self.recorder.add(entries.node_entry(effect, self._name, time.time()))
+            return
+        past = self._recent.find(effect.consumer)
         decision = None if past is None else past.record
-        self.recorder.add(entries.build_entry(build, decision, self._name, time.time()))
+        self.recorder.add(entries.build_entry(effect, decision, self._name, time.time()))
 
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that does not reach its caller."""
@@ -266,7 +312,26 @@ class RunningScheduler:
         why = Why(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
         reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._commit.foreign_changes()
-        return AdminServer(path, questions(self.engine, known_as, why.answer, reads, foreign_changes))
+        fit = Fit(
+            self.engine, known_as, self._what_if.make, self._prepare, self._candidates, configuration.LAST_WORDS_MAX
+        )
+        asked = questions(
+            self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues()
+        )
+        return AdminServer(path, {**asked, "fit": fit.answer, "state": StatePages(self.engine, known_as).answer})
+
+    def _prepare(self, table: HostTable) -> tuple[Decider, NovaJudge]:
+        """The decider and the judge of this scheduler for a copy of its table.  They share no caches of rows."""
+        states = HostStates(self._aggregates, self._cell_context)
+        decider = Decider(table, rng=random.Random(0))
+        self._configure(decider, states)
+        self.engine.inspect(lambda _: decider.prefer_slices_of(self.decider))
+        return decider, NovaJudge(self._host_manager, states)
+
+    def _candidates(self, ask: AskCandidates) -> CandidatesAnswered:
+        answered = Questions(self._placement, _no_members).answer(ask)
+        assert isinstance(answered, CandidatesAnswered), answered
+        return answered
 
     def _make_telemetry(self) -> tuple[Telemetry | None, SchedulerMetrics | None]:
         """:raises TelemetryError: when ``metrics_listen`` cannot be used"""
@@ -274,8 +339,17 @@ class RunningScheduler:
         if address is None:
             return None, None
         served = Telemetry(address.of_worker(os.environ.get(WORKER_NUMBER)), self._not_alive, self._not_ready)
-        queues = {"placement_writes": self._commit.waiting, "records": self.recorder.waiting}
-        return served, SchedulerMetrics(self.engine, self._sync.revalidator.report, queues, served.registry)
+        return served, SchedulerMetrics(
+            self.engine, self._sync.revalidator.report, self._queues(), served.registry, self._mode
+        )
+
+    def _queues(self) -> Queues:
+        """What waits, by the name of its queue."""
+        return {"placement_writes": lambda: self._commit.waiting(), "records": lambda: self.recorder.waiting()}
+
+    def report(self) -> dict[str, Any]:
+        """The state of the scheduler for a Guru Meditation Report."""
+        return {"mode": self._mode.value.value, **report(self.engine, self._queues())}
 
     def check_alive(self) -> None:
         """Return if the core handles events; do not return while it does not."""
@@ -293,14 +367,10 @@ class RunningScheduler:
         return [f"cell {cell} is not connected" for cell, own in channels if not own.channel.connected]
 
     def _apply_decision_settings(self) -> None:
-        manager = self._host_manager
-        wanted = configuration.decision_settings(
-            (type(each).__name__ for each in manager.enabled_filters),
-            weigher_names(manager),
-        )
-        filters, weighers = site_filters(manager, self.states), site_weighers(manager, self.states)
-        exact = NovaFilters(manager, self.states)
-        self.engine.inspect(lambda _: self.decider.configure(wanted, filters, weighers, exact))
+        self._configure(self.decider, self.states)
+
+    def _configure(self, decider: Decider, states: HostStates) -> None:
+        self.engine.inspect(lambda _: configure_decider(decider, self._host_manager, states))
 
     def _use_cells(self, cells: tuple[Cell, ...]) -> None:
         disabled = frozenset(cell.uuid for cell in cells if cell.disabled)
@@ -328,7 +398,6 @@ class RunningScheduler:
     def _cell_of(self, node: str) -> str | None:
         known = self.core.nodes.get(node)
         return None if known is None else known.cell
-
     def _cell_context(self, cell_uuid: str) -> Any:
         return cell_context(self._host_manager.cells.get(cell_uuid))
 
@@ -339,6 +408,11 @@ NO_HOST = frozenset({FailureCode.NO_VALID_HOST, FailureCode.NO_CANDIDATES})
 
 def _is_no(outcome: Answer | Fail) -> bool:
     return isinstance(outcome, Fail) and outcome.code in NO_HOST
+
+
+def _no_members(_question: object) -> dict[str, bool]:
+    """No members: a question for candidates reads none."""
+    return {}
 
 
 def _share(core: SchedulerCore) -> Share:
@@ -370,11 +444,13 @@ def _salt() -> str:
 
 def _stores() -> list[Store]:
     ours = CONF.shared_scheduler
+    archive = Path(ours.records_archive) if ours.records_archive else None
     found: list[Store] = []
     if ours.records_file:
-        found.append(JsonLines(Path(ours.records_file), ours.records_file_max_mb, ours.records_files_kept))
+        path, kept = Path(ours.records_file), ours.records_files_kept
+        found.append(JsonLines(path, ours.records_file_max_mb, kept, ours.records_days_max, archive))
     if ours.records_connection:
-        found.append(RecordTable(ours.records_connection, ours.records_rows_max))
+        found.append(RecordTable(ours.records_connection, ours.records_rows_max, ours.records_days_max, archive))
     return found
 
 

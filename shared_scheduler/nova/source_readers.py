@@ -28,7 +28,7 @@ from shared_scheduler.protocol.messages import Resync, Snapshot, agent_address
 from shared_scheduler.service import source_views
 from shared_scheduler.service.admin import AdminError
 from shared_scheduler.service.cell_channel import CellChannel
-from shared_scheduler.service.comparison import SourceView
+from shared_scheduler.service.source_differences import SourceView
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.sync.node_reads import read_node
 
@@ -42,8 +42,10 @@ AGENTS_WAIT_S = 5.0
 ASK_AGAIN_S = 1.0
 
 
-def configure(config_files: Sequence[Path]) -> None:
+def configure(config_files: Sequence[Path], again: bool = False) -> None:
     """Read Nova's configuration without its logging, because a command prints its own lines.
+
+    ``again``: another configuration was read before; its databases and its broker stay in use.
 
     :raises cfg.Error: when an option or a file is wrong
     """
@@ -51,7 +53,10 @@ def configure(config_files: Sequence[Path]) -> None:
     opts.register(CONF)
     arguments = [word for path in config_files for word in ("--config-file", str(path))]
     try:
-        config.parse_args(["nova-scheduler", *arguments])
+        if again:  # options of the command line cannot be registered twice
+            CONF(arguments, project="nova", prog="nova-scheduler")
+        else:
+            config.parse_args(["nova-scheduler", *arguments])
     except MessagingException as error:
         raise cfg.Error(f"[DEFAULT] transport_url: {error}") from error
     objects.register_all()
@@ -94,7 +99,7 @@ class Truth:
         mirror = PlacementMirror(self._client)
         reads = (
             read_node(database, mirror, node, time.monotonic)
-            for node in sorted(database.node_names())
+            for node in sorted(database.node_hosts())
         )
         return [read for read in reads if isinstance(read, NodeRead)]
 

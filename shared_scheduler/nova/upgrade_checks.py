@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 import nova.conf
-from nova import config, context, objects
+from nova import config, context, objects, rpc
 from nova.objects import service
 from oslo_config import cfg
 from oslo_upgradecheck import upgradecheck
@@ -25,12 +25,23 @@ from shared_scheduler.conf import opts
 from shared_scheduler.nova.databases import NovaApiDatabase
 from shared_scheduler.nova.placement_file import RETRIES, RETRIES_WANTED, USUAL_FILE, conflict_retries
 from shared_scheduler.nova.placement_transport import ReportClientTransport
+from shared_scheduler.nova.stock import STOCK_TOPIC, StockScheduler
 from shared_scheduler.placement.connection import MICROVERSION, data_of
+from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.protocol.host_keys import HostKeysMode
 from shared_scheduler.release import release
 from shared_scheduler.service import admin
+from shared_scheduler.service.mode import Mode
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
-from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
+from shared_scheduler.transport.keys import configured_host_keys
+from shared_scheduler.transport.urls import (
+    TransportUrlError,
+    names_rabbit,
+    parse_transport_url,
+    rabbit_options,
+    register_messaging_options,
+)
 
 CONF = nova.conf.CONF
 
@@ -97,8 +108,20 @@ class UpgradeChecks(UpgradeCommands):
         return channels_result({cell.name or cell.uuid: channel_problems(cell) for cell in cells})
 
     @_safely
+    def _check_senders(self) -> Result:
+        return senders_result(CONF.shared_scheduler)
+
+    @_safely
     def _check_options(self) -> Result:
         return options_result(CONF)
+
+    @_safely
+    def _check_mode(self) -> Result:
+        ours = CONF.shared_scheduler
+        if ours.mode != Mode.SHADOW:
+            return mode_result(ours.mode, "", keeps_records=True)
+        rpc.init(CONF)
+        return mode_result(ours.mode, StockScheduler().problem(), bool(ours.records_file or ours.records_connection))
 
     @_safely
     def _check_releases(self) -> Result:
@@ -115,7 +138,9 @@ class UpgradeChecks(UpgradeCommands):
         ("Placement API", _check_placement),
         ("Placement's retries after a conflict", _check_retries),
         ("State channels", _check_channels),
+        ("Senders of messages", _check_senders),
         ("Options without effect", _check_options),
+        ("Mode", _check_mode),
         ("Releases of the peers", _check_releases),
     )
 
@@ -131,6 +156,7 @@ def run(argv: Sequence[str]) -> int:
     CONF.register_cli_opt(PLACEMENT_FILE)
     upgradecheck.register_cli_options(CONF, UpgradeChecks())
     config.parse_args(list(argv), init_rpc=False, prog=argv[0])
+    register_messaging_options(CONF)  # Nova's cells read transport_url, which rpc.init would register
     objects.register_all()
     upgradecheck.CONF = CONF  # where the library looks for --json
     return int(upgradecheck.run(CONF))
@@ -213,12 +239,40 @@ def channels_result(found: Mapping[str, Mapping[str, str] | None]) -> Result:
     return Result(Code.SUCCESS, f"{len(found)} cells")
 
 
+def senders_result(options: Any) -> Result:
+    """Whether the senders of messages are verified, and whether the keys for that can be used."""
+    try:
+        mode, _ = configured_host_keys(options, "shared_scheduler")
+    except KeyringError as error:
+        return _failure(str(error))
+    if mode is HostKeysMode.REQUIRE:
+        return Result(Code.SUCCESS, "verified: host_keys = require")
+    who = "a program that can write to the broker"
+    if mode is HostKeysMode.ACCEPT:
+        who += " and sends no key"
+    return Result(
+        Code.WARNING,
+        f"[shared_scheduler] host_keys = {mode}: {who} can send messages for any node; create keys with "
+        "shared-scheduler-manage keys, and set host_keys = require on all schedulers and computes",
+    )
+
+
 def options_result(conf: Any) -> Result:
     """Which options of nova-scheduler are set and have no effect."""
     lines = [f"[{group}] {name}: {advice}" for (group, name), advice in _set(conf, WITHOUT_EFFECT.items())]
     if lines:
         return Result(Code.WARNING, "; ".join(lines))
     return Result(Code.SUCCESS, "none is set")
+
+
+def mode_result(mode: str, problem: str, keeps_records: bool) -> Result:
+    """Whether the mode can be entered.  ``problem``: why no nova-scheduler answers behind; empty if one does."""
+    if problem:
+        return _failure(f"mode {mode}: no nova-scheduler answers on topic {STOCK_TOPIC} ({problem}); start "
+                        "shared-scheduler-stock")  # fmt: skip
+    if not keeps_records:
+        return Result(Code.WARNING, f"mode {mode}: set records_file or records_connection to keep comparisons")
+    return Result(Code.SUCCESS, f"mode {mode}")
 
 
 def _set(conf: Any, options: Iterable[tuple[tuple[str, str], str]]) -> list[tuple[tuple[str, str], str]]:

@@ -19,13 +19,15 @@ from typing import Any
 
 from shared_scheduler.transport.unix_sockets import remove_socket
 
-QUESTION_BYTES_MAX = 4096
+QUESTION_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 #: How long a client waits for the answer.
 ANSWER_TIMEOUT_S = 30.0
-#: How long one client may take to send its question, and to read each chunk of the answer: other clients wait for it.
+#: How long one client may take to send its question, and to read each chunk of the answer.
 CLIENT_TIMEOUT_S = 2.0
 CHUNK_BYTES = 64 * 1024
+#: Clients that are answered at the same time, and those that wait to be accepted.
+CLIENTS_MAX, WAITING_MAX = 32, 64
 #: The pause after an error of ``accept``.
 ACCEPT_PAUSE_S = 1.0
 SOCKET_PATH_BYTES_MAX = 107
@@ -42,7 +44,7 @@ class AdminError(Exception):
 
 
 class AdminServer:
-    """Answers questions on one Unix socket, one client at a time."""
+    """Answers questions on one Unix socket, each client in a thread, because some answers take seconds."""
 
     def __init__(self, path: Path, questions: Handlers) -> None:
         self._path = path
@@ -50,6 +52,7 @@ class AdminServer:
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
+        self._free = threading.BoundedSemaphore(CLIENTS_MAX)
 
     def start(self) -> None:
         """Bind the socket, and answer in a thread.
@@ -90,7 +93,7 @@ class AdminServer:
                 f"admin socket {self._path}: {error.strerror}; make its directory writable for the "
                 "scheduler or set [shared_scheduler] admin_socket_dir"
             ) from error
-        listener.listen(4)
+        listener.listen(WAITING_MAX)
         return listener
 
     def _serve(self) -> None:
@@ -100,8 +103,15 @@ class AdminServer:
             except OSError:  # closed by stop(), or no descriptor is free at present
                 self._stopped.wait(ACCEPT_PAUSE_S)
                 continue
+            self._free.acquire()
+            threading.Thread(target=self._answer, args=(client,), name="admin-client", daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        try:
             with client, contextlib.suppress(OSError):
                 _send(client, self._encoded(self._reply(_read_line(client))))
+        finally:
+            self._free.release()
 
     @staticmethod
     def _encoded(reply: dict[str, Any]) -> bytes:
@@ -207,11 +217,41 @@ def ask_each(
             if not _is_dead(path):
                 silent.append(error)
     if not answers and not silent:
-        raise AdminError(
-            f"no scheduler of this machine answers in {directory}; is shared-scheduler running, and is "
-            "[shared_scheduler] admin_socket_dir the same for both?"
-        )
+        raise _nobody(directory)
     return answers, silent
+
+
+def ask_first(directory: Path, question: str, **fields: Any) -> Any:
+    """The answer of the first scheduler in ``directory`` that gives one.
+
+    :raises AdminError: when none does; the text is that of the first error
+    """
+    silent: list[AdminError] = []
+    for path in sockets(directory):
+        try:
+            return ask(path, question, **fields)
+        except AdminError as error:
+            if not _is_dead(path):
+                silent.append(error)
+    raise silent[0] if silent else _nobody(directory)
+
+
+def first_answering(directory: Path) -> Path:
+    """The socket of the first scheduler in ``directory`` that answers.
+
+    :raises AdminError: when none does
+    """
+    for path in sockets(directory):
+        if not _is_dead(path):
+            return path
+    raise _nobody(directory)
+
+
+def _nobody(directory: Path) -> AdminError:
+    return AdminError(
+        f"no scheduler of this machine answers in {directory}; is shared-scheduler running, and is "
+        "[shared_scheduler] admin_socket_dir the same for both?"
+    )
 
 
 def ask_all(directory: Path, question: str) -> list[Any]:

@@ -27,6 +27,7 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore, StepFailedError
 from shared_scheduler.core.write_queue import Work, Writer
 from shared_scheduler.decision.request import Request
+from shared_scheduler.protocol.messages import Claim
 from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.service.fair_lock import FairLock
 
@@ -59,8 +60,10 @@ class Sinks:
 
     writer: Writer
     reader: Reader
-    #: keeps the end of a build; must not block
-    record_build: Callable[[ef.RecordBuild], None] = lambda effect: None
+    #: begins to read the service of a host (claim id, cell, host) while its agent judges a claim; must not block
+    check_service: Callable[[str, str, str], None] = lambda claim_id, cell, host: None
+    #: keeps the end of a build, or a change of a node; must not block
+    record: Callable[[ef.RecordBuild | ef.RecordNode], None] = lambda effect: None
 
 
 class EngineBrokenError(Exception):
@@ -206,18 +209,24 @@ class Engine:
 
     def _carry_out_one(self, effect: ef.Effect) -> None:
         match effect:
-            case ef.Send(cell, address, message):
-                if (own := self.channels.get(cell)) is not None:
-                    own.channel.cast(address, message)
+            case ef.Send():
+                self._send(effect)
             case ef.Broadcast(cell, message):
                 if (own := self.channels.get(cell)) is not None:
                     own.channel.broadcast(message)
             case ef.Answer() | ef.Fail():
                 self._resolve(effect)
-            case ef.RecordBuild():
-                self._record_build(effect)
+            case ef.RecordBuild() | ef.RecordNode():
+                self._record(effect)
             case _:
                 self._submit(effect)
+
+    def _send(self, effect: ef.Send) -> None:
+        message = effect.message
+        if (own := self.channels.get(effect.cell)) is not None:
+            own.channel.cast(effect.address, message)
+        if isinstance(message, Claim) and effect.service_host and self._sinks is not None:
+            self._sinks.check_service(message.claim_id, effect.cell, effect.service_host)
 
     def _submit(self, effect: Work | Wanted) -> None:
         assert self._sinks is not None, "start() must precede events that have effects"
@@ -227,13 +236,13 @@ class Engine:
             case _:
                 self._sinks.reader.submit(effect)
 
-    def _record_build(self, effect: ef.RecordBuild) -> None:
+    def _record(self, effect: ef.RecordBuild | ef.RecordNode) -> None:
         if self._sinks is not None:
-            self._sinks.record_build(effect)
+            self._sinks.record(effect)
 
     def _resolve(self, outcome: Outcome) -> None:
         kind = "requests_answered" if isinstance(outcome, ef.Answer) else "requests_failed"
-        self.counters[kind] += 1
+        self.counters["requests_previewed" if outcome.request.dry_run else kind] += 1
         waiting = self._waiting.get(id(outcome.request))
         if waiting is not None and _end(waiting, outcome):
             return

@@ -7,20 +7,38 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
+from shared_scheduler.answers.shapes import FleetHost
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.model.leaves import AGENT_RELEASE
+from shared_scheduler.protocol.phases import ASKING, Phase
 from shared_scheduler.release import UNKNOWN, release
 from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
+from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
 from shared_scheduler.transport.channel import Channel
 
 #: The fields of one node.
 Describe = Callable[[SchedulerCore, str], dict[str, Any]]
+
+#: name -> number of items that wait
+Queues = Mapping[str, Callable[[], int]]
+
+#: Nodes are counted by their lag in these classes: at most so many messages.
+LAG_CLASSES = (0, 1, 4, 16)
+LAG_BEYOND = "more"
+#: States of a window whose agent is behind or away.
+LAGGING = frozenset(phase.value for phase in (*ASKING, Phase.SILENT))
+#: Number of nodes that ``load`` names, those with the largest lag first.
+LAGGING_MAX = 20
+
+#: Number of requests that ``report`` names, the oldest first.
+REQUESTS_MAX = 50
 
 #: The number of rows that are described while decisions wait, which takes some milliseconds.
 NODES_PER_LOOK = 32
@@ -32,16 +50,20 @@ def questions(
     why: Handler,
     reads: Callable[[], list[dict[str, Any]]],
     foreign_changes: Callable[[], dict[str, Any]],
+    mode: CurrentMode,
+    queues: Queues,
 ) -> Handlers:
     """The questions of one scheduler process.  ``name``: the name that operators use; ``reads``: returns the report of
-    the revalidator; ``foreign_changes``: that of the writer of allocations.
+    the revalidator; ``foreign_changes``: that of the writer of allocations; ``queues``: what waits.
     """
     return {
-        "status": lambda _: {"scheduler": name, "pid": os.getpid(), **status(engine)},
+        "status": lambda _: {"scheduler": name, "pid": os.getpid(), "mode": mode.value.value, **status(engine)},
         "nodes": lambda _: {"scheduler": name, "nodes": nodes(engine)},
-        "tables": lambda _: {"scheduler": name, "nodes": rows(engine, _whole)},
+        "tables": lambda _: {"scheduler": name, "nodes": rows(engine, whole_row)},
         "reads": lambda _: {"scheduler": name, "pid": os.getpid(), "reads": reads()},
         "foreign-changes": lambda _: {"scheduler": name, "pid": os.getpid(), **foreign_changes()},
+        "fleet": lambda _: {"scheduler": name, "pid": os.getpid(), "hosts": fleet(engine)},
+        "top": lambda _: {"scheduler": name, "pid": os.getpid(), **load(engine, queues)},
         "why": why,
     }
 
@@ -79,6 +101,7 @@ def _channel_status(channel: Channel) -> dict[str, Any]:
         "address": channel.address,
         "in_state_s": channel.in_state_s,
         "heard_ago_s": channel.heard_ago_s,
+        "host_keys": channel.host_keys.mode.value,
     }
 
 
@@ -160,6 +183,91 @@ def _root_used(node: str, used: Mapping[str, Mapping[str, int]]) -> dict[str, in
     return {rc: amount for rc, amount in sorted(used.get(node, {}).items()) if amount}
 
 
+def fleet(engine: Engine) -> list[FleetHost]:
+    """What each node has, holds and lags behind, by host."""
+    found = rows(engine, partial(_fleet_host, engine.clock()))
+    return cast(list[FleetHost], sorted(found, key=lambda row: (row["host"], row["node"])))
+
+
+def _fleet_host(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
+    table, view = core.table, core.table.view(node)
+    used = view.used.get(node, {})
+    return {
+        "host": view.host,
+        "node": node,
+        "cell": view.cell,
+        "freshness": table.freshness(node).value,
+        **_lag(now, core, node),
+        "why_not": why_not(table, node) or ("quarantined" if node in core.quarantine.nodes else ""),
+        "resources": {
+            rc: {"used": used.get(rc, 0), "capacity": inventory.capacity}
+            for rc, inventory in sorted(view.root.inventories.items())
+        },
+    }  # fmt: skip
+
+
+def _lag(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
+    known = core.nodes.get(node)
+    if known is None:
+        return {"state": Phase.NEW.value, "lag": 0, "heard_ago_s": None}
+    return {"state": known.window.phase.value, "lag": known.window.lag, "heard_ago_s": _heard_ago_s(core, node, now)}
+
+
+def load(engine: Engine, queues: Queues) -> dict[str, Any]:
+    """What this scheduler does: windows and lags of its nodes, counts since its start, queues."""
+    clock_s = engine.clock()
+    found = rows(engine, lambda core, node: {"host": core.table.view(node).host, **_lag(clock_s, core, node)})
+    counted = counters(engine)
+    answered, failed = counted.get("requests_answered", 0), counted.get("requests_failed", 0)
+    return {
+        "clock_s": clock_s,
+        "nodes": len(found),
+        "windows": {each.value: 0 for each in Phase} | Counter(row["state"] for row in found),
+        "lags": {name: 0 for name in (*map(str, LAG_CLASSES), LAG_BEYOND)} | Counter(map(_lag_class, found)),
+        "lagging": sorted(filter(_is_lagging, found), key=_lag_order)[:LAGGING_MAX],
+        "decisions": answered + failed,
+        "failures": failed,
+        "refusals": counted.get("refused", 0),
+        "conflicts": counted.get("conflicts", 0),
+        "queues": {"requests": engine.in_flight, **{name: waiting() for name, waiting in queues.items()}},
+    }  # fmt: skip
+
+
+def report(engine: Engine, queues: Queues) -> dict[str, Any]:
+    """What a Guru Meditation Report tells: the table, windows, queues, cells, and the oldest requests."""
+    found = load(engine, queues)
+    clock_s = found["clock_s"]
+    return {
+        "table": engine.inspect(_core_status),
+        "windows": found["windows"],
+        "lags": found["lags"],
+        "lagging": {row["host"]: f"{row['state']}, {row['lag']} behind" for row in found["lagging"]},
+        "queues": found["queues"],
+        "cells": {cell: _channel_status(own.channel) for cell, own in list(engine.channels.items())},
+        "requests": engine.inspect(partial(_oldest_requests, clock_s)),
+    }
+
+
+def _oldest_requests(now: float, core: SchedulerCore) -> dict[str, str]:
+    return {
+        f"{each.request.request_id} ({each.key})":
+            f"{each.phase.value}, {len(each.instances)} instances, for {now - each.arrived_s:.1f} s"
+        for each in islice(core.requests.under_way(), REQUESTS_MAX)
+    }  # fmt: skip
+
+
+def _is_lagging(row: Mapping[str, Any]) -> bool:
+    return row["lag"] > 0 or row["state"] in LAGGING
+
+
+def _lag_class(row: Mapping[str, Any]) -> str:
+    return next((str(most) for most in LAG_CLASSES if row["lag"] <= most), LAG_BEYOND)
+
+
+def _lag_order(row: Mapping[str, Any]) -> tuple[int, float, str]:
+    return -row["lag"], -(row["heard_ago_s"] or 0.0), row["host"]
+
+
 def why_not(table: HostTable, node: str) -> str:
     """The reason why no request may select this node at present; empty if there is none."""
     slot = table.slot_of(node)
@@ -174,7 +282,7 @@ def why_not(table: HostTable, node: str) -> str:
     return next((name for name, holds in states.items() if holds), "")
 
 
-def _whole(core: SchedulerCore, node: str) -> dict[str, Any]:
+def whole_row(core: SchedulerCore, node: str) -> dict[str, Any]:
     """The whole row, as ``compare`` needs it."""
     return {**core.table.describe(node), "service": _service_of(core.table, node)}
 

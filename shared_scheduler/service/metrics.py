@@ -25,6 +25,8 @@ from shared_scheduler.protocol.phases import Phase
 from shared_scheduler.records.store import PLACED
 from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
+from shared_scheduler.service.inspection import Queues
+from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.table.row import Freshness
 
 PREFIX = "shared_scheduler_"
@@ -35,8 +37,6 @@ QUANTILES = (0.5, 0.99, 1.0)
 
 #: the rows of ``Revalidator.report``
 Reads = Callable[[], Sequence[Mapping[str, Any]]]
-#: name -> number of items that wait
-Queues = Mapping[str, Callable[[], int]]
 #: name, meaning, labels; then label values -> value
 Gauge = tuple[str, str, Sequence[str], Mapping[tuple[str, ...], float]]
 
@@ -44,10 +44,13 @@ Gauge = tuple[str, str, Sequence[str], Mapping[tuple[str, ...], float]]
 class SchedulerMetrics(Collector):
     """``observe`` may be called by any thread."""
 
-    def __init__(self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, engine: Engine, reads: Reads, queues: Queues, registry: CollectorRegistry, mode: CurrentMode
+    ) -> None:
         self._engine = engine
         self._reads = reads
         self._queues = queues
+        self._mode = mode
         self._decisions = CounterMetric(
             f"{PREFIX}decisions", "Requests that ended, by their result.", ["outcome"], registry=registry
         )
@@ -78,12 +81,14 @@ class SchedulerMetrics(Collector):
         """What the engine says of itself now."""
         status = inspection.status(self._engine)
         rows = inspection.rows(self._engine, partial(_agent_row, self._engine.clock()))
-        yield from map(_gauge, (*_of_status(status), *_of_agents(rows), *_of_sources(self._reads()), self._of_queues()))
+        yield from map(_gauge, (*_of_status(status), *_of_agents(rows), *_of_sources(self._reads()), *self._of_own()))
         yield from _counters(status["counters"], self._reads())
 
-    def _of_queues(self) -> Gauge:
+    def _of_own(self) -> Iterator[Gauge]:
         depths = {name: waiting() for name, waiting in self._queues.items()}
-        return "queue_depth", "Items that wait.", ["queue"], _labelled(depths)
+        yield "queue_depth", "Items that wait.", ["queue"], _labelled(depths)
+        modes = {mode.value: mode is self._mode.value for mode in Mode}
+        yield "mode", "1 for the mode of this scheduler, 0 for the others.", ["mode"], _labelled(modes)
 
 
 def _of_status(status: Mapping[str, Any]) -> Iterator[Gauge]:

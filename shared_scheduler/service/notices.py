@@ -82,4 +82,4 @@ class Notices:
 def _seen(core: SchedulerCore) -> tuple[int, int, frozenset[str]]:
     counters, quarantine = core.nodes.counters, core.quarantine
     turned_away = counters["messages_of_too_many_nodes"] + counters["rows_of_too_many_nodes"]
-    return turned_away, quarantine.counters["quarantined"], quarantine.nodes
+    return turned_away, quarantine.counters["quarantined"], quarantine.refusing

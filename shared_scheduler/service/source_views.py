@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates the views of the sources that ``service.comparison`` compares."""
+"""Creates the views of the sources that ``service.source_differences`` compares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from shared_scheduler.core.events import NodeRead
 from shared_scheduler.model import leaves as names
 from shared_scheduler.protocol.messages import Snapshot
-from shared_scheduler.service.comparison import AGENT, DATABASE, PLACEMENT, Fact, SourceView
+from shared_scheduler.service.source_differences import AGENT, DATABASE, PLACEMENT, Fact, SourceView
 
 #: what nova-compute counts and a claim changes; its other numbers do not concern capacity
 NUMBERS = (

@@ -56,12 +56,20 @@ def telemetry_address(given: str, group: str) -> TelemetryAddress | None:
     """
     if not given:
         return None
+    return parsed(given, f"[{group}] metrics_listen")
+
+
+def parsed(given: str, option: str) -> TelemetryAddress:
+    """An address of a person.  ``option``: where it was given.
+
+    :raises TelemetryError: when it cannot be used
+    """
     if given.startswith("/"):
         return TelemetryAddress(path=given)
     host, colon, port = given.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
         raise TelemetryError(
-            f"[{group}] metrics_listen = {given}: write address:port, for example 127.0.0.1:9190, or the absolute "
+            f"{option} = {given}: write address:port, for example 127.0.0.1:9190, or the absolute "
             "path of a Unix socket"
         )
     return TelemetryAddress(host.removeprefix("[").removesuffix("]"), int(port))

@@ -15,7 +15,7 @@ from shared_scheduler.nova import source_readers
 from shared_scheduler.novalib import threading_backend
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.service import admin
-from shared_scheduler.service.comparison import PLACEMENT, SourceView
+from shared_scheduler.service.source_differences import PLACEMENT, SourceView
 
 
 class Look:
@@ -73,7 +73,7 @@ def test_foreign_changes_are_counted_for_each_scheduler_and_no_difference(
 def test_a_difference_exits_with_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare.comparison, "orphans", lambda *_: ["consumer c has no owner"])
+    monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: ["consumer c has no owner"])
     assert run() == 1
     assert "consumer c has no owner" in capsys.readouterr().out
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import manage
-from shared_scheduler.core.effects import RecordBuild
+from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
+from shared_scheduler.nova import instance_actions
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
@@ -95,9 +96,44 @@ def test_a_request_without_a_host_has_the_missing_resources(ask: Ask) -> None:
 
     assert code == 0
     assert "server-2: no host was found (no_valid_host)" in out
-    assert "  cause     0 of 5 hosts pass" in out
+    assert "  cause     0 of 5 hosts pass; rejected: 5 no_room:MEMORY_MB\n" in out
     assert "  decided   0 of 5 hosts passed; rejected: 5 no_room:MEMORY_MB" in out
-    assert "c1 no_room:MEMORY_MB: asked 4096, used 8000, capacity 8192; 3904 more would do" in out
+    assert "c1 no_room:MEMORY_MB: asked 4096, used 8000, capacity 8192; 3904 MB more would do" in out
+
+
+def test_the_traits_that_all_hosts_lack_are_part_of_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacks = HostAnswer("n1", "c1", "traits", {"missing": ["HW_CPU_X86_AVX512F"]})
+    refused = record(("server-4",), failure="no_candidates", text="0 of 1 hosts pass", answer=(), attempts=())
+    JsonLines(tmp_path / "r").write([entries.entry(refused, "sched1", 1_760_000_000.0, [lacks])])
+
+    assert manage.main(["why", "server-4", "--records", str(tmp_path / "r")]) == 0
+    cause = "0 of 1 hosts pass; rejected: 6 no_room, 1 ComputeFilter; missing: HW_CPU_X86_AVX512F"
+    assert f"  cause     {cause}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("failure", "text", "outcomes", "first", "cause"), [
+    ("timed_out", "", (), "the request failed (timed_out)", "timed_out"),
+    ("placement_unreachable", "no answer", ("unreachable",),
+     "the request failed (placement_unreachable)", "no answer; tried: c0 unreachable"),
+    ("no_valid_host", "0 of 9 hosts pass; rejected: no_room: 6, tried: 2", ("topology", "late"),
+     "no host was found (no_valid_host)",
+     "0 of 9 hosts pass; rejected: no_room: 6, tried: 2; tried: c0 topology, c1 late"),
+    ("no_valid_host", "none accepted", ("late",) * 6, "no host was found (no_valid_host)",
+     "none accepted; tried: c0 late, c1 late, c2 late, c3 late, c4 late and 1 more; "
+     "rejected: 6 no_room, 1 ComputeFilter"),
+])  # fmt: skip
+def test_the_cause_of_a_failure_names_what_was_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], failure: str, text: str, outcomes: tuple[str, ...],
+    first: str, cause: str,
+) -> None:  # fmt: skip
+    attempts = tuple(Attempt("server-5", "n", f"c{n}", outcome, {}) for n, outcome in enumerate(outcomes))
+    failed = record(("server-5",), failure=failure, text=text, answer=(), attempts=attempts)
+    JsonLines(tmp_path / "r").write([entries.entry(failed, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why", "server-5", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [f"server-5: {first}", f"  cause     {cause}"]
 
 
 def test_a_server_that_was_built_has_no_cause(ask: Ask) -> None:
@@ -117,6 +153,25 @@ def test_a_placed_server_without_the_end_of_its_build_is_reported_as_such(
     assert capsys.readouterr().out.startswith("server-1: placed on c1; no build is recorded after that\n")
 
 
+@pytest.mark.parametrize("command", ["why req-new", "why-not req-new c1", "story c1", "records last 1"])
+def test_a_record_of_a_later_release_is_shown_as_such(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = {"kind": "weather", "at": 1_760_000_000.0, "request_id": "req-new", "hosts": ["c1"], "wind": "north"}
+    JsonLines(tmp_path / "r").write([later])
+
+    assert manage.main([*command.split(), "--records", str(tmp_path / "r")]) == 0
+    assert "weather" in capsys.readouterr().out
+
+
+def test_a_record_of_a_later_release_changes_no_outcome(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    later = {"kind": "weather", "at": 1_760_000_030.0, "instances": ["server-1"], "result": "sunny"}
+    JsonLines(tmp_path / "r").write([*stored(), later])
+
+    manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
+    assert capsys.readouterr().out.startswith("server-1: the build on c3 failed\n")
+
+
 def test_a_missing_record_is_one_line(ask: Ask) -> None:
     code, out, err = ask("why", "server-9")
 
@@ -130,7 +185,7 @@ def test_a_missing_record_is_one_line(ask: Ask) -> None:
         ("c1", ["passed, number 1 by weight 1.5 (state 3/41)", "tried: written", "selected", NO_ADDRESS]),
         ("c2", ["passed, number 2 by weight 1.25 (state 3/7); c1 was the first with 1.5", "alternate of c1"]),
         ("c9", ["tried: topology (why NUMA)"]),
-        ("c7", ["c7 is not named; 4 hosts passed, rejected: 1 no_room:VCPU"]),
+        ("c7", ["does not name c7, so its own reason is not known", "4 hosts passed, rejected: 1 no_room:VCPU"]),
     ],
 )
 def test_why_not_tells_all_that_is_recorded_of_one_host(ask: Ask, host: str, told: list[str]) -> None:
@@ -163,9 +218,10 @@ def test_the_last_records_are_listed(ask: Ask) -> None:
     ],
 )  # fmt: skip
 def test_the_last_records_with_conditions(ask: Ask, conditions: list[str], count: int) -> None:
-    code, out, _ = ask("records", "last", "100", "--format", "json", *conditions)
+    code, out, err = ask("records", "last", "100", "--format", "json", *conditions)
 
     assert (code, len(out.splitlines())) == (0 if count else 1, count)
+    assert err == ("" if count else "records: no record meets all conditions; the oldest are deleted\n")
 
 
 def test_following_prints_each_new_record_once_even_one_that_is_stored_late(
@@ -205,7 +261,9 @@ def test_the_story_of_a_host(ask: Ask) -> None:
     ("where", "text"),
     [
         (["--records", "/nowhere/records.jsonl"], "records_file: [Errno 2] No such file"),
+        (["--records", "/proc/self/typo.jsonl"], "records_file: there is no file /proc/self/typo.jsonl"),
         (["--records", "what://no"], "records_connection: "),
+        (["--records", "mysql://nova@db/records"], "write mysql+pymysql://"),
         (["--config-file", "/nowhere/nova.conf"], "records_file: "),
     ],
 )
@@ -228,8 +286,62 @@ def test_no_question_imports_nova_or_a_database(command: list[str], tmp_path: Pa
 import sys
 from shared_scheduler.cmd import manage
 manage.main({[command[0], "--records", str(path), *command[1:]]!r})
-print([name for name in ("nova", "numpy", "sqlalchemy", "alembic", "oslo_messaging") if name in sys.modules])
+print([name for name in ("nova", "sqlalchemy", "alembic", "oslo_messaging") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_story_of_a_host_has_snapshots_and_gaps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = [
+        RecordNode("c1", change, 3, sequence, increments, cause="")
+        for change, sequence, increments in zip(NodeChange, (1, 41, 0), (0, 40, 0), strict=True)
+    ]
+    first, gap, silent = (entries.node_entry(one, "s1", 1_760_000_000.0 + n) for n, one in enumerate(changes))
+    JsonLines(tmp_path / "r").write([first, build("c1", 1_760_000_000.5), gap, silent])
+
+    assert manage.main(["story", "c1", "--records", str(tmp_path / "r"), "--format", "json"]) == 0
+    assert [one["text"] for one in json.loads(capsys.readouterr().out)] == [
+        "s1: a snapshot: state 3/1",
+        f"the build on c1 ended: failed {NO_ADDRESS}",
+        "s1: 40 increments, then asked for the messages after state 3/41",
+        "s1: its agent is silent: its state is read from the databases",
+    ]
+
+
+def test_novas_events_are_shown_between_our_records_in_order_of_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def read(config_files: object, instances: list[str]) -> list[dict[str, Any]]:
+        asked.extend(instances)
+        return [{"at": 1_760_000_001.5, "request_id": "req-local", "action": "create", "event": "compute__do_build",
+                 "host": "c1", "result": "Error", "details": "No more IP addresses"}]  # fmt: skip
+
+    monkeypatch.setattr(instance_actions, "read", read)
+    JsonLines(tmp_path / "r").write(stored())
+
+    assert manage.main(["why", "req-local", "--nova", "--records", str(tmp_path / "r")]) == 0
+
+    heads = [line[25:] for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
+    assert asked == ["server-1"]
+    assert [head.split(":")[0] for head in heads] == [
+        "decision of sched1", "build of server-1 on c1", "Nova, create", "build of server-1 on c2",
+        "build of server-1 on c3",
+    ]  # fmt: skip
+
+
+def test_novas_databases_that_cannot_be_read_are_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(config_files: object, instances: list[str]) -> list[dict[str, Any]]:
+        raise ConnectionError("Can't connect to MySQL server")
+
+    monkeypatch.setattr(instance_actions, "read", read)
+    JsonLines(tmp_path / "r").write(stored())
+
+    assert manage.main(["why", "req-local", "--nova", "--records", str(tmp_path / "r")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "Can't connect to MySQL server" in line and "--config-file" in line

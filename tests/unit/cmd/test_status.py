@@ -22,7 +22,7 @@ ANSWER = {
     "scheduler": "sched1", "pid": 17, "release": "1.1.0",
     "releases": {"schedulers": {"1.1.0": 2}, "agents": {"1.0.2": 3, "1.1.0": 9}},
     "freshness": {"fresh": 3}, "nodes": 3, "in_flight": 1,
-    "claims_open": 2, "cells": {"c1": {"connected": True, "in_state_s": 50.2, "heard_ago_s": 2.1}},
+    "claims_open": 2, "cells": {"c1": {"connected": True, "in_state_s": 50.2, "heard_ago_s": 2.1, "host_keys": "off"}},
     "quarantined": ["h9"],
     "counters": {"requests_answered": 5, "requests_failed": 0},
 }  # fmt: skip
@@ -62,6 +62,7 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "sched1 (process 17)" in out
     assert "c1 connected for 50 s, heard 2 s ago" in out
+    assert "senders    NOT VERIFIED" in out
     assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shared_scheduler.answers.from_schedulers import COUNTED
+from shared_scheduler.cmd import agreement as agreement_command
 from shared_scheduler.cmd import compare, manage, records, status, story, terms, why, why_not, why_now
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
@@ -15,11 +17,14 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision import candidates, filtering, spreading, targets
+from shared_scheduler.nova.shadow import UNREADABLE
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import RefusalCode
+from shared_scheduler.protocol.phases import Phase
 from shared_scheduler.protocol.window import WindowCounters
+from shared_scheduler.records import agreement
 from shared_scheduler.records.store import ACTIVE, FAILED, PLACED
-from shared_scheduler.service.comparison import AUTHORITIES
+from shared_scheduler.service.source_differences import AUTHORITIES
 from shared_scheduler.table.row import Exclusion, Freshness
 from shared_scheduler.transport.channel import RECEIVED
 
@@ -80,18 +85,31 @@ def test_how_a_build_ends_is_defined() -> None:
     assert terms.BUILDS.terms.keys() == {ACTIVE, FAILED}
 
 
+def test_the_results_of_a_comparison_are_defined() -> None:
+    refusals = {agreement.UNKNOWN_HOST, agreement.PASSES_NOW, agreement.REQUEST_FILTER, UNREADABLE}
+    weights = {agreement.EQUAL_WEIGHT, agreement.NEAR_TIE, agreement.WEIGHT}
+
+    assert terms.AGREEMENT.terms.keys() == values(agreement.Agreement) | refusals | weights
+
+
 def test_the_facts_of_compare_are_defined() -> None:
     assert terms.SOURCES.terms.keys() == AUTHORITIES.keys()
 
 
 def test_the_counters_are_defined() -> None:
     rejected = {kind.__name__ for kind in RemoteProtocolError.__subclasses__()}
-    results = {"requests_answered", "requests_failed"}
-    kinds = {"tolerated", "unsendable"}
+    results = {"requests_answered", "requests_failed", "requests_previewed"}
+    kinds = {"tolerated", "without_host_key", "unsendable"}
 
     assert terms.COUNTERS.terms.keys() == (
         counted() | set(RECEIVED.values()) | WindowCounters().as_dict().keys() | rejected | results | kinds
     )
+
+
+def test_what_top_shows_is_defined() -> None:
+    counted = {*COUNTED, "lag", "requests", "placement_writes"} - {"conflicts"}  # a counter of status
+
+    assert terms.TOP.terms.keys() == values(Phase) | counted
 
 
 @pytest.mark.parametrize("group", terms.GROUPS, ids=lambda group: group.title)
@@ -100,7 +118,9 @@ def test_a_definition_is_a_sentence(group: terms.Group) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [status, why, why_not, why_now, records, story, compare], ids=lambda command: command.__name__
+    "command",
+    [status, why, why_not, why_now, records, story, compare, agreement_command],
+    ids=lambda command: command.__name__,
 )
 def test_the_help_of_a_command_defines_its_terms(command: object, capsys: pytest.CaptureFixture[str]) -> None:
     name = command.__name__.rpartition(".")[2]  # type: ignore[attr-defined]

@@ -100,7 +100,7 @@ def test_signing_is_taken_over_as_the_agents_do(conf: Any, nova_conf: Path, tmp_
     configuration.check_files()
     conf.mutate_config_files()
 
-    mode, keyring = Channels.read_keys()
+    (mode, keyring), _ = Channels.read_keys()
     assert mode is Signing.ENFORCE
     assert keyring is not None and keyring.primary == "k1"
 

@@ -60,7 +60,7 @@ def test_a_read_does_not_wait_for_threads_in_another_cell(
 
     monkeypatch.setattr(context, "target_cell", switch)
 
-    assert NovaCellDatabase(schedulable()).node_names() == frozenset()
+    assert NovaCellDatabase(schedulable()).node_hosts() == {}
 
     assert switched == []
 
@@ -140,7 +140,7 @@ def test_a_read_that_began_before_a_cell_moved_does_not_bring_its_old_database_b
 ) -> None:
     # given a cell that is read, and then moves, as a reload finds it
     before = NovaCellDatabase(schedulable())
-    assert before.node_names() == frozenset()
+    assert before.node_hosts() == {}
     mapping = cell1()
     mapping.database_connection = f"sqlite:///{tmp_path}/moved.sqlite"
     mapping.save()
@@ -154,9 +154,9 @@ def test_a_read_that_began_before_a_cell_moved_does_not_bring_its_old_database_b
 
     # when such a read comes to its next query
     with pytest.raises(DatabaseError, match="cell1"):
-        before.node_names()
+        before.node_hosts()
 
-    assert after.node_names() == {NODE}
+    assert after.node_hosts().keys() == {NODE}
 
 
 def test_a_connection_that_is_not_set_names_its_option(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,14 +21,16 @@ from nova import baserpc, context, exception, objects, service
 from nova.scheduler import rpcapi
 from oslo_utils import timeutils
 
-from shared_scheduler.nova import configuration, running
+from shared_scheduler.core.effects import Fail, FailureCode
+from shared_scheduler.nova import configuration, errors, running
 from shared_scheduler.nova.manager import SharedSchedulerManager
+from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.sync.sources import SOURCES
-from tests.unit.nova.conftest import admin, flavor, request_spec, user_context
+from tests.unit.nova.conftest import NoNodes, admin, flavor, request_spec, user_context
 from tests.unit.nova.test_host_state import compute_node
 from tests.unit.nova.test_request_filters import add_aggregate, cell1, set_version
 from tests.unit.placement.conftest import placement_app, world
@@ -270,6 +272,37 @@ def test_users_do_not_read_of_internal_errors(
             ask(small(), uuids(1))
 
     assert texts_for_users(raised.value) == NOT_ENOUGH_HOSTS
+
+
+SERVER = "11111111-1111-4111-8111-111111111111"
+#: what Nova's scheduler raises in the same case
+NOVAS_TEXT = {
+    FailureCode.NO_VALID_HOST: NOT_ENOUGH_HOSTS,
+    FailureCode.TIMED_OUT: NOT_ENOUGH_HOSTS,
+    FailureCode.DRAINING: NOT_ENOUGH_HOSTS,
+    FailureCode.OVERLOADED: NOT_ENOUGH_HOSTS,
+    FailureCode.BAD_REQUEST: NOT_ENOUGH_HOSTS,
+    FailureCode.NO_TIME: NOT_ENOUGH_HOSTS,
+    FailureCode.GROUP_UNSETTLED: NOT_ENOUGH_HOSTS,
+    FailureCode.NO_CANDIDATES: "No valid host was found. ",
+    FailureCode.PLACEMENT_UNREACHABLE: "No valid host was found. ",
+    FailureCode.CONSUMER_CONFLICT: (
+        f"Failed to update allocations for consumer {SERVER}. Error: another process changed the consumer {SERVER} "
+        "after the report client read the consumer state during the claim "
+    ),
+}
+
+
+@pytest.mark.parametrize("code", FailureCode)
+def test_each_failure_reaches_the_caller_with_novas_text(code: FailureCode) -> None:
+    # given a failure whose text, for operators, names a node and an address
+    request = make_request(user_context(), small(), (SERVER,), 0, NoNodes())
+    failure = Fail(request, code, "node cmp1: http://placement.example: ConnectFailure", None)
+    # when the caller gets it
+    with pytest.raises(exception.NovaException) as raised, errors.internal_errors_hidden():
+        raise errors.exception_of(failure)
+    # then it reads what Nova's scheduler says
+    assert texts_for_users(raised.value) == NOVAS_TEXT[code]
 
 
 def test_a_request_that_does_not_fit_completely_leaves_nothing(start: Any, cloud: Cloud) -> None:

@@ -32,6 +32,7 @@ def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 class _OneWorker:
     class shared_scheduler:
+        mode = "active"
         workers = 1
 
 

@@ -25,6 +25,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(process, "prepare", lambda argv: None)
     monkeypatch.setattr(process, "check_dependencies", lambda: None)
+    monkeypatch.setattr(process, "warn_of_missing_stock", lambda: None)
     monkeypatch.setattr(process.LOG, "error", lines.append)
     return lines
 
@@ -71,7 +72,25 @@ def test_the_version_is_ours_and_that_of_nova(
     assert scheduler.main() == 0
 
     assert capsys.readouterr().out == f"shared-scheduler {release()} with nova {version('nova')}\n"
-    assert process.Product.version_string_with_package().startswith(f"{release()} with nova")
+
+
+def test_a_start_in_shadow_does_not_wait_for_nova_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    class Away:
+        def problem(self) -> str:
+            return "no reply"
+
+    monkeypatch.setattr(process, "StockScheduler", Away)
+    monkeypatch.setattr(process.LOG, "warning", lambda line, *values: lines.append(line % values))
+
+    process.warn_of_missing_stock()
+    assert lines == []
+
+    process.CONF.set_override("mode", "shadow", group="shared_scheduler")
+    process.warn_of_missing_stock()
+    assert len(lines) == 1
+    assert "scheduler_stock (no reply)" in lines[0] and "Start shared-scheduler-stock" in lines[0]
 
 
 PASSWORD_WITH_A_SLASH = """

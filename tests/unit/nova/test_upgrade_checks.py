@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from shared_scheduler.nova.upgrade_checks import (
     placement_result,
     releases_result,
     retries_result,
+    senders_result,
 )
 from tests.unit.nova.conftest import CONF
 
@@ -92,6 +94,23 @@ def test_peers_of_another_release_are_a_warning() -> None:
     assert (result.code, "3 agents 1.0.2" in str(result.details)) == (Code.WARNING, True)
 
 
+@pytest.mark.parametrize(
+    ("mode", "problem", "keeps_records", "code", "says"),
+    [
+        ("active", "", True, Code.SUCCESS, "mode active"),
+        ("shadow", "", True, Code.SUCCESS, "mode shadow"),
+        ("shadow", "timed out", True, Code.FAILURE, "start shared-scheduler-stock"),
+        ("shadow", "", False, Code.WARNING, "records_file"),
+    ],
+)
+def test_shadow_needs_a_nova_scheduler_and_records(
+    mode: str, problem: str, keeps_records: bool, code: Code, says: str
+) -> None:
+    result = upgrade_checks.mode_result(mode, problem, keeps_records)
+
+    assert (result.code, says in result.details) == (code, True)
+
+
 def test_a_set_option_without_effect_is_named(tmp_path: Path) -> None:
     file = tmp_path / "nova.conf"
     file.write_text("[scheduler]\nworkers = 4\n")
@@ -107,6 +126,23 @@ def test_a_set_option_without_effect_is_named(tmp_path: Path) -> None:
     assert (result.code, "[scheduler] workers" in str(result.details)) == (Code.WARNING, True)
     assert "max_placement_results" not in str(result.details)
     assert options_result(read()).code is Code.SUCCESS
+
+
+@pytest.mark.parametrize(("mode", "code"), [("off", Code.WARNING), ("accept", Code.WARNING), ("require", Code.SUCCESS)])
+def test_open_senders_are_told(tmp_path: Path, mode: str, code: Code) -> None:
+    file = tmp_path / "master"
+    file.write_text("one:" + "ab" * 32)
+    file.chmod(0o600)
+
+    result = senders_result(SimpleNamespace(host_keys=mode, host_keys_file=str(file)))
+
+    assert (result.code, f"host_keys = {mode}" in str(result.details)) == (code, True)
+
+
+def test_keys_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    result = senders_result(SimpleNamespace(host_keys="require", host_keys_file=str(tmp_path / "none")))
+
+    assert (result.code, "none: cannot be read" in str(result.details)) == (Code.FAILURE, True)
 
 
 def test_each_option_without_effect_is_one_of_nova() -> None:

@@ -46,7 +46,7 @@ class Told:
     """An agent in whose thread nothing happens."""
 
     def inspect(self, _: Any) -> AgentFacts:
-        return AgentFacts(True, True, 0, Counter(inbox_full=1), Counter(accepted=1), {"n1": NodeFacts(True, "", 2)})
+        return AgentFacts(7, True, True, 0, Counter(inbox_full=1), Counter(accepted=1), {"n1": NodeFacts(True, "", 2)})
 
 
 def served() -> dict[str, set[str]]:

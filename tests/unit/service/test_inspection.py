@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from shared_scheduler.answers.schema import schemas
 from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.protocol.messages import Increment
 from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
-from tests.unit.core.scheduler_driver import SchedulerDriver
+from shared_scheduler.service.mode import CurrentMode, Mode
+from tests.unit.core.scheduler_driver import SchedulerDriver, request
 
+MODE = CurrentMode(Mode.ACTIVE)
 NODES = [f"node-{number}" for number in range(120)]
 
 
@@ -42,7 +48,67 @@ def test_all_nodes_are_reported_a_few_at_a_time(question: str, monkeypatch: pyte
     core = SchedulerDriver().without_agents(*NODES).core
     engine = Looking(core, monkeypatch)
 
-    answer = inspection.questions(cast(Engine, engine), "sched1", dict, list, dict)[question]({})
+    answer = inspection.questions(cast(Engine, engine), "sched1", dict, list, dict, MODE, {})[question]({})
 
     assert sorted(row["node"] for row in answer["nodes"]) == sorted(NODES)
     assert max(engine.described) <= inspection.NODES_PER_LOOK < len(NODES)
+
+
+class Still:
+    """In the engine's place: a core, and the counters of its edges."""
+
+    def __init__(self, driver: SchedulerDriver) -> None:
+        self.driver, self.channels, self.in_flight = driver, dict[str, Any](), 4
+        self.counters = Counter(requests_answered=5, requests_failed=2)
+
+    def clock(self) -> float:
+        return self.driver.now
+
+    def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
+        return question(self.driver.core)
+
+
+def asked(driver: SchedulerDriver, question: str) -> Any:
+    queues = {"records": lambda: 7}
+    answer = inspection.questions(cast(Engine, Still(driver)), "sched1", dict, list, dict, MODE, queues)[question]({})
+    kind = schemas()[question]
+    Draft202012Validator(kind["items"] if question == "top" else kind).validate(answer)
+    return answer
+
+
+def test_top_counts_windows_lags_decisions_and_queues() -> None:
+    # given two nodes whose agents are heard, one that has missed three messages, and one without an agent
+    driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3").without_agents("node-4")
+    driver.hear(Increment("node-3", 1, 5, {}))
+
+    answer = asked(driver, "top")
+
+    assert (answer["nodes"], answer["decisions"], answer["failures"]) == (4, 7, 2)
+    assert answer["windows"]["in_order"] == 2 and answer["windows"]["gap"] == 1
+    assert answer["lags"] == {"0": 3, "1": 0, "4": 1, "16": 0, "more": 0}
+    assert [(row["host"], row["lag"]) for row in answer["lagging"]] == [("host-3", 4)]
+    assert answer["queues"] == {"requests": 4, "records": 7}
+
+
+def test_the_fleet_has_what_each_node_has_and_holds() -> None:
+    driver = SchedulerDriver().with_agents("node-1").without_agents("node-2")
+    driver.ask()
+
+    fleet = asked(driver, "fleet")["hosts"]
+
+    assert [row["host"] for row in fleet] == ["host-1", "host-2"]
+    assert all(row["resources"]["VCPU"]["capacity"] > 0 for row in fleet)
+    assert sum(row["resources"]["VCPU"]["used"] for row in fleet) > 0, "the claim of the request counts"
+
+
+def test_a_report_names_the_requests_under_way_and_what_waits() -> None:
+    driver = SchedulerDriver().with_agents("n1", "n2").without_agents("n3")
+    driver.ask(request("vm-1"))
+
+    told = inspection.report(cast(Engine, Still(driver)), {"placement_writes": lambda: 6})
+
+    [(_, state)] = told["requests"].items()
+    assert "1 instances" in state
+    assert (told["table"]["nodes"], told["table"]["claims_open"]) == (3, 1)
+    assert told["queues"] == {"requests": 4, "placement_writes": 6}
+    assert sum(told["windows"].values()) == 3

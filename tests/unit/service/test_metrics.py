@@ -14,6 +14,7 @@ from shared_scheduler.protocol.phases import Phase
 from shared_scheduler.release import release
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.metrics import SchedulerMetrics
+from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.table.row import Freshness
 from tests.unit.core.scheduler_driver import SchedulerDriver
@@ -43,7 +44,7 @@ class World:
         self.registry = CollectorRegistry()
         reads = Revalidator(lambda event: None).report
         engine = cast(Engine, Inspected(self.driver))
-        self.metrics = SchedulerMetrics(engine, reads, {"records": lambda: 7}, self.registry)
+        self.metrics = SchedulerMetrics(engine, reads, {"records": lambda: 7}, self.registry, CurrentMode(Mode.SHADOW))
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"shared_scheduler_{name}", labels)
@@ -62,6 +63,10 @@ def test_every_freshness_and_state_has_a_number(world: World) -> None:
     assert all(world.value("nodes", freshness=each.value) is not None for each in Freshness)
     assert world.value("windows", state="in_order") == 2
     assert all(world.value("windows", state=each.value) is not None for each in Phase)
+
+
+def test_the_mode_is_told(world: World) -> None:
+    assert [world.value("mode", mode=each.value) for each in Mode] == [0, 1, 0]
 
 
 def test_lag_is_of_the_agents_that_report(world: World) -> None:

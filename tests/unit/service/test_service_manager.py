@@ -105,4 +105,4 @@ def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
 
 
 def test_there_is_a_unit_for_each_program() -> None:
-    assert [unit.stem for unit in UNITS] == ["compute-agent", "shared-scheduler"]
+    assert [unit.stem for unit in UNITS] == ["compute-agent", "shared-scheduler-stock", "shared-scheduler"]

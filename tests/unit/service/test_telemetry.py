@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter
 
-from shared_scheduler.service import telemetry
+from shared_scheduler.service import http_server
 from shared_scheduler.service.telemetry import Telemetry
 from shared_scheduler.service.telemetry_address import TelemetryAddress, TelemetryError, telemetry_address
 from tests.support.unix_http import OverUnixSocket, get
@@ -72,7 +72,7 @@ def test_an_address_is_served_too(host: str) -> None:
 
 
 def test_a_silent_client_does_not_block_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry._Handler, "timeout", 0.1)
+    monkeypatch.setattr(http_server.TimedHandler, "timeout", 0.1)
     world = World(TelemetryAddress(path=str(path)))
     try:
         with socket.socket(socket.AF_UNIX) as slow:
@@ -83,8 +83,8 @@ def test_a_silent_client_does_not_block_others(path: Path, monkeypatch: pytest.M
 
 
 def test_a_client_that_sends_byte_by_byte_does_not_block_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telemetry._Handler, "timeout", 0.3)
-    monkeypatch.setattr(telemetry, "CLIENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(http_server.TimedHandler, "timeout", 0.3)
+    monkeypatch.setattr(http_server, "CLIENT_TIMEOUT_S", 0.3)
     server = World(TelemetryAddress(path=str(path))).server
     client = socket.socket(socket.AF_UNIX)
     client.connect(str(path))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of views: every kind of difference is reported, and agreement reports nothing."""
+"""Differences of sources: every kind of difference is reported, and agreement reports nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from shared_scheduler.service import comparison
-from shared_scheduler.service.comparison import AGENT, DATABASE, PLACEMENT, SourceView
+from shared_scheduler.service import source_differences
+from shared_scheduler.service.source_differences import AGENT, DATABASE, PLACEMENT, SourceView
 
 N1, N2 = "4b7c0e0a-0000-4000-8000-000000000001", "4b7c0e0a-0000-4000-8000-000000000002"
 VM = "7d8f0000-0000-4000-8000-00000000000a"
@@ -20,25 +20,25 @@ def placement(**facts: Any) -> SourceView:
     return SourceView(PLACEMENT, frozenset({"allocation", "inventory"}), nodes)
 
 
-def table(facts: dict[comparison.Fact, Any], node: str = N1) -> SourceView:
+def table(facts: dict[source_differences.Fact, Any], node: str = N1) -> SourceView:
     families = frozenset({"node", "allocation", "inventory", "number", "service"})
     return SourceView("table of sched1", families, {node: facts}, whole=True)
 
 
-def test_pictures_that_agree_are_silent() -> None:
+def test_sources_that_agree_have_no_difference() -> None:
     same = table({ALLOCATION: 2, ROOM: [4, 0, 1, 4, 1, 1.0]})
-    assert comparison.differences([placement(), same]) == []
+    assert source_differences.differences([placement(), same]) == []
 
 
 def test_a_consumer_that_the_table_lacks_is_reported() -> None:
-    [found] = comparison.differences([placement(), table({ROOM: [4, 0, 1, 4, 1, 1.0]})])
+    [found] = source_differences.differences([placement(), table({ROOM: [4, 0, 1, 4, 1, 1.0]})])
     assert (found.fact, found.expected, found.value) == (ALLOCATION, 2, None)
     assert str(found) == f"{N1}: allocation {VM} {N1} VCPU: table of sched1 says None, placement says 2"
 
 
 def test_a_consumer_that_only_the_table_has_is_reported() -> None:
     ghost = ("allocation", "ghost", N1, "VCPU")
-    [found] = comparison.differences(
+    [found] = source_differences.differences(
         [placement(), table({ALLOCATION: 2, ghost: 1, ROOM: [4, 0, 1, 4, 1, 1.0]})]
     )
     assert (found.fact, found.expected, found.value) == (ghost, None, 1)
@@ -47,7 +47,7 @@ def test_a_consumer_that_only_the_table_has_is_reported() -> None:
 def test_a_node_missing_in_a_complete_view_is_reported() -> None:
     database = SourceView(DATABASE, frozenset({"node"}), {N1: {("node",): "c1"}, N2: {("node",): "c2"}})
     agents = SourceView(AGENT, frozenset({"number"}), {N1: {}})
-    [found] = comparison.differences([database, agents, table({("node",): "c1"})])
+    [found] = source_differences.differences([database, agents, table({("node",): "c1"})])
     assert (found.node, found.source, found.value) == (N2, "table of sched1", None)
 
 
@@ -56,7 +56,7 @@ def test_an_agent_is_the_authority_otherwise_the_database() -> None:
     database = SourceView(DATABASE, frozenset({"number"}), {N1: {free: 100}, N2: {free: 100}})
     agents = SourceView(AGENT, frozenset({"number"}), {N1: {free: 60}})
     picture = SourceView("table", frozenset({"number"}), {N1: {free: 60}, N2: {free: 60}})
-    found = comparison.differences([database, agents, picture])
+    found = source_differences.differences([database, agents, picture])
     assert [(d.node, d.authority, d.source) for d in found] == [
         (N1, AGENT, DATABASE),
         (N2, DATABASE, "table"),
@@ -64,18 +64,18 @@ def test_an_agent_is_the_authority_otherwise_the_database() -> None:
 
 
 def test_over_commit_is_reported() -> None:
-    assert comparison.overcommitted(placement()) == []
+    assert source_differences.overcommitted(placement()) == []
     third = {("allocation", "other", N1, "VCPU"): 3}
     full = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {**placement().nodes[N1], **third}})
-    assert comparison.overcommitted(full) == [f"{N1}: 5 VCPU allocated, the capacity is 4"]
+    assert source_differences.overcommitted(full) == [f"{N1}: 5 VCPU allocated, the capacity is 4"]
 
 
 def test_an_allocation_of_a_class_without_inventory_is_over_committed() -> None:
     bare = SourceView(PLACEMENT, frozenset({"allocation"}), {N1: {ALLOCATION: 1}})
-    assert comparison.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, the capacity is 0"]
+    assert source_differences.overcommitted(bare) == [f"{N1}: 1 VCPU allocated, the capacity is 0"]
 
 
 def test_an_allocation_without_an_owner_is_reported() -> None:
-    assert comparison.orphans(placement(), frozenset({VM})) == []
-    [line] = comparison.orphans(placement(), frozenset())
+    assert source_differences.orphans(placement(), frozenset({VM})) == []
+    [line] = source_differences.orphans(placement(), frozenset())
     assert VM in line and N1 in line

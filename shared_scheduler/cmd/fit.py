@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows whether servers would fit, on which hosts, and what stops the next one.
+
+A running scheduler places the servers one after the other on a copy of its table, as it would place
+those of a request: with the same filters, weighers, traits and aggregates.  Nothing is claimed, no
+agent is asked, and decisions go on meanwhile.  The first scheduler of this machine that answers is
+asked.  The exit code is 0 if all servers fit, 1 if not, and 2 if it cannot be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared_scheduler.answers.host_facts import more_would_do, values
+from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.service import admin
+
+#: groups of terms that ``--help`` defines
+TERMS = (terms.NOT_CHOOSABLE, terms.REASONS)
+EXIT_CODES = {"fits": 0, "does_not_fit": 1, "unknown": 2}
+#: Hosts that the text lists; ``--format json`` has all of them.
+HOSTS_SHOWN_MAX = 50
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    schedulers.add_arguments(parser)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_request(parser)
+
+
+def add_request(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the request; each one names its field of ``decision.what_if.WhatIf``."""
+    size = whole(0, SIZE_MAX)
+    asked = parser.add_argument_group("the request")
+    asked.add_argument("--flavor", metavar="NAME", help="name or id of a flavor; other arguments replace its values")
+    asked.add_argument("--number", type=whole(1, SERVERS_MAX), default=1, metavar="N", help="servers (default 1)")
+    asked.add_argument("--vcpus", type=size, metavar="N", help="with --ram, no flavor is needed")
+    asked.add_argument("--ram", type=size, dest="memory_mb", metavar="MB")
+    asked.add_argument("--disk", type=size, dest="root_gb", metavar="GB")
+    asked.add_argument("--ephemeral", type=size, dest="ephemeral_gb", metavar="GB")
+    asked.add_argument("--swap", type=size, dest="swap_mb", metavar="MB")
+    _repeated(asked, "--extra-spec", "extra_specs", "KEY=VALUE", _pair)
+    _repeated(asked, "--trait", "traits", "TRAIT", str, "required trait of the host")
+    asked.add_argument("--image", metavar="ID")
+    _repeated(asked, "--image-property", "image_properties", "KEY=VALUE", _pair)
+    group = asked.add_mutually_exclusive_group()
+    group.add_argument("--group", metavar="UUID", help="an existing server group")
+    group.add_argument("--group-policy", metavar="POLICY", help="a new server group, for example anti-affinity")
+    asked.add_argument("--max-server-per-host", type=whole(1, SERVERS_MAX), metavar="N", help="of the new group")
+    asked.add_argument("--zone", dest="availability_zone", metavar="ZONE")
+    _repeated(asked, "--aggregate", "aggregates", "NAME", str, "host aggregate that must contain the host")
+    asked.add_argument("--host", metavar="HOST", help="consider only this host")
+    _repeated(asked, "--ignore-host", "ignore_hosts", "HOST", str)
+    asked.add_argument("--project", metavar="ID")
+    asked.add_argument("--user", metavar="ID")
+    _repeated(asked, "--hint", "hints", "KEY=VALUE", _pair, "scheduler hint")
+    asked.add_argument("--boot-from-volume", action="store_const", const=True, help="the root disk is a volume")
+
+
+def _repeated(group: Any, flag: str, dest: str, metavar: str, kind: Any, text: str = "") -> None:
+    group.add_argument(flag, action="append", dest=dest, metavar=metavar, type=kind, help=f"{text} (may be repeated)")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def request_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The fields of the request that were given."""
+    names = (
+        "flavor", "number", "vcpus", "memory_mb", "root_gb", "ephemeral_gb", "swap_mb", "traits", "image", "group",
+        "group_policy", "max_server_per_host", "availability_zone", "aggregates", "host", "ignore_hosts", "project",
+        "user", "boot_from_volume",
+    )  # fmt: skip
+    given = {name: getattr(args, name) for name in names}
+    pairs = {name: dict(getattr(args, name) or ()) for name in ("extra_specs", "image_properties", "hints")}
+    return {name: value for name, value in (given | pairs).items() if value not in (None, {})}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask one scheduler and print its answer.  Returns the exit code."""
+    try:
+        answer = schedulers.ask_first(args, "fit", request=request_of(args))
+    except admin.AdminError as error:
+        return schedulers.print_errors("fit", [error])
+    print(json.dumps(answer) if args.format == "json" else "\n".join(lines(answer)))
+    return EXIT_CODES[answer["result"]]
+
+
+def lines(answer: Mapping[str, Any]) -> list[str]:
+    """The answer as lines."""
+    return [printable(line) for line in _lines(answer)]
+
+
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    fit, number = answer["fit"], answer["number"]
+    yield f"{fit} of {number} servers fit (scheduler {answer['scheduler']}, {answer['table_hosts']} hosts)"
+    placed = sorted(answer["hosts"], key=lambda one: (-one["servers"], one["host"]))
+    if placed:
+        rows = [[one["host"], str(one["servers"])] for one in placed[:HOSTS_SHOWN_MAX]]
+        yield from tables.lines(("host", "servers"), rows)
+    if len(placed) > HOSTS_SHOWN_MAX:
+        yield f"({len(placed) - HOSTS_SHOWN_MAX} more hosts)"
+    yield from _next(answer)
+
+
+def _next(answer: Mapping[str, Any]) -> Iterator[str]:
+    after, which = answer["next"], f"server {answer['fit'] + 1}"
+    if answer["unknown"]:
+        yield f"{which}: it cannot be told whether it fits: {answer['unknown']}"
+        return
+    if after["host"]:
+        yield f"{which} would fit as well, on {after['host']}"
+        return
+    yield f"{which} would have no host: {after['text']}"
+    for code, (least, most) in after["missing"].items():
+        yield f"  {code}: {more_would_do(code, least, most)}"
+    for one in after["refused"]:
+        yield f"  {one['host']} {one['code']}: {values(one['detail'])}"
+    for one in after["near"]:
+        yield f"  {one['host']} {one['code']}" + (f": {values(one['detail'])}" if one["detail"] else "")

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shows what the running schedulers of this machine do, live: rates, windows, lags and queues.
+
+A terminal is drawn again each --interval until Control-C; without a terminal, each time is one block of
+lines.  --once prints one block and ends; rates are those of one interval.  --format json prints one line
+per time, a list with one object for each scheduler.  The exit code is 0, or 2 with one line for each
+scheduler that did not answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared_scheduler.answers import from_schedulers
+from shared_scheduler.answers.from_schedulers import COUNTED, Rates
+from shared_scheduler.answers.shapes import Load
+from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd.arguments import number
+from shared_scheduler.cmd.screen import line, screen_on
+from shared_scheduler.records.plain_text import printable
+from shared_scheduler.service.admin import AdminError
+
+if TYPE_CHECKING:  # importing rich takes longer than printing a help text
+    from rich.console import RenderableType
+
+#: groups of terms that ``--help`` defines
+TERMS = (terms.TOP,)
+INTERVAL_S, INTERVAL_MIN_S, INTERVAL_MAX_S = 2.0, 0.1, 3600.0
+LAGGING_COLUMNS = ("host", "lag", "window", "heard_ago_s")
+NO_RATE = "-"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
+    schedulers.add_arguments(parser)
+    parser.add_argument("--scheduler", default="", metavar="NAME", help="show only this one, by name or process id")
+    parser.add_argument(
+        "--interval", type=number(INTERVAL_MIN_S, INTERVAL_MAX_S), default=INTERVAL_S, metavar="SECONDS",
+        help=f"time between two views (default {INTERVAL_S:g})",
+    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="print one view and end")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the schedulers again and again, and show the answers.  Returns the exit code."""
+    try:
+        directory, rates = schedulers.directory_of(args), Rates()
+        rates.add(from_schedulers.loads(directory, args.scheduler)[0])
+        if args.once:
+            return _show_next(args, directory, rates)
+        return _live(args, directory, rates)
+    except AdminError as error:
+        return schedulers.print_errors("top", [error])
+
+
+def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
+    time.sleep(args.interval)
+    loads, silent = from_schedulers.loads(directory, args.scheduler)
+    found = rates.add(loads)
+    text = json.dumps(found) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
+    print(text, flush=True)
+    return schedulers.print_errors("top", silent) if silent else 0
+
+
+def _live(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
+    screen = None if args.format == "json" else screen_on(sys.stdout)
+    if screen is None:
+        while True:
+            _show_next(args, directory, rates)
+    try:
+        while True:
+            time.sleep(args.interval)
+            loads, silent = from_schedulers.loads(directory, args.scheduler)
+            screen.draw(list(_blocks(rates.add(loads), silent)))
+    finally:
+        screen.close()
+
+
+def _blocks(loads: Sequence[Load], silent: Sequence[AdminError]) -> Iterator[RenderableType]:
+    from rich.console import Group
+
+    for one in loads:
+        head, *others = lines(one)
+        yield Group(line((head, "bold")), *map(line, others))
+    yield from (line((printable(str(error)), "red")) for error in silent)
+
+
+def lines(load: Load) -> list[str]:
+    """What one scheduler does, as lines without control characters."""
+    return [printable(line) for line in _lines(load)]
+
+
+def _lines(load: Load) -> Iterator[str]:
+    yield f"{load['scheduler']} (process {load['pid']}), {load['nodes']} nodes"
+    per_s = load.get("per_s")
+    rows = [
+        [name, NO_RATE if per_s is None else f"{per_s[name]:.1f}/s", str(load[name])]  # type: ignore[literal-required]
+        for name in COUNTED
+    ]  # fmt: skip
+    yield from _indented(tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))
+    yield f"  queues   {_counts(load['queues'])}"
+    yield f"  windows  {_counts(load['windows'])}"
+    yield f"  lag      {_counts({_lag_name(name): count for name, count in load['lags'].items()})}"
+    if load["lagging"]:
+        behind = [[one["host"], str(one["lag"]), one["state"], _age(one["heard_ago_s"])] for one in load["lagging"]]
+        yield from _indented(tables.lines(LAGGING_COLUMNS, behind, numbers=(1, 3)))
+
+
+def _indented(found: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in found]
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _lag_name(most: str) -> str:
+    return {"0": "in step", "more": "behind by more"}.get(most, f"behind by up to {most}")
+
+
+def _age(age_s: float | None) -> str:
+    return "never" if age_s is None else f"{age_s:.1f}"

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nova's Service with an RPC server that runs only while the mode serves requests.
+
+Nova's Service creates its RPC server and starts it in one method.  ``ModalService`` puts a ``Gate`` in the place of the
+server.  The gate starts a new RPC server each time that it opens, because the one before may still answer requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import Any
+
+import oslo_messaging as messaging
+from nova import rpc, service
+from nova.objects import base as objects_base
+from nova.scheduler import rpcapi
+
+from shared_scheduler.service.mode import CurrentMode, Mode
+from shared_scheduler.transport.rpc_consumers import cancel_consumers
+
+LOG = logging.getLogger(__name__)
+
+#: longest wait for the broker to confirm that it sends no more requests; without a broker there is no answer
+CANCEL_TIMEOUT_S = 5.0
+#: Maximum number of closed RPC servers that still answer requests; the next one waits for the oldest.
+CLOSING_MAX = 16
+
+
+class Gate:
+    """The RPC server of one Service.  One thread opens and closes it."""
+
+    def __init__(self, server: Any, host: str, is_open: bool) -> None:
+        """``server``: an RPC server that is not started yet; ``host``: the name of its own queue."""
+        self._server = server
+        self._host = host
+        self._is_open = is_open
+        self._is_started = False
+        self._closing: deque[threading.Thread] = deque()
+
+    def start(self) -> None:
+        """Begin to serve, if the gate is open."""
+        self._is_started = True
+        if self._is_open:
+            self._server.start()
+
+    def set_open(self, is_open: bool) -> None:
+        """Take requests from now on, or take no more; those that were taken are answered in any case."""
+        if is_open == self._is_open:
+            return
+        self._is_open = is_open
+        if not self._is_started:
+            return
+        if is_open:
+            self._server = self._another()
+            self._server.start()
+        else:
+            self._close()
+
+    def renew(self) -> None:
+        """Serve with new threads, because those of the present server may wait for somebody else."""
+        if self._is_open:
+            self.set_open(False)
+            self.set_open(True)
+
+    def stop(self) -> None:
+        """Take no more requests.  Idempotent."""
+        self.set_open(False)
+
+    def wait(self) -> None:
+        """Return when every request that was taken is answered."""
+        while self._closing:
+            self._closing.popleft().join()
+
+    def _close(self) -> None:
+        while len(self._closing) >= CLOSING_MAX or (self._closing and not self._closing[0].is_alive()):
+            self._closing.popleft().join()
+        cancel_consumers(self._server, CANCEL_TIMEOUT_S)
+        self._server.stop()
+        ending = threading.Thread(target=self._server.wait, name="rpc-closing", daemon=True)
+        ending.start()
+        self._closing.append(ending)
+
+    def _another(self) -> Any:
+        target = messaging.Target(topic=rpcapi.RPC_TOPIC, server=self._host)
+        return rpc.get_server(target, self._server.dispatcher.endpoints, objects_base.NovaObjectSerializer())
+
+
+class ModalService(service.Service):
+    """Nova's Service, which consumes its topic only in the modes that serve."""
+
+    _gate: Gate | None = None
+
+    @property
+    def rpcserver(self) -> Gate | None:
+        """The gate, once the Service has created its RPC server."""
+        return self._gate
+
+    @rpcserver.setter
+    def rpcserver(self, server: Any) -> None:
+        self._gate = None if server is None else Gate(server, self.host, self.manager.mode.serves)
+
+    def enter(self, mode: Mode) -> None:
+        """Change the mode.  Requests that were taken before are answered as they began.
+
+        :raises StockAwayError: when no nova-scheduler answers to which requests could be passed on; nothing changes
+        """
+        current: CurrentMode = self.manager.mode
+        if mode is current.value:
+            return
+        if mode is Mode.SHADOW:
+            self.manager.stock.check()
+        before = current.value
+        LOG.info("Mode: %s, until now %s", mode, before)
+        if self._gate is not None and mode is Mode.OBSERVE:
+            self._gate.stop()  # before the mode is told: it takes no request any more
+        current.change(mode)
+        if self._gate is not None:
+            self._gate.set_open(current.serves)
+            if before is Mode.SHADOW:  # its requests may wait long for a nova-scheduler that is away
+                self._gate.renew()

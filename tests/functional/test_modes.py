@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A first roll-out under load: stock, observe, shadow, active, and back to stock."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from shared_scheduler.service.mode import Mode
+from tests.functional import cloud_state, modes
+from tests.functional.modes import Behind, switch, users, wait_for_servers
+from tools.laboratory.cloud.catalog import Flavor
+from tools.laboratory.cloud.cloud import Cloud
+
+OURS, STOCK = "sched1", "sched2"
+IN_FLIGHT = 20
+
+
+@pytest.fixture
+def behind(cloud: Cloud) -> Iterator[Behind]:
+    """A nova-scheduler that is ready to start behind."""
+    made = Behind(cloud, "behind1")
+    yield made
+    made.stop()
+
+
+def begin(cloud: Cloud, slots: int = 3) -> None:
+    """Both schedulers serve the topic; each of three computes has room for so many servers."""
+    cloud_state.begin(cloud, scheduler="both", compute_slots=(slots,), allocation_conflict_retry_count=1)
+
+
+def test_the_roll_out_loses_no_request_and_does_not_over_commit(cloud: Cloud, behind: Behind) -> None:
+    # given a scheduler that observes beside nova-scheduler
+    begin(cloud)
+    switch(cloud, Mode.OBSERVE)
+    before = cloud_state.counter(cloud, "requests_answered")
+    with users(cloud) as crowd:
+        wait_for_servers(cloud, crowd, 3)
+        assert not cloud.consumers(f"scheduler.{OURS}")
+
+        # when nova-scheduler goes behind
+        behind.start()
+        switch(cloud, Mode.SHADOW)
+        with crowd.away():  # nova-scheduler loses a request that arrives while it stops
+            cloud.stop(STOCK)
+        wait_for_servers(cloud, crowd, 6)
+        assert cloud_state.counter(cloud, "requests_answered") == before, "ours has answered nothing itself"
+
+        # then ours serves, goes back twice within a second, and serves again
+        switch(cloud, Mode.ACTIVE)
+        wait_for_servers(cloud, crowd, 6)
+        for mode in (Mode.SHADOW, Mode.OBSERVE, Mode.ACTIVE):
+            modes.reload(cloud, OURS, mode)
+        switch(cloud, Mode.ACTIVE)
+        wait_for_servers(cloud, crowd, 3)
+        answered = cloud_state.counter(cloud, "requests_answered")
+        assert answered - before >= 6
+
+        # and back to stock
+        switch(cloud, Mode.SHADOW)
+        wait_for_servers(cloud, crowd, 3)
+        cloud.start(STOCK)
+        switch(cloud, Mode.OBSERVE)
+        cloud.stop(OURS)  # ends what it has passed on
+        behind.stop()
+        wait_for_servers(cloud, crowd, 3)
+    modes.write_mode(cloud, OURS, Mode.ACTIVE)
+    cloud.start(OURS)
+    cloud_state.assert_consistent(cloud)
+    assert_agreement(cloud)
+
+
+def assert_agreement(cloud: Cloud) -> None:
+    """The comparisons have survived the restart, and ours has refused nothing that stock has placed."""
+    done = cloud_state.manage(cloud, "agreement", "--since", "1h", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["requests"] >= 9
+    assert told["results"]["same"] + told["results"]["different"] == told["requests"], told
+    assert 0 < told["latency_ms"]["ours"]["p50"] < told["latency_ms"]["stock"]["p50"]
+
+
+def test_requests_in_flight_end_under_the_mode_in_which_they_began(cloud: Cloud, behind: Behind) -> None:
+    # given a nova-scheduler behind that does not answer, and requests that were passed on to it
+    begin(cloud, slots=8)
+    behind.start()
+    switch(cloud, Mode.SHADOW)
+    cloud.stop(STOCK)
+    before = cloud_state.counter(cloud, "requests_answered")
+    behind.signal(signal.SIGSTOP)
+    waiting = cloud.boot(IN_FLIGHT, parallel=IN_FLIGHT)
+    cloud.wait(lambda: cloud_state.counter(cloud, "requests_previewed") >= IN_FLIGHT, "ours to have decided", 60)
+
+    # when the mode changes, a new request is served at once
+    switch(cloud, Mode.ACTIVE)
+    cloud.wait_active(cloud.boot(1))
+    assert {cloud.server(server)["status"] for server in waiting} == {"BUILD"}
+
+    # then the others end when nova-scheduler answers
+    behind.signal(signal.SIGCONT)
+    cloud.wait_active(waiting)
+    assert cloud_state.counter(cloud, "requests_answered") == before + 1
+    assert cloud.overcommit() == {}
+    cloud_state.assert_consistent(cloud)
+
+
+def test_shadow_waits_for_a_nova_scheduler_that_is_down(cloud: Cloud, behind: Behind) -> None:
+    # when none is behind, the scheduler stays as it is and says why
+    begin(cloud)
+    offset = cloud.log_size(OURS)
+    modes.reload(cloud, OURS, Mode.SHADOW)
+    cloud.wait(lambda: "start shared-scheduler-stock" in cloud.logs(OURS, offset), "the reason to be logged", 60)
+    assert modes.modes(cloud) == {OURS: "active"}
+
+    # when it is away for a while, requests wait
+    behind.start()
+    switch(cloud, Mode.SHADOW)
+    cloud.stop(STOCK)
+    behind.stop()
+    [server] = cloud.boot(1)
+    modes.pause()
+    assert cloud.server(server)["status"] == "BUILD"
+    behind.start()
+    cloud.wait_active([server])
+
+
+def test_a_refusal_of_nova_scheduler_reaches_the_user_as_without_us(cloud: Cloud, behind: Behind) -> None:
+    begin(cloud)
+    cloud.add_flavor(Flavor("too-big", ram_mb=400_000))
+    cloud.stop(OURS)
+    alone = refusal(cloud)
+
+    cloud.start(OURS)
+    behind.start()
+    switch(cloud, Mode.SHADOW)
+    cloud.stop(STOCK)
+
+    assert refusal(cloud) == alone
+    assert alone.startswith("No valid host was found")
+    done = cloud_state.manage(cloud, "agreement", "--since", "1h", "--format", "json")
+    assert json.loads(done.stdout)["results"]["both_refused"] == 1
+
+
+def refusal(cloud: Cloud) -> str:
+    """What the user of a server that fits nowhere is told."""
+    [server] = cloud.boot(1, "too-big")
+    row = cloud.wait_built([server])[server]
+    assert row["status"] == "ERROR"
+    return str(row["fault"])

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``replay`` reads a file of records or a request, and its exit code tells whether choices differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from shared_scheduler.answers.schema import schemas
+from shared_scheduler.cmd import replay
+from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.records.replay_sum import DIFFERENCES_MAX, OTHER_REASONS, REASONS_MAX, ReplaySum
+from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, Replayed
+from shared_scheduler.table.host_table import HostTable
+from tests.unit.decision.worlds import add_host
+from tests.unit.records.test_reweigh import recorded
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A file with one record: much RAM was preferred to much disk; and the configuration of the schedulers."""
+    table = HostTable()
+    add_host(table, "much-ram", **{"cn.free_ram_mb": 16000, "cn.free_disk_gb": 10})
+    add_host(table, "much-disk", **{"cn.free_ram_mb": 8000, "cn.free_disk_gb": 100})
+    record = recorded(table, DecisionSettings(disk_weight_multiplier=0.1))
+    (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "nova.conf").write_text(
+        "[DEFAULT]\ntransport_url = fake:/\n[filter_scheduler]\ndisk_weight_multiplier = 0.1\n"
+    )
+    (tmp_path / "disk.conf").write_text("[filter_scheduler]\ndisk_weight_multiplier = 9\n")
+    return tmp_path
+
+
+def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as a program, because it reads Nova's configuration for the whole process."""
+    command = [sys.executable, "-m", "shared_scheduler.cmd.manage", "replay", "--config-file", str(place / "nova.conf")]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_a_file_is_decided_again_with_its_own_and_with_another_configuration(place: Path) -> None:
+    file = str(place / "records.jsonl")
+
+    same = run(place, file)
+    other = run(place, file, "--config", str(place / "disk.conf"), "--format", "json")
+
+    assert (same.returncode, same.stderr) == (0, "")
+    assert same.stdout.startswith("1 requests on the recorded state: 1 same, 0 differ, 0 cannot be decided again")
+    assert other.returncode == 1
+    answer = json.loads(other.stdout)
+    Draft202012Validator(schemas()["replay"]).validate(answer)
+    [difference] = answer["differences"]
+    assert (difference["was"], difference["now"]) == (["much-ram"], ["much-disk"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("req-unknown", "--records", "{}/records.jsonl"), "neither a file nor the name of a recorded request"),
+        (("{}/records.jsonl", "--config", "{}/nothing.conf"), "nothing.conf"),
+        (("{}/records.jsonl", "--state", "current", "--socket-dir", "{}"), "no scheduler of this machine answers"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_one_clear_line(place: Path, arguments: tuple[str, ...], text: str) -> None:
+    done = run(place, *(argument.format(place) for argument in arguments))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("replay: ")
+    assert text in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+READ_TWICE = """
+import sys
+from pathlib import Path
+from shared_scheduler.novalib import threading_backend
+threading_backend.choose_threads()
+from shared_scheduler.nova import source_readers
+plain, other = map(Path, sys.argv[1:])
+for files, again in (([plain], False), ([plain], True), ([plain, other], True)):
+    source_readers.configure(files, again)
+    print(source_readers.CONF.filter_scheduler.disk_weight_multiplier)
+"""
+
+
+def test_one_process_reads_one_configuration_after_the_other(place: Path) -> None:
+    files = [str(place / "nova.conf"), str(place / "disk.conf")]
+
+    done = subprocess.run([sys.executable, "-c", READ_TWICE, *files], capture_output=True, text=True, check=False)
+
+    assert (done.stdout.split(), done.returncode) == (["0.1", "0.1", "9.0"], 0), done.stderr
+
+
+def verdict(kind: str, number: int = 0) -> Replayed:
+    return Replayed(f"req-{number}", 1000.0, kind, ("c1",), ("c2",), f"reason {number}")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "result"),
+    [((SAME, CANNOT, DIFFERS), DIFFERS), ((SAME, CANNOT), CANNOT), ((SAME,), SAME), ((), CANNOT)],
+)
+def test_one_difference_outweighs_what_cannot_be_told(verdicts: tuple[str, ...], result: str) -> None:
+    found = ReplaySum("recorded")
+    for each in verdicts:
+        found.add(verdict(each))
+
+    assert found.result == result
+
+
+def test_the_answer_is_bounded() -> None:
+    found = ReplaySum("recorded")
+    for number in range(DIFFERENCES_MAX + 200):
+        found.add(verdict(DIFFERS, number))
+        found.add(verdict(CANNOT, number))
+
+    answer: dict[str, Any] = found.as_dict(1.0)
+
+    assert (len(answer["differences"]), answer["differ"]) == (DIFFERENCES_MAX, DIFFERENCES_MAX + 200)
+    assert len(answer["cannot_reasons"]) == REASONS_MAX + 1
+    assert answer["cannot_reasons"][OTHER_REASONS] == DIFFERENCES_MAX + 200 - REASONS_MAX
+    assert replay.lines(answer)[-1].startswith("1 cannot be decided again")
+    assert "more differ" in "\n".join(replay.lines(answer))

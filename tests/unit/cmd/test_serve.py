@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``serve`` gives the page to this machine only, and many clients do not hold one another up."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared_scheduler.cmd import manage
+from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.service import http_server
+from shared_scheduler.service.telemetry_address import TelemetryAddress
+from tests.support.unix_http import OverUnixSocket, get
+from tests.unit.cmd.test_questions_to_records import stored
+
+MANAGE = [sys.executable, "-m", "shared_scheduler.cmd.manage"]
+
+
+@contextmanager
+def serving(directory: Path, listen: str) -> Iterator[str]:
+    """A process of the command; yields where it serves."""
+    JsonLines(directory / "records").write(stored())
+    command = [*MANAGE, "serve", "--records", str(directory / "records"), "--listen", listen]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 128 + signal.SIGTERM
+
+
+def test_the_same_answer_over_a_socket_that_only_the_group_may_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "page.sock"
+    with serving(tmp_path, str(path)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        status, text = get(OverUnixSocket(path), "/api/why?id=server-1")
+    assert not path.exists()
+
+    assert manage.main(["why", "server-1", "--format", "json", "--records", str(tmp_path / "records")]) == 0
+    assert (status, json.loads(text)) == (200, json.loads(capsys.readouterr().out))
+
+
+def test_silent_clients_do_not_keep_others_from_the_page(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with serving(tmp_path, f"127.0.0.1:{port}") as where:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        try:
+            assert where == f"http://127.0.0.1:{port}/"
+            assert get(http.client.HTTPConnection("127.0.0.1", port, timeout=60), "/records")[0] == 200
+        finally:
+            for each in silent:
+                each.close()
+
+
+def test_an_answer_that_takes_long_is_given_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given an answer that takes longer than a client of the metrics may take
+    monkeypatch.setattr(http_server, "CLIENT_TIMEOUT_S", 0.05)
+
+    def slow(_: Any, start_response: Any) -> list[bytes]:
+        time.sleep(0.3)
+        start_response("200 OK", [("Content-Length", "5")])
+        return [b"found"]
+
+    server = http_server.serve_at(TelemetryAddress(path=str(tmp_path / "slow.sock")), threads=True)
+    server.set_app(slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        assert get(OverUnixSocket(tmp_path / "slow.sock"), "/") == (200, "found")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(("arguments", "told"), [
+    (["--listen", "0.0.0.0:8780"], "no authentication"), (["--listen", "[::]:8780"], "no authentication"),
+    (["--listen", "/no/such/directory/page.sock"], "No such file"),
+])  # fmt: skip
+def test_other_machines_are_not_served_by_chance(
+    tmp_path: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert manage.main(["serve", "--records", str(tmp_path / "records"), *arguments]) == 2
+
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+    assert told in shown.err

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A question whether servers fit does not hold up decisions, and waits for its turn."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from shared_scheduler.core.scheduler import SchedulerCore
+from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import Request
+from shared_scheduler.decision.what_if import WhatIf, WhatIfError
+from shared_scheduler.service import fit as fit_module
+from shared_scheduler.service.engine import Engine
+from shared_scheduler.service.fit import BusyError, Fit
+from shared_scheduler.table import table_copy
+from tests.unit.core.scheduler_driver import AcceptAll, SchedulerDriver, request
+
+NODES = [f"node-{number}" for number in range(300)]
+QUESTION = {"request": {"flavor": "small", "number": 20}}
+
+
+class Looking:
+    """In the engine's place: counts how often, and lets a story happen each time no question holds the core."""
+
+    def __init__(self, core: SchedulerCore, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.core = core
+        self.looks = 0
+        self._meanwhile = meanwhile
+
+    def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
+        self._meanwhile()
+        self.looks += 1
+        return question(self.core)
+
+
+def make(asked: WhatIf, servers: int) -> Request:
+    return request(*(f"server-{number}" for number in range(servers)))
+
+
+def fit(engine: Looking, **changes: Any) -> Fit:
+    parts: dict[str, Any] = {
+        "make_request": make, "prepare": lambda table: (Decider(table), AcceptAll()), "candidates": None,
+        "last_words_max": 3, "rest": lambda _: None,
+    }  # fmt: skip
+    return Fit(cast(Engine, engine), "sched1", **(parts | changes))
+
+
+def test_each_server_is_decided_alone_and_the_table_is_copied_in_parts() -> None:
+    engine = Looking(SchedulerDriver().without_agents(*NODES).core)
+
+    answer = fit(engine).answer(QUESTION)
+
+    assert (answer["result"], answer["fit"]) == ("fits", 20)
+    parts = -(-len(NODES) // table_copy.ROWS_PER_PART) + 1
+    assert engine.looks == parts + 1 + 21  # the quarantine, and one server more than asked for
+
+
+def test_after_each_step_the_thread_rests_as_long_as_it_took() -> None:
+    engine, rests = Looking(SchedulerDriver().without_agents("node-1").core), list[float]()
+    ticks = iter(range(10_000))
+
+    fit(engine, rest=rests.append, clock=lambda: next(ticks) / 1000).answer({"request": {"flavor": "a", "number": 2}})
+
+    assert [rest for rest in rests if rest] == [pytest.approx(0.001)] * 4  # one part of the copy, three servers
+
+
+def test_requests_that_are_decided_meanwhile_are_not_disturbed() -> None:
+    cloud = SchedulerDriver().with_agents(*NODES[:30])
+    names = iter(range(1000))
+    engine = Looking(cloud.core, lambda: cloud.ask(request(f"real-{next(names)}")))
+
+    answer = fit(engine).answer(QUESTION)
+
+    assert answer["result"] == "fits"
+    assert len(cloud.core.claims) == engine.looks
+    outstanding = [claim.claim_id for node in NODES[:30] for claim in cloud.table.outstanding(node)]
+    assert sorted(outstanding) == sorted(claim.claim_id for claim in cloud.core.claims.open())
+
+
+def test_the_collector_of_garbage_does_not_run_meanwhile_and_runs_again_afterwards() -> None:
+    seen = list[bool]()
+    engine = Looking(SchedulerDriver().without_agents("node-1").core, lambda: seen.append(gc.isenabled()))
+    asked = fit(engine, make_request=lambda asked, servers: replace(make(asked, servers)))
+
+    asked.answer(QUESTION)
+
+    assert seen and not any(seen)
+    assert gc.isenabled()
+
+
+def test_a_question_that_takes_too_long_tells_how_far_it_came() -> None:
+    engine = Looking(SchedulerDriver().without_agents(*NODES).core)
+    ticks = iter(range(10_000))
+
+    answer = fit(engine, clock=lambda: next(ticks) / 2).answer(QUESTION)
+
+    assert answer["result"] == "unknown"
+    assert answer["unknown"] == f"{answer['fit']} servers were placed in 15 s; ask for fewer"
+    assert 0 < answer["fit"] < 20
+
+
+def test_a_table_that_changes_too_fast_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_copy, "ROUNDS_MAX", 0)
+    engine = Looking(SchedulerDriver().without_agents(*NODES).core)
+
+    answer = fit(engine).answer(QUESTION)
+
+    assert (answer["result"], answer["fit"]) == ("unknown", 0)
+    assert "change faster than they can be copied" in answer["unknown"]
+
+
+def test_questions_wait_for_each_other_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_module, "WAITING_MAX", 1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        go_on.wait(60)
+
+    asked = fit(Looking(SchedulerDriver().without_agents("node-1").core, hold))
+    first = threading.Thread(target=asked.answer, args=(QUESTION,))
+    first.start()
+    begun.wait(60)
+
+    with pytest.raises(BusyError, match="ask again later"):
+        asked.answer(QUESTION)
+    go_on.set()
+    first.join()
+
+    assert asked.answer(QUESTION)["result"] == "does_not_fit"
+
+
+@pytest.mark.parametrize("question", [{}, {"request": 7}, {"request": {}}])
+def test_a_malformed_question_is_refused(question: dict[str, Any]) -> None:
+    with pytest.raises(WhatIfError):
+        fit(Looking(SchedulerDriver().core)).answer(question)
