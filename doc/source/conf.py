@@ -22,3 +22,12 @@ html_theme = "openstackdocs"
 html_theme_options = {"analytics_tracking_code": "", "display_badge": False}
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
+
+#: (page, name, what it is, authors, section)
+man_pages = [
+    ("man/shared-scheduler", "shared-scheduler", "schedules servers of Nova from shared state", [], 8),
+    ("man/shared-scheduler-manage", "shared-scheduler-manage", "shows and checks the schedulers", [], 8),
+    ("man/shared-scheduler-status", "shared-scheduler-status", "checks before an upgrade", [], 8),
+    ("man/shared-scheduler-stock", "shared-scheduler-stock", "runs nova-scheduler behind shared-scheduler", [], 8),
+    ("man/compute-agent", "compute-agent", "reports the state of a node, and judges claims", [], 8),
+]
