@@ -13,11 +13,11 @@ from shared_scheduler.core.recheck import RecheckState
 from shared_scheduler.core.request_state import Phase as RequestPhase
 from shared_scheduler.protocol.phases import Phase as WindowPhase
 from shared_scheduler.protocol.window import Freshness
-from tools.statemachines.drawing import DOCUMENT, MACHINES, MalformedTable, checked, document, tables_of, window
+from tools.drawings.machines import DOCUMENT, MACHINES, MalformedTable, checked, document, tables_of, window
 
 
 def test_the_documentation_is_drawn_from_the_code() -> None:
-    assert DOCUMENT.read_text() == document(), "run tools/state-machines"
+    assert DOCUMENT.read_text() == document(), "run tools/draw"
 
 
 @pytest.mark.parametrize(

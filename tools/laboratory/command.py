@@ -20,9 +20,12 @@ SUBCOMMANDS = {
     "cloud": "a real OpenStack cloud on this machine: up, boot, status, logs, down",
     "bench": "requests per second and their cost, compared with nova-scheduler",
     "decide": "the decision in memory, compared with Nova's own filter and weigher classes",
+    "fuzz": "mutated messages against everything that receives messages",
+    "signing": "the cost of signing and verifying a message",
     "fire": "faults of a real message broker, under load",
     "chaos": "random operations and faults in a real cloud; afterwards all records must agree",
     "rounds": "pinned, huge-page and PCI requests that just fit: counts rescheduled builds",
+    "records": "the time that each question takes with a million records, in each store",
     "groups": "members of server groups requested or moved at the same moment: counts violations",
 }
 LINKS = {

@@ -6,7 +6,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,13 @@ print(*ports.lease(owner, 3))
 
 
 @pytest.fixture(autouse=True)
-def few_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def few_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks of ports, leased from the record of the machine first, because clouds run beside this test."""
+    mine = lease(owner(tmp_path, "machine"), ports.BLOCK)
     monkeypatch.setattr(ports, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(ports, "FIRST", mine[0])
+    monkeypatch.setattr(ports, "BLOCK", ports.BLOCK // 2)
     monkeypatch.setattr(ports, "BLOCKS", 2)
-    yield tmp_path
 
 
 def owner(home: Path, name: str) -> Path:

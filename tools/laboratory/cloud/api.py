@@ -31,8 +31,9 @@ class Api:
     def glance(self, method: str, path: str, body: Any = None) -> Answer:
         return self._call(method, self.layout.url("glance") + path, body, {})
 
-    def compute(self, method: str, path: str, body: Any = None) -> Answer:
-        return self._call(method, self.layout.endpoint("nova-api") + path, body, {VERSION_HEADER: COMPUTE_VERSION})
+    def compute(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+        more = {VERSION_HEADER: COMPUTE_VERSION, **(headers or {})}
+        return self._call(method, self.layout.endpoint("nova-api") + path, body, more)
 
     def placement(self, method: str, path: str, body: Any = None) -> Answer:
         return self._call(method, self.layout.url("placement") + path, body, {VERSION_HEADER: PLACEMENT_VERSION})

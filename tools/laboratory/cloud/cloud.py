@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -137,14 +137,14 @@ class Cloud:
 
     def boot(self, count: int = 1, flavor: str = "m400", parallel: int = 1, name: str = "s", **extra: Any) -> list[str]:
         """POST `count` servers, `parallel` at a time; returns their uuids. `extra` becomes a part of the request's
-        `server` (availability_zone=...), `hints` is beside it."""
-        hints = extra.pop("hints", None)
+        `server` (availability_zone=...), `hints` is beside it, `headers` are those of HTTP."""
+        hints, headers = extra.pop("hints", None), extra.pop("headers", None)
 
         def post(index: int) -> str:
             body = {"name": f"{name}{index}", "imageRef": self.image_id(), "flavorRef": self.flavor_id(flavor),
                     "networks": "none", **extra}  # fmt: skip
             request = {"server": body} | ({"os:scheduler_hints": hints} if hints else {})
-            return str(self.compute("POST", "/servers", request).expect(202)["server"]["id"])
+            return str(self.compute("POST", "/servers", request, headers).expect(202)["server"]["id"])
 
         with concurrent.futures.ThreadPoolExecutor(max_workers=min(parallel, PARALLEL_MAX)) as pool:
             return list(pool.map(post, range(1, count + 1)))
@@ -297,9 +297,9 @@ class Cloud:
 
     # Lower level
 
-    def compute(self, method: str, path: str, body: Any = None) -> Any:
+    def compute(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         """A call of Nova's API; the answer has `.expect(status, ...)`."""
-        return self._lifecycle.api.compute(method, path, body)
+        return self._lifecycle.api.compute(method, path, body, headers)
 
     def placement(self, method: str, path: str, body: Any = None) -> Any:
         return self._lifecycle.api.placement(method, path, body)

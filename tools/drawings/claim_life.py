@@ -20,7 +20,7 @@ from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.workload import Fate, Habits, Server
 from shared_scheduler.sim.world import Sizes, World
-from tools.statemachines.tables import table
+from tools.drawings.tables import table
 
 #: a part that has no state of the claim
 NOTHING = "-"
@@ -120,6 +120,11 @@ STEPS: Mapping[str, str] = {
         writing/assumed/-/held/waits > deleting/assumed/-/held/waits
         writing/assumed/-/-/waits > not_written/-/-/-/waits
         written/assumed/-/held/waits > deleting/assumed/-/held/waits
+    """,
+    "The agent is late, and another host passes": """
+        claiming/assumed/-/-/waits > late/-/-/-/waits
+        claiming/assumed/pending/-/waits > late/-/pending/-/waits
+        late/-/pending/-/waits > late/-/-/-/waits
     """,
     "No verdict arrives, because messages are lost": """
         claiming/assumed/pending/-/waits > timed_out/-/pending/-/waits
@@ -239,8 +244,8 @@ A claim's life
 ==============
 
 The state of one claim in each part, and every step from one such state to the next: the composition of the
-machines of :doc:`state_machines`.  ``tools/state-machines`` generates this page from
-``tools/statemachines/claim_life.py``.  A test runs real scheduler and agent cores in the simulator; it fails on a
+machines of :doc:`state_machines`.  ``tools/draw`` generates this page from
+``tools/drawings/claim_life.py``.  A test runs real scheduler and agent cores in the simulator; it fails on a
 step that is not listed here, and on one that is listed and does not occur.
 
 scheduler

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from tools.statemachines.tables import table
+from tools.drawings.tables import table
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ An increment's life
 ===================
 
 The path of a change from nova-compute's resource tracker to the row of the node in a scheduler's host table, in
-order.  ``tools/state-machines`` generates this page from ``tools/statemachines/increment_life.py``.  A
+order.  ``tools/draw`` generates this page from ``tools/drawings/increment_life.py``.  A
 test follows an increment through the two cores and fails when they call the functions in another order.
 
 An increment is identified by its node, epoch and sequence (``shared_scheduler/protocol/causes.py``).  Its

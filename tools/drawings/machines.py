@@ -17,8 +17,8 @@ from docutils.parsers.rst.tableparser import SimpleTableParser, TableMarkupError
 from docutils.statemachine import StringList
 
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, Phase
-from tools.statemachines import claim_life, increment_life
-from tools.statemachines.tables import table
+from tools.drawings import claim_life, increment_life
+from tools.drawings.tables import table
 
 REFERENCE = Path(__file__).resolve().parents[2] / "doc" / "source" / "reference"
 DOCUMENT = REFERENCE / "state_machines.rst"
@@ -27,7 +27,7 @@ HEAD = """\
 State machines
 ==============
 
-``tools/state-machines`` generates this page from the code, and a test fails when the two differ.  The docstring of each
+``tools/draw`` generates this page from the code, and a test fails when the two differ.  The docstring of each
 module explains its table.  A state in parentheses has no value in the code: the object does not exist yet, or was
 removed.
 """

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some seconds of `tools/lab fuzz`, which runs for hours elsewhere; and that it finds what it looks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from compute_agent.claim_ledger import ClaimLedger
+from shared_scheduler.protocol import codec
+from shared_scheduler.protocol.host_keys import HostKeys
+from shared_scheduler.protocol.messages import Claim
+from shared_scheduler.protocol.window import MessageWindow
+from shared_scheduler.transport import channel
+from tools.laboratory.fuzz import command, targets
+from tools.laboratory.report import ProgressLine, Report
+
+ROUNDS = 15
+
+
+def play(*arguments: str, rounds: int = ROUNDS) -> Report:
+    asked = command.parser().parse_args(["--seconds", "600", "--rounds", str(rounds), *arguments])
+    with ProgressLine() as progress:
+        return command.run(asked, progress)
+
+
+@pytest.mark.parametrize("target", targets.TARGETS)
+def test_nothing_is_raised_and_nothing_is_violated(target: str) -> None:
+    report = play("--target", target)
+
+    assert report.data["errors"] == []
+    assert not report.wrong
+    assert report.data["inputs"][target] >= ROUNDS * command.ROUND_INPUTS
+    assert report.data["valid"][target] > 0
+
+
+def no_error(target: str) -> bool:
+    return not play("--target", target, rounds=30).wrong
+
+
+def test_a_codec_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "decode", lambda body: codec.decode(body) if len(body) > 9 else body[99])
+
+    assert not no_error("codec")
+
+
+def test_a_channel_that_believes_any_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel.Channel, "_check_sender", lambda *_: None)
+
+    assert not no_error("scheduler")
+
+
+def test_envelopes_that_are_not_verified_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets.MasterKeys, "verify", lambda *_: "")
+    monkeypatch.setattr(HostKeys, "_replayed", lambda *_: "")
+
+    assert not no_error("envelopes")
+
+
+def test_a_window_that_skips_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply_any = MessageWindow.receive
+
+    def receive(self: MessageWindow, message: object, *rest: object) -> object:
+        outcome = apply_any(self, message, *rest)  # type: ignore[arg-type]
+        found = (message,) if isinstance(message, targets.Increment) else outcome.apply
+        return type(outcome)(found, outcome.resync)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(MessageWindow, "receive", receive)
+
+    assert not no_error("window")
+
+
+def test_an_agent_that_accepts_everything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shortage(self: ClaimLedger, claim: Claim) -> None:
+        return None
+
+    monkeypatch.setattr(ClaimLedger, "_shortage", shortage)
+
+    assert not no_error("agent")
+
+
+def test_a_round_can_be_repeated() -> None:
+    assert command.play_round("scheduler", 3) == command.play_round("scheduler", 3)

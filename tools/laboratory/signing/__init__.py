@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs to sign and to verify messages."""
