@@ -42,13 +42,14 @@ COMMAND_TIMEOUT_S = 300
 
 def manage(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``shared-scheduler-manage`` on the cloud's nova.conf."""
-    command = [
-        str(cloud.layout.nova / "bin" / "shared-scheduler-manage"),
-        arguments[0],
-        "--config-file",
-        str(cloud.layout.nova_conf()),
-        *arguments[1:],
-    ]
+    return manage_without_configuration(
+        cloud, arguments[0], "--config-file", str(cloud.layout.nova_conf()), *arguments[1:]
+    )
+
+
+def manage_without_configuration(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``shared-scheduler-manage`` as on another machine."""
+    command = [str(cloud.layout.nova / "bin" / "shared-scheduler-manage"), *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
     )

@@ -18,6 +18,7 @@ from oslo_config import cfg
 from oslo_messaging.conffixture import ConfFixture
 
 from shared_scheduler.nova.process import LosslessStop
+from shared_scheduler.nova.serving import Gate
 from tests.unit.transport.mailbox import PATIENCE_S, eventually
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
@@ -65,7 +66,8 @@ class Server:
         self.manager = Manager()
         self.transport = messaging.get_rpc_transport(conf, url)
         target = messaging.Target(topic=TOPIC, server=name)
-        self.rpcserver: Any = messaging.get_rpc_server(self.transport, target, [self.endpoint])
+        self.served: Any = messaging.get_rpc_server(self.transport, target, [self.endpoint])
+        self.rpcserver = Gate(self.served, name, is_open=True)
 
     def start(self) -> None:
         self.rpcserver.start()
@@ -111,7 +113,7 @@ def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_schedu
     slow = callers.call(0)
     assert first.endpoint.asked.wait(PATIENCE_S)
     stopping = in_background(lossless.stop)
-    polling = first.rpcserver.listener._listen_thread
+    polling = first.served.listener._listen_thread
     eventually(lambda: not polling.is_alive(), "the server reads no more requests")
 
     # when more calls come, and only then it is done

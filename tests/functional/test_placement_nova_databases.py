@@ -90,7 +90,7 @@ def test_a_migrated_schema_has_every_column_that_is_read(
     assert service.up and service.version == 73 and not service.disabled
     (row,) = cell.nodes([one.node])
     assert row["memory_mb"] == 4096
-    assert one.node in cell.node_names()
+    assert one.node in cell.node_hosts()
     assert cell.instances([one.host]) == {}
     assert cell.last_change() is not None
 
@@ -183,7 +183,7 @@ def test_errors_are_one_line_with_a_remedy(
 def test_a_database_that_is_restarted_is_read_again(
     placement: PrivatePlacement, cell: CellDatabase
 ) -> None:
-    cell.node_names()
+    cell.node_hosts()
     placement.kill("mariadb")
     try:
         with pytest.raises(DatabaseError, match=r"lost|no server answers|gone away"):

@@ -30,9 +30,8 @@ from shared_scheduler.placement.connection import CONCURRENT_UPDATE, Reply, Tran
 from shared_scheduler.placement.reconciler import without_nova
 from tests.functional.placement_driver import PlacementDriver, after, before, lose_reply, vcpus_for
 from tests.functional.private_placement import SETTINGS, PrivatePlacement
-from tests.support.operations import OPERATIONS, Operation, Then, Writer, operation
+from tests.support.operations import OURS, Operation, Then, Writer, operation
 
-OURS = [one for one in OPERATIONS if one.policy is not None]
 RACERS = 4
 ROUNDS_MAX = 20
 

@@ -43,6 +43,7 @@ class Then(StrEnum):
     AGAIN = "retry, fails"  # retried a few times
     RACE_AGAIN = "retry"  # retried until it succeeds
     FAILS = "fails"
+    MERGED = "merge, fails"  # merged with what others have added, if that is decidable
     LEFT_ALONE = "left alone"  # another writer has changed the allocations, which now belong to it
     NOTHING = "-"  # cannot occur, or has no effect
 
@@ -62,11 +63,18 @@ class Operation:
     consumer_conflict: Then
     #: the consumer holds exactly the allocations of an earlier attempt of the same writer
     own_attempt: Then
+    #: the value of the option ``merged_moves`` with which this row holds; empty: it holds without
+    merged_move: str = ""
 
 
 def _ours(name: str, policy: ConsumerPolicy, sends: str) -> Operation:
     ends = (Then.NEXT_HOST, Then.RACE, Then.FAILS, Then.WRITTEN)
     return Operation(name, Writer.SCHEDULER, policy, sends, *ends)
+
+
+def _merged(name: str, policy: ConsumerPolicy, sends: str, move: str) -> Operation:
+    ends = (Then.NEXT_HOST, Then.RACE, Then.MERGED, Then.WRITTEN)
+    return Operation(f"{name}, merged", Writer.SCHEDULER, policy, sends, *ends, move)
 
 
 def _theirs(name: str, writer: Writer, sends: str, *ends: Then) -> Operation:
@@ -90,6 +98,10 @@ OPERATIONS = (
     _ours("live migrate", _NEW, "null"),
     # the server still holds its source
     _ours("evacuate", _MERGE, "as known"),
+    _merged("resize", _NEW, "null", "resize"),
+    _merged("cold migrate", _NEW, "null", "migration"),
+    _merged("live migrate", _NEW, "null", "live-migration"),
+    _merged("evacuate", _MERGE, "as known", "evacuation"),
     _theirs("rebuild", Writer.NOBODY, "-", *(Then.NOTHING,) * 4),
     _theirs("confirm", Writer.COMPUTE, "as read",
             Then.NOTHING, Then.FAILS, Then.FAILS, Then.NOTHING),
@@ -110,6 +122,11 @@ OPERATIONS = (
     Operation("clean-up", Writer.SCHEDULER, None, "as made",
               Then.NOTHING, Then.RACE_AGAIN, Then.LEFT_ALONE, Then.NOTHING),
 )  # fmt: skip
+
+
+#: our writes without the option, and with it
+OURS = [one for one in OPERATIONS if one.policy is not None and not one.merged_move]
+MERGED = [one for one in OPERATIONS if one.merged_move]
 
 
 def operation(name: str) -> Operation:

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENT_PURE = tuple(
     f"compute_agent.{module}"
     for module in (
-        "accounts agent_settings claim_ledger core effects epochs events group_ledger "
+        "accounts agent_settings claim_ledger core effects ends_of_builds epochs events group_ledger "
         "pending_deallocations publisher".split()
     )
 )
@@ -63,6 +63,8 @@ SHARED = (
     "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
     "shared_scheduler.release",
+    "shared_scheduler.service.guru_meditation",
+    "shared_scheduler.service.http_server",
     "shared_scheduler.service.service_manager",
     "shared_scheduler.service.telemetry",
     "shared_scheduler.service.telemetry_address",
