@@ -131,7 +131,7 @@ def test_a_server_is_found_where_it_lives(placement: PrivatePlacement, api: ApiD
     assert locate(server) == ServerLocation(ServerActivity.AT_REST, one.node)
     one.write(main_models.Migration, uuid=str(uuid.uuid4()), instance_uuid=server, deleted=0,
               migration_type="evacuation", status="accepted")  # fmt: skip
-    assert locate(server) == ServerLocation(ServerActivity.UNDER_WAY)
+    assert locate(server) == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation")
 
 
 def test_a_start_on_the_real_thing(placement: PrivatePlacement, api: ApiDatabase) -> None:
