@@ -39,7 +39,7 @@ The gaps of Placement 16
     (b) does not hold for writes of one consumer within the same milliseconds, of which one creates it or removes all
     of it (``placement/consumer_conflicts.py``).  (c) does not hold if others remove all allocations of the server and
     add new ones while our write may still arrive, because generations then begin with 1 again; this scheduler itself
-    does not remove them in that time (``placement/unanswered_writes.py``).
+    does not remove them in that time (``placement/late_writes.py``).
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ from shared_scheduler.protocol.messages import GroupPolicy, Leaf, Reason
 from shared_scheduler.table.host_table import HostTable
 
 #: checks of a senior request before it yields, and the longest pause between two
-LOOKS_MAX = 4
-LOOK_PAUSE_S = 0.1
+CHECKS_MAX = 4
+CHECK_PAUSE_S = 0.1
 #: how often one request yields before it fails, and the longest pause after one time
 YIELDS_MAX = 8
 YIELD_PAUSE_S = 0.2
@@ -67,7 +67,7 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class CheckAgain:
     """The request is senior: check again, because the others may yield."""
 
     pause_s: float
@@ -86,7 +86,7 @@ class Yield:
     full: frozenset[str] = frozenset()
 
 
-Outcome = Agreed | LookAgain | Yield
+Outcome = Agreed | CheckAgain | Yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +148,11 @@ class GroupCheck:
             return Agreed()
         if self._may_have_joined(state, group):
             check.all_asked = True
-            return LookAgain(0.0)
-        check.looks += 1
-        if min(own) < min(wrong.members) and check.looks < LOOKS_MAX:
-            return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
-        check.looks = 0
+            return CheckAgain(0.0)
+        check.checks_made += 1
+        if min(own) < min(wrong.members) and check.checks_made < CHECKS_MAX:
+            return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
+        check.checks_made = 0
         check.yields += 1
         return Yield(_reason(group, wrong), self._rng.uniform(0, YIELD_PAUSE_S), wrong.hosts, wrong.full)
 

@@ -201,7 +201,7 @@ class GroupCheckState:
     passed: bool = False
     #: whether members that the table has in the right place are looked up as well
     all_asked: bool = False
-    looks: int = 0
+    checks_made: int = 0
     yields: int = 0
     #: the pause after the yield that is under way
     pause_s: float = 0.0

@@ -63,7 +63,7 @@ from math import inf, nextafter
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
 from shared_scheduler.core.effects import Answer, AskCandidates, Choice, ConsumerPolicy, Fail, FailureCode
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, GroupAnswered, RequestArrived, WriteCode
-from shared_scheduler.core.group_check import YIELDS_MAX, Agreed, GroupCheck, LookAgain, Yield
+from shared_scheduler.core.group_check import YIELDS_MAX, Agreed, CheckAgain, GroupCheck, Yield
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import CandidatesWanted, Crowded, Pause, Planner, Refusal, Selected
 from shared_scheduler.core.quarantine import Quarantine
@@ -317,7 +317,7 @@ class Requests:
             self._ask(step, state, instance, plan)
         elif isinstance(plan, Crowded):
             self._crowded[state.key] = state
-            self._wait(step, state, instance, step.now + self._settings.crowded_look_s)
+            self._wait(step, state, instance, step.now + self._settings.crowded_wait_s)
         elif isinstance(plan, Pause):
             self._wait(step, state, instance, nextafter(step.now, inf))  # not in this step
         else:
@@ -555,7 +555,7 @@ class Requests:
             case Agreed():
                 state.phase = Phase.PLACING
                 self._advance(step, state)
-            case LookAgain(pause_s):
+            case CheckAgain(pause_s):
                 self._timers.set(("group", str(state.key)), step.now + pause_s)
             case Yield() as wanted:
                 self._yield(step, state, wanted)

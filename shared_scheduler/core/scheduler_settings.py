@@ -70,7 +70,7 @@ class SchedulerSettings:
     #: claims in flight for one node; if it has more, another host is selected, or the instance waits until a claim
     #: ends; and the interval at which a waiting instance is decided again if none ends
     claims_per_node_max: int = 32
-    crowded_look_s: float = 1.0
+    crowded_wait_s: float = 1.0
     #: how long the search for alternates may delay an answer: without alternates a build that fails is not
     #: rescheduled, so a late answer is better
     alternates_timeout_s: float = 10.0

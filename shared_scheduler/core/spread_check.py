@@ -25,8 +25,8 @@ schedulers know of each other.
 the constraint holds                                     outcome
 =======================================================  =============================================================
 with the servers of answered requests in the minimum     ``Agreed``
-only with all servers in the minimum                     ``LookAgain``, at most ``ANSWERS_MAX`` times, then ``Yield``
-not at all; the request is senior                        ``LookAgain``, at most ``LOOKS_MAX`` times, then ``Yield``
+only with all servers in the minimum                     ``CheckAgain``, at most ``ANSWERS_MAX`` times, then ``Yield``
+not at all; the request is senior                        ``CheckAgain``, at most ``CHECKS_MAX`` times, then ``Yield``
 not at all                                               ``Yield``
 =======================================================  =============================================================
 
@@ -43,7 +43,15 @@ import numpy as np
 
 from shared_scheduler.core.effects import LookUpGroup
 from shared_scheduler.core.events import GroupAnswered
-from shared_scheduler.core.group_check import LOOK_PAUSE_S, LOOKS_MAX, YIELD_PAUSE_S, Agreed, LookAgain, Outcome, Yield
+from shared_scheduler.core.group_check import (
+    CHECK_PAUSE_S,
+    CHECKS_MAX,
+    YIELD_PAUSE_S,
+    Agreed,
+    CheckAgain,
+    Outcome,
+    Yield,
+)
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
 from shared_scheduler.decision.pipeline import Decider
@@ -102,13 +110,13 @@ class SpreadCheck:
         if all(_holds(*each, own) for each in zip(counted, least, strict=True)):
             check.spread_passed = True
             return Agreed()
-        check.looks += 1
-        if all(_holds(one, one, own) for one in counted) and check.looks < ANSWERS_MAX:
-            return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
+        check.checks_made += 1
+        if all(_holds(one, one, own) for one in counted) and check.checks_made < ANSWERS_MAX:
+            return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
         mine = min(state.request.instance_uuids)
-        if event.unanswered and mine < min(event.unanswered) and check.looks < LOOKS_MAX:
-            return LookAgain(self._rng.uniform(0, LOOK_PAUSE_S))
-        check.looks = 0
+        if event.unanswered and mine < min(event.unanswered) and check.checks_made < CHECKS_MAX:
+            return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
+        check.checks_made = 0
         check.yields += 1
         return Yield(_reason(counted, own), self._rng.uniform(0, YIELD_PAUSE_S))
 

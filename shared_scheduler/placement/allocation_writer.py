@@ -14,7 +14,7 @@
                                        -> provider_conflict | consumer_conflict | unreachable
 
 A write that was given up although it may have been carried out is kept as a write in doubt.  While it may still be
-carried out, the record of its consumer is not removed (``unanswered_writes`` says why).
+carried out, the record of its consumer is not removed (``late_writes`` says why).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult, InDoubtWrites
+from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
-from shared_scheduler.placement.unanswered_writes import UnansweredWrites
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import Allocations
 
@@ -161,7 +161,7 @@ class AllocationWriter:
         self._overcommit_check = OvercommitCheck(client, clock)
         self._reconciler = Reconciler(client, locate, self._restore)
         self._in_doubt = InDoubtWrites()
-        self._unanswered = UnansweredWrites()
+        self._late = LateWrites()
         self._lock = threading.Lock()  # of _in_doubt and _unanswered
 
     # -- writes ------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ class AllocationWriter:
     def _restore(self, write: ConsumerWrite, request_id: str = "", until_s: float | None = None) -> Reply | None:
         """Restore the allocations before a write.  None: it must wait, because an earlier write may arrive."""
         with self._lock:
-            may_arrive = self._unanswered.may_arrive(write.consumer, self._clock())
+            may_arrive = self._late.may_arrive(write.consumer, self._clock())
         if may_arrive and not write.allocations:
             return None
         return self._put(write, request_id, until_s)
@@ -482,7 +482,7 @@ class AllocationWriter:
         reply = self._client.write(write, request_id, None if until_s is None else self._wait_s(until_s))
         if reply.meaning is Meaning.UNKNOWN and write.generation is not None:
             with self._lock:
-                self._unanswered.add(write.consumer, sent_s)
+                self._late.add(write.consumer, sent_s)
         return reply
 
     def _read(self, consumer: str, until_s: float) -> ConsumerAllocations | None:

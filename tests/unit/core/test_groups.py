@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.group_check import LOOK_PAUSE_S, LOOKS_MAX, YIELD_PAUSE_S, YIELDS_MAX
+from shared_scheduler.core.group_check import CHECK_PAUSE_S, CHECKS_MAX, YIELD_PAUSE_S, YIELDS_MAX
 from shared_scheduler.decision.request import Group
 from shared_scheduler.protocol.messages import Consumer, Increment, RefusalCode
 from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request, taken
@@ -114,9 +114,9 @@ def test_the_senior_checks_again_before_it_yields() -> None:
     claim = only_claim(driver.ask(request("server-1", group=GROUP)))
     ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     other = "node-2" if claim.node == "node-1" else "node-1"
-    for _ in range(LOOKS_MAX - 1):
+    for _ in range(CHECKS_MAX - 1):
         assert stand(driver, ask, server_5=other) == []
-        ask = look(driver.wait(LOOK_PAUSE_S))
+        ask = look(driver.wait(CHECK_PAUSE_S))
     only(ef.DeleteAllocation, stand(driver, ask, server_5=other))
 
 
@@ -125,7 +125,7 @@ def test_the_senior_stays_where_the_junior_has_gone() -> None:
     claim = only_claim(driver.ask(request("server-1", group=GROUP)))
     ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     assert stand(driver, ask, server_5="node-2" if claim.node == "node-1" else "node-1") == []
-    assert only(ef.Answer, stand(driver, look(driver.wait(LOOK_PAUSE_S)))).choices[0][0].node == claim.node
+    assert only(ef.Answer, stand(driver, look(driver.wait(CHECK_PAUSE_S)))).choices[0][0].node == claim.node
 
 
 def test_a_group_that_cannot_be_read_fails_the_request_when_all_is_taken_back() -> None:
@@ -191,7 +191,7 @@ def test_no_request_joins_a_member_that_only_the_table_shows() -> None:
     # when the senior looks, as often as it may
     effects = stand(driver, ask, server_6="node-2")
     while not of_kind(ef.DeleteAllocation, effects):
-        effects = stand(driver, look(driver.wait(LOOK_PAUSE_S)), server_6="node-2")
+        effects = stand(driver, look(driver.wait(CHECK_PAUSE_S)), server_6="node-2")
     # then it goes to the other one
     driver.deleted(only(ef.DeleteAllocation, effects))
     assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
-from shared_scheduler.core.group_check import LOOK_PAUSE_S, YIELD_PAUSE_S
+from shared_scheduler.core.group_check import CHECK_PAUSE_S, YIELD_PAUSE_S
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spread_request import label_uuid
@@ -127,7 +127,7 @@ def test_the_senior_checks_again_and_is_answered_when_the_other_has_left() -> No
     effects = driver.ask(asking("server-1"))
     (home,) = (claim.node for claim in claims_in(effects))
     assert stand(driver, placed(driver, effects), "server-4", server_4=home) == []
-    again = only(ef.LookUpGroup, driver.wait(LOOK_PAUSE_S))
+    again = only(ef.LookUpGroup, driver.wait(CHECK_PAUSE_S))
     only(ef.Answer, stand(driver, again))
 
 
@@ -141,7 +141,7 @@ def test_a_server_that_may_still_yield_does_not_raise_the_minimum() -> None:
     assert "server-4" not in ask.known
     # when the third one is the second of its rack, then it waits for the answer of the other
     assert stand(driver, ask, "server-4", server_4="node-2") == []
-    again = only(ef.LookUpGroup, driver.wait(LOOK_PAUSE_S))
+    again = only(ef.LookUpGroup, driver.wait(CHECK_PAUSE_S))
     only(ef.Answer, stand(driver, again, server_4="node-2"))
 
 

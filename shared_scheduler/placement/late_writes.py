@@ -21,8 +21,8 @@ from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 MAX_CONSUMERS = 4096
 
 
-class UnansweredWrites:
-    """When the last write of each consumer was sent that got no answer."""
+class LateWrites:
+    """Consumers with a write that may be carried out late, and when it was sent."""
 
     def __init__(self, max_consumers: int = MAX_CONSUMERS) -> None:
         self._sent_s: FIFOCache[str, float] = FIFOCache(max_consumers)
