@@ -93,6 +93,10 @@ def _summary(answer: dict[str, Any]) -> str:
     ]
     if answer["quarantined"]:
         lines.append(f"  quarantine {', '.join(answer['quarantined'])}")
+    lines += [
+        f"  TWO AGENTS node {one['node']} of host {one['host']}: an agent of host {one['other_host']} speaks for it too"
+        for one in answer.get("second_agents", ())
+    ]
     width = max(map(len, answer["counters"]), default=0)
     lines += [f"  {name:{width}}  {value}" for name, value in answer["counters"].items() if value]
     return "\n".join(lines)

@@ -248,6 +248,8 @@ COUNTERS = Group(
     "messages_not_for_schedulers": "Messages that only agents use, ignored.",
     "messages_of_too_many_nodes": "Messages of nodes beyond nodes_max, ignored.",
     "rows_of_too_many_nodes": "Database rows of nodes beyond nodes_max, ignored.",
+    "messages_of_second_agents": "Messages of a node in the name of another host than the database has: two agents "
+                                 "have one node uuid, usually because a machine was cloned. Dropped.",
     "messages_unusable": "Messages with a leaf of a wrong type, dropped.",
     "resyncs_without_host": "Resync requests that were not sent, because the host of the node is not known yet.",
     "reads_ignored": "Database rows of nodes whose agent publishes their state, ignored.",

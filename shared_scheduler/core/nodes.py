@@ -21,6 +21,8 @@ LOST, or unresponsive                  stale        nobody; the row is not selec
 The cell's database says which nodes there are and which host a node belongs to.  A node that is only known from
 messages is not selected, and forgotten when a later read of the database does not have it.
 
+Messages of a listed node that name another host are of a second agent (``second_agents.py``), and are dropped.
+
 A message with a leaf of a wrong kind (``model/leaf_validation.py``) is dropped as if it had been lost.  The window
 detects the gap and asks again with back-off.  If the messages stay unusable, the window becomes LOST and the row stale.
 """
@@ -35,6 +37,7 @@ from random import Random
 from shared_scheduler.core.effects import NodeChange, RecordNode, Send
 from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.core.second_agents import SecondAgents
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
@@ -138,6 +141,10 @@ class Node:
     unresponsive_for_long: bool = False
     #: increments that were applied since the last record of the node
     increments: int = 0
+    #: the epoch in which a message named ``host`` last
+    own_epoch: int = 0
+    #: a past epoch whose heartbeats arrive, and since when
+    past: tuple[int, float] = (0, 0.0)
     #: when the newest read of the databases began; an older one that arrives later is ignored
     read_at_s: float = float("-inf")
 
@@ -166,6 +173,7 @@ class Nodes:
         self._patient_until_s: dict[str, float] = {}
         self._listed_cells: set[str] = set()
         self._unlisted: set[str] = set()  # nodes that are only known from messages
+        self.second_agents = SecondAgents(timers)
         self.window_counters = WindowCounters()
         self.counters: Counter[str] = Counter()
 
@@ -211,6 +219,9 @@ class Nodes:
         if known is None:
             self.counters["messages_of_too_many_nodes"] += 1
             return
+        if known.is_listed and self._is_of_second_agent(step, known, message):
+            self.counters["messages_of_second_agents"] += 1
+            return
         if isinstance(message, Snapshot | Increment) and find_invalid_leaf(
             message.leaves, lambda: self._leaves(known)
         ):
@@ -223,9 +234,30 @@ class Nodes:
             known.host = _host_in(message) or known.host
         if known.window.heard_at_s > heard_s:
             self._heard(known)
+        if of_past and isinstance(message, Heartbeat):
+            self._heard_past(known, message.epoch, step.now)
         self._carry_out(step, known, outcome)
         if isinstance(message, Snapshot):
             step.tell(RowRead(known.node))  # it may have been asked for, even if it changes nothing
+
+    def _is_of_second_agent(self, step: Step, known: Node, message: NodeMessage) -> bool:
+        host, epoch = _host_in(message), message.epoch
+        if host == known.host:
+            known.own_epoch = epoch
+            return False
+        if not host:
+            return epoch != known.own_epoch and self.second_agents.has_epoch(known.node, epoch)
+        self.second_agents.heard(known.node, host, epoch, step.now)
+        if known.window.epoch == epoch != known.own_epoch:  # it was heard before the database was read
+            self._leave_alone(step, known, ResyncWish(epoch, 0))
+        return True
+
+    def _heard_past(self, known: Node, epoch: int, now: float) -> None:
+        """A second agent with the name of the same host, if messages of the newer epoch arrived in between."""
+        if known.past[0] != epoch:
+            known.past = (epoch, now)
+        elif known.window.heard_at_s > known.past[1]:
+            self.second_agents.heard(known.node, known.host, epoch, now)
 
     def _leaves(self, known: Node) -> Mapping[str, Leaf]:
         slot = self._table.slot_of(known.node)
@@ -391,6 +423,9 @@ class Nodes:
         )
 
     def _list(self, known: Node, host: str) -> None:
+        if known.host != host:
+            self.second_agents.forget(known.node)
+            known.own_epoch = 0
         known.host, known.is_listed = host, True
         self._unlisted.discard(known.node)
         self._show(known)
@@ -399,6 +434,7 @@ class Nodes:
         """Remove nodes that no longer exist."""
         for node in sorted(event.nodes):
             self._unlisted.discard(node)
+            self.second_agents.forget(node)
             if self._nodes.pop(node, None) is not None:
                 for kind in ("window", "unresponsive"):
                     self._timers.cancel((kind, node))

@@ -10,6 +10,7 @@ The parts of the core; the docstring of each module explains it:
 ===================  =====================================================================
 nodes.py             applies messages of agents to windows and to rows of the table
 row_corrections.py   has rows read again that may be wrong
+second_agents.py     remembers nodes for which two agents speak
 quarantine.py        selects nodes last that refuse claims repeatedly
 requests.py          the life of a request, and the search for alternates
 request_state.py     the state of a request, and the data for its record
@@ -141,6 +142,7 @@ class SchedulerCore:
             "recheck": self.recheck.on_timer,
             "window": self.nodes.on_window_timer,
             "unresponsive": self.nodes.on_unresponsive_timer,
+            "second agent": lambda step, node: self.nodes.second_agents.forget(node),
             "quarantine": self.quarantine.on_timer,
             "mirrored": self.corrections.on_aggregates_timer,
             "hello": self.peers.on_timer,

@@ -83,7 +83,7 @@ def _part(part: Sequence[str], describe: Describe, core: SchedulerCore) -> list[
 def status(engine: Engine) -> dict[str, Any]:
     """Counts: nodes by freshness, requests and claims under way, events since the start."""
     return {
-        **engine.inspect(_core_status),
+        **engine.inspect(status_of_core),
         "release": release(),
         "releases": releases(engine),
         "in_flight": engine.in_flight,
@@ -135,15 +135,25 @@ def counters(engine: Engine) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _core_status(core: SchedulerCore) -> dict[str, Any]:
+def status_of_core(core: SchedulerCore) -> dict[str, Any]:
+    """What ``status`` tells of the core."""
     freshness = Counter(core.table.freshness(node).value for node in core.table.nodes())
     return {
         "nodes": len(core.table),
         "freshness": dict(sorted(freshness.items())),
         "quarantined": sorted(core.quarantine.nodes),
+        "second_agents": second_agents(core),
         "claims_open": len(core.claims),
         "claims_watched": len(core.confirmed_claims),
     }
+
+
+def second_agents(core: SchedulerCore) -> list[dict[str, str]]:
+    """Nodes for which two agents speak: the host in the database, and the host that the other agent names."""
+    return [
+        {"node": one.node, "host": core.nodes.host_of(one.node), "other_host": one.host}
+        for one in core.nodes.second_agents.speaking()
+    ]
 
 
 def nodes(engine: Engine) -> list[dict[str, Any]]:
@@ -238,7 +248,7 @@ def report(engine: Engine, queues: Queues) -> dict[str, Any]:
     found = load(engine, queues)
     clock_s = found["clock_s"]
     return {
-        "table": engine.inspect(_core_status),
+        "table": engine.inspect(status_of_core),
         "windows": found["windows"],
         "lags": found["lags"],
         "lagging": {row["host"]: f"{row['state']}, {row['lag']} behind" for row in found["lagging"]},

@@ -19,6 +19,8 @@ LOG = logging.getLogger(__name__)
 
 #: A condition that lasts for hours is logged once in this time.
 AGAIN_S = 300.0
+#: The number of nodes that one line names.
+SHOWN_MAX = 10
 
 
 class Notices:
@@ -33,6 +35,7 @@ class Notices:
         self._turned_away = 0
         self._turned_away_said_s = float("-inf")
         self._quarantined = 0
+        self._second_agents_said_s = float("-inf")
         self._releases_due_s = clock() + AGAIN_S
         self._releases_said = frozenset[tuple[str, str]]()
 
@@ -41,6 +44,7 @@ class Notices:
         turned_away, quarantines, alone = self._engine.inspect(_seen)
         self._say_turned_away(turned_away)
         self._say_quarantined(quarantines, alone)
+        self._say_second_agents()
         self._say_releases()
 
     def _say_turned_away(self, count: int) -> None:
@@ -64,6 +68,18 @@ class Notices:
                 more, ", ".join(sorted(alone)) or "none",
             )  # fmt: skip
 
+    def _say_second_agents(self) -> None:
+        """The second agents continue to send: every heartbeat counts."""
+        now, found = self._clock(), self._engine.inspect(inspection.second_agents)
+        if not found or now - self._second_agents_said_s < AGAIN_S:
+            return
+        self._second_agents_said_s = now
+        named = [f"node {one['node']} of host {one['host']}: an agent of host {one['other_host']} speaks for it too"
+                 for one in found[:SHOWN_MAX]]  # fmt: skip
+        LOG.error(
+            "%d compute nodes have two agents, and the messages of the second one are dropped; give that machine a "
+            "compute_id and a host of its own if it was cloned, otherwise examine it: %s", len(found), "; ".join(named),
+        )  # fmt: skip
 
     def _say_releases(self) -> None:
         """Name the peers of other releases, again only when another release appears or one disappears."""
