@@ -102,7 +102,7 @@ def _derive(args: argparse.Namespace) -> None:
 
 
 def _is_file_name(host: str) -> bool:
-    shown = 1 <= len(host) <= limits.ADDRESS_MAX_CHARS and host.isprintable()
+    shown = 1 <= len(os.fsencode(host)) <= limits.HOST_MAX_BYTES and host.isprintable()
     return shown and "/" not in host and not host.startswith(".")
 
 

@@ -93,6 +93,19 @@ def text(chars_max: int, chars_min: int = 1) -> Convert:
     return check
 
 
+def name_in_bytes(bytes_max: int, chars_min: int = 1) -> Convert:
+    """A printable text that AMQP or an envelope carries, which count bytes."""
+    as_text = text(bytes_max, chars_min)
+
+    def check(value: Any) -> str:
+        found: str = as_text(value)
+        if not found.isascii() and len(found.encode()) > bytes_max:
+            raise FieldError(f"{len(found.encode())} bytes, but at most {bytes_max} are allowed")
+        return found
+
+    return check
+
+
 def integer(least: int, most: int) -> Convert:
     """An integer within these bounds, both included."""
 
@@ -354,8 +367,16 @@ def _same(name: str, check: Convert) -> Field:
     return Field(name, check, check)
 
 
-def _text(name: str, chars_max: int = limits.ADDRESS_MAX_CHARS, chars_min: int = 1) -> Field:
+def _text(name: str, chars_max: int, chars_min: int = 1) -> Field:
     return _same(name, text(chars_max, chars_min))
+
+
+def _address(name: str, chars_min: int = 1) -> Field:
+    return _same(name, name_in_bytes(limits.ADDRESS_MAX_BYTES, chars_min))
+
+
+def _host(chars_min: int = 1) -> Field:
+    return _same("host", name_in_bytes(limits.HOST_MAX_BYTES, chars_min))
 
 
 def _count(name: str, most: int = limits.COUNT_MAX, least: int = 0) -> Field:
@@ -433,10 +454,10 @@ LAYOUTS: Mapping[int, Layout] = {
         Hello,
         limits.SMALL_BODY_MAX_BYTES,
         Field("role", one_of(Role), one_of(Role)),
-        _text("sender"),
+        _address("sender"),
         _count("epoch"),
         _text("node", limits.ID_MAX_CHARS, chars_min=0),
-        _text("host", chars_min=0),
+        _host(chars_min=0),
         Field("want", one_of(Want), one_of(Want)),
         _count("spread_ms"),
         _text("release", limits.RELEASE_MAX_CHARS, chars_min=0),
@@ -449,7 +470,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("node"),
         _EPOCH,
         _count("sequence"),
-        _text("host"),
+        _host(),
         _same("leaves", leaves),
         _consumers(none_allowed=False),
         _claims(none_allowed=False),
@@ -463,7 +484,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("node"),
         _EPOCH,
         _count("sequence"),
-        _text("host"),
+        _host(),
         _count("digest", limits.DIGEST_MAX),
         _count("groups_digest", limits.DIGEST_MAX),
         later=1,
@@ -474,7 +495,7 @@ LAYOUTS: Mapping[int, Layout] = {
         limits.CLAIM_BODY_MAX_BYTES,
         _id("claim_id"),
         _id("node"),
-        _text("scheduler"),
+        _address("scheduler"),
         _id("consumer"),
         _same("allocations", allocations),
         Field("usage", read_usage, write_usage),
@@ -490,7 +511,7 @@ LAYOUTS: Mapping[int, Layout] = {
         limits.SMALL_BODY_MAX_BYTES,
         _id("claim_id"),
         _id("node"),
-        _text("scheduler"),
+        _address("scheduler"),
         _id("consumer"),
     ),
     8: _layout(
@@ -509,7 +530,7 @@ LAYOUTS: Mapping[int, Layout] = {
         Resync,
         limits.SMALL_BODY_MAX_BYTES,
         _id("node"),
-        _text("scheduler"),
+        _address("scheduler"),
         _count("epoch"),
         _count("after_sequence"),
         _same("doubted", flag),
@@ -522,7 +543,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _id("consumer"),
         _same("succeeded", flag),
         _text("reason", limits.BUILD_REASON_MAX_CHARS, chars_min=0),
-        _text("scheduler", chars_min=0),
+        _address("scheduler", chars_min=0),
         _count("number"),
     ),
 }

@@ -37,8 +37,12 @@ LEAF_NAME_MAX_CHARS = 255
 CONTAINER_LENGTH_MAX = 4096
 #: uuids have 36; names of simulated nodes and claim ids are below this as well.
 ID_MAX_CHARS = 64
-#: Host names and addresses on the bus (AMQP's short string is 255 bytes).
-ADDRESS_MAX_CHARS = 255
+#: Addresses on the bus; AMQP's short string has 255 bytes, and a library fails on a longer one.
+ADDRESS_MAX_BYTES = 255
+#: Each address begins with this, so that no message makes a program send to a queue of another service.
+ADDRESS_PREFIX = "ssched."
+#: Host names: with ``ssched.agent.`` they are addresses.
+HOST_MAX_BYTES = ADDRESS_MAX_BYTES - len(ADDRESS_PREFIX) - len("agent.")
 RESOURCE_CLASS_MAX_CHARS = 255
 #: The release of a sender, for example "1.2.3.dev45".
 RELEASE_MAX_CHARS = 64

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from shared_scheduler.protocol import limits
+
 #: The values of a leaf: scalars, and lists and string-keyed dicts of them (msgpack's own types).
 Leaf = None | bool | int | float | str | list["Leaf"] | dict[str, "Leaf"]
 
@@ -310,4 +312,4 @@ def is_for_agents(message: Message) -> bool:
 
 def agent_address(host: str) -> str:
     """The address of the agent of nova-compute service ``host``, equal after each restart."""
-    return f"ssched.agent.{host}"
+    return f"{limits.ADDRESS_PREFIX}agent.{host}"

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from shared_scheduler.protocol import codec
+from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.errors import RemoteProtocolError, UnknownSender, UnsendableMessage, WrongSender
 from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind, Sender, may_send
 from shared_scheduler.protocol.messages import (
@@ -45,6 +45,7 @@ RECEIVED: Mapping[type[Message], str] = {
 }
 
 AGENT_PREFIX = agent_address("")
+ADDRESS_SHOWN_MAX = 50
 
 #: Called with the messages that arrived, oldest first, never empty, by one thread at a time.
 ReceiveMessages = Callable[[Sequence[Message]], None]
@@ -102,7 +103,11 @@ class Channel:
         self._endpoint.start(self._receive, self._connection_changed)
 
     def cast(self, address: str, message: Message) -> None:
-        """Send to one endpoint.  Never blocks; a message that does not fit is dropped and counted."""
+        """Send to one endpoint.  Never blocks; one that does not fit, or has no address, is dropped and counted."""
+        if not _is_address(address):
+            what = f"{address[:ADDRESS_SHOWN_MAX]!r} is no address of this channel"
+            self._count_and_log("unsendable", "address", what)
+            return
         host = address.removeprefix(AGENT_PREFIX)  # a host for TO_AGENT; schedulers verify the host of the agent
         self._send(message, Kind.TO_AGENT, host, lambda body: self._endpoint.cast(address, body))
 
@@ -189,6 +194,11 @@ class Channel:
         number = self.counters[counter]
         line = "%s: %s (%d of this kind so far)"
         self._log.write(logging.WARNING, (counter, about), line, self.name, what, number)
+
+
+def _is_address(address: str) -> bool:
+    """Whether AMQP can carry it and no other service has this queue; messages and databases name addresses."""
+    return address.startswith(limits.ADDRESS_PREFIX) and len(address.encode()) <= limits.ADDRESS_MAX_BYTES
 
 
 def sender_of(message: Message) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared_scheduler.protocol.messages import agent_address
+from shared_scheduler.protocol.codec import encode
+from shared_scheduler.protocol.messages import Resync, agent_address
+from shared_scheduler.transport.channel import Channel
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
-from tests.unit.transport.mailbox import Mailbox
+from tests.unit.transport.mailbox import Mailbox, eventually
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 
@@ -23,14 +25,18 @@ def rabbit() -> Iterator[PrivateRabbit]:
 @pytest.mark.parametrize("host", ["h" * 255, "é" * 128], ids=["ascii", "unicode"])
 def test_the_connection_stays(rabbit: PrivateRabbit, host: str) -> None:
     bus = KombuBus(parse_transport_url(rabbit.url), "cell1")
-    scheduler, agent = Mailbox(bus.scheduler_endpoint("a")).started(), Mailbox(bus.agent_endpoint("cmp-1")).started()
+    scheduler, agent = Channel(bus.scheduler_endpoint("a")), Mailbox(bus.agent_endpoint("cmp-1")).started()
+    told: list[bool] = []
+    scheduler.start(lambda messages: None, told.append)
+    eventually(lambda: told == [True], "the scheduler connects")
+    asked = [Resync("node-1", scheduler.address, 1, number) for number in range(20)]
     try:
-        for number in range(20):
-            scheduler.endpoint.cast(agent_address(host), b"resync")
-            scheduler.endpoint.cast(agent.address, b"claim %d" % number)
+        for each in asked:
+            scheduler.cast(agent_address(host), each)
+            scheduler.cast(agent.address, each)
 
-        agent.hears(*(b"claim %d" % number for number in range(20)))
-        assert scheduler.told == [True]
+        agent.hears(*map(encode, asked))
+        assert told == [True]
     finally:
-        scheduler.endpoint.close()
+        scheduler.close()
         agent.endpoint.close()
