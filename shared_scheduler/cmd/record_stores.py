@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
+from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Store
 
 #: exit codes: nothing was found; the records cannot be read
@@ -37,6 +38,10 @@ def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], in
             return ask(store)
         finally:
             store.close()
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        what = f"a record has not the fields of its kind ({type(error).__name__}: {error}): another release wrote it"
+        print(f"{command}: {printable(what)}, or it was changed", file=sys.stderr)
+        return UNREADABLE
     except RecordsError as error:
         print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
         return UNREADABLE

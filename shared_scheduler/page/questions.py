@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -165,7 +166,10 @@ def _text(fields: Fields, name: str) -> str:
 def _number(fields: Fields, name: str) -> float | None:
     value = _optional(fields, name)
     try:
-        return float(value) if value else None
+        found = float(value) if value else None
+        if found is None or isfinite(found):
+            return found
+        raise ValueError(value)
     except ValueError:
         raise BadQuestionError(f"{name}: {value!r} is not a number of seconds since 1970") from None
 

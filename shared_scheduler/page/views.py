@@ -102,7 +102,7 @@ class Views:
 
     def _reasons(self, fields: Fields) -> str:
         found = self._questions.reasons(fields)
-        hours = int(fields.get("hours") or 24)
+        hours = int(fields.get("hours", "").strip() or 24)
         return self._render("reasons.html", here="/reasons", reasons=found, rows=_bars(found), hours=hours, spans=HOURS)
 
     def _why(self, fields: Fields) -> str:

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from shared_scheduler.records import migrations
 from shared_scheduler.records.errors import RecordRefused, RecordsError
 from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.store import (
     FILE_MODE,
     FOUND_MAX,
@@ -177,7 +178,8 @@ class RecordTable:
         except sa.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             raise RecordsError("records_connection", cause, NOT_WRITTEN) from error
-        return sorted((as_current(json.loads(text)) for text in texts), key=lambda record: float(record["at"]))
+        found = [as_current(record) for text in texts if (record := read_record(text)) is not None]
+        return sorted(found, key=lambda record: float(record["at"]))
 
 
 def _driver_remedy(url: str) -> str:

@@ -15,7 +15,6 @@ each file by bisection, and the marks of the other conditions in the index of th
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import time
@@ -27,6 +26,7 @@ from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.line_index import LineIndex, mapped
+from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.store import (
     DISORDER_MAX_S,
     FILE_MODE,
@@ -295,9 +295,6 @@ def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
     """The records at these places; a line that a killed writer left half is no record."""
     for start in starts:
         end = data.find(b"\n", start)
-        try:
-            record = json.loads(data[start:end]) if end >= 0 else None
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("at"), int | float):
+        record = read_record(data[start:end]) if end >= 0 else None
+        if record is not None:
             yield start, as_current(record)

@@ -115,7 +115,7 @@ def as_current(record: Record) -> Record:
     return {
         "user_id": asked.get("user_id", ""), **record, "kind": DECISION, "global_request_id": "",
         "instances": asked.get("instances", []), "result": record.get("outcome", ""), "reason": record.get("text", ""),
-        "reasons": decisions[-1]["reasons"] if decisions else {},
+        "reasons": decisions[-1].get("reasons", {}) if decisions else {},
     }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of records that somebody has sent, or that a broken disk has changed, hides no other record from its reader."""
+"""A file of records that somebody has sent, or that a broken disk has changed: its other records are read."""
 
 from __future__ import annotations
 
