@@ -108,10 +108,14 @@ class AdminServer:
 
     def _answer(self, client: socket.socket) -> None:
         try:
-            with client, contextlib.suppress(OSError):
-                _send(client, self._encoded(self._reply(_read_line(client))))
+            self.answer_one(client)
         finally:
             self._free.release()
+
+    def answer_one(self, client: socket.socket) -> None:
+        """Read a question, answer it, and close the connection."""
+        with client, contextlib.suppress(OSError):
+            _send(client, self._encoded(self._reply(_read_line(client))))
 
     @staticmethod
     def _encoded(reply: dict[str, Any]) -> bytes:

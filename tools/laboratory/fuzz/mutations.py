@@ -7,7 +7,7 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from shared_scheduler.protocol import limits
+from shared_scheduler.protocol import host_keys, limits
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -29,6 +29,11 @@ from shared_scheduler.protocol.messages import (
     Want,
     agent_address,
 )
+
+
+class Violated(Exception):
+    """Something that must hold does not hold."""
+
 
 SCHEDULER = "ssched.scheduler.a"
 EPOCH = 1_700_000_000_123
@@ -79,18 +84,22 @@ def of_agent(node: str, host: str, claim_id: str) -> tuple[Message, ...]:
         Heartbeat(node, EPOCH, 1, host, 0),
         Leave(node, EPOCH, 1),
         Verdict(claim_id, node, EPOCH, True, None, 2, (increment,)),
+        Verdict(claim_id, node, EPOCH, True, None, 5, tuple(replace(increment, sequence=n) for n in range(2, 5))),
         Verdict(claim_id, node, EPOCH, False, Reason("no_capacity", {"asked": 1})),
         BuildResult(node, EPOCH, "vm-1", False, "it failed", SCHEDULER),
+        BuildResult(node, EPOCH, "vm-2", True),
     )
 
 
 def of_scheduler(node: str) -> tuple[Message, ...]:
     """One message of each type that a scheduler sends."""
     group = ClaimGroup("group-1", "anti-affinity", 1, ("vm-2",), 0)
+    together = ClaimGroup("group-1", "affinity", 0, ("vm-1", "vm-2"), None)
     takes = {node: {"VCPU": 1, "MEMORY_MB": 1024, "DISK_GB": 1}}
     return (
         Claim("claim-1", node, SCHEDULER, "vm-1", takes, Usage(1, 1024, 1, 1, 1), "", 0, 0, 1000, group),
         Claim("claim-2", node, SCHEDULER, "vm-2", takes, Usage(1, 1024, 1, 1, 1), '{"numa": null, "pci": []}'),
+        Claim("claim-3", node, SCHEDULER, "vm-3", takes, Usage(1, 1024, 1, 1, 1), group=together),
         Release("claim-1", node, SCHEDULER, "vm-1"),
         Resync(node, SCHEDULER, EPOCH, 1),
         Resync(node, SCHEDULER, 0, 0, True),
@@ -149,6 +158,21 @@ def _mapping_like(value: Mapping[Any, Any], rng: Random, depth: int) -> dict[Any
             key = rng.choice(keys)
             found[key] = value_like(found[key], rng, depth - 1)
     return found
+
+
+def mutated_envelope(data: bytes, other: bytes, rng: Random) -> bytes:
+    """The envelope with one part of another one, or a part that its sender may choose."""
+    one, two = host_keys.parse(data), host_keys.parse(other)
+    assert one is not None and two is not None, "both are envelopes"
+    head, part = one.head, rng.randrange(5)
+    if part < 3:
+        kind = rng.choice((*host_keys.Kind, two.kind)) if part == 0 else one.kind
+        host = rng.choice((two.host, "compute-victim", "", "h" * 255)) if part == 1 else one.host
+        stamp_ms = rng.choice((0, 1, EPOCH, 2**64 - 1)) if part == 2 else one.stamp_ms
+        lengths = bytes([data[0], data[1], kind, len(one.key_id), len(host.encode())])
+        head = lengths + one.key_id.encode() + host.encode() + stamp_ms.to_bytes(8, "big")
+    code = rng.choice((two.code, bytes(len(one.code)), one.code[:-1] + b"x")) if part == 3 else one.code
+    return head + code + (rng.choice((two.content, b"", data)) if part == 4 else one.content)
 
 
 def mutated_bytes(data: bytes, rng: Random) -> bytes:

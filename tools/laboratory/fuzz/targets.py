@@ -40,15 +40,21 @@ from shared_scheduler.sim.topology import SimFit
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
 from shared_scheduler.transport.channel import Channel
-from tools.laboratory.fuzz.mutations import EPOCH, mutated, mutated_bytes, of_agent, of_scheduler, snapshot_of
+from tools.laboratory.fuzz.local_targets import Connections, Page, Records
+from tools.laboratory.fuzz.mutations import (
+    EPOCH,
+    Violated,
+    mutated,
+    mutated_bytes,
+    mutated_envelope,
+    of_agent,
+    of_scheduler,
+    snapshot_of,
+)
 
 CELL = "cell1"
 VICTIM, EVIL = ("node-victim", "compute-victim"), ("node-evil", "compute-evil")
 MASTER = bytes(range(32))
-
-
-class Violated(Exception):
-    """Something that must hold does not hold."""
 
 
 class Target(Protocol):
@@ -92,7 +98,8 @@ class Envelopes:
     def feed(self, rng: Random) -> bool:
         """One mutated envelope, for a scheduler and for an agent."""
         whole = rng.choice(self._sealed)
-        data = mutated_bytes(whole, rng)
+        other = rng.choice(self._sealed)
+        data = mutated_bytes(whole, rng) if rng.random() < 0.5 else mutated_envelope(whole, other, rng)
         for receiver in self._receivers:
             _, sender, _ = receiver.open(data)
             if sender is not None and data not in self._sealed:
@@ -157,19 +164,21 @@ class Scheduler:
         return json.dumps([facts, self._core.table.freshness(VICTIM[0]).value], default=repr, sort_keys=True)
 
     def feed(self, rng: Random) -> bool:
-        """One message that the compromised host signs: of its own node, of the other one, or of a scheduler."""
+        """Messages that the compromised host signs, delivered at once: of its own node, of the other one, or of a
+        scheduler."""
         self._now += 0.01
+        bodies = [body for _ in range(rng.choice((1, 1, 2, 5))) if (body := self._drawn(rng)) is not None]
+        before = self._channel.counters["messages_rejected"]
+        self._wire.receive([self._evil.seal(Kind.AGENT, body) for body in bodies])
+        if (now := self._victim()) != self._before:
+            raise Violated(f"the row of another host has changed from {self._before} to {now}")
+        return bool(bodies) and self._channel.counters["messages_rejected"] == before
+
+    def _drawn(self, rng: Random) -> bytes | None:
         claims = [claim.claim_id for claim in self._core.claims.open()]
         node, host = rng.choice((EVIL, EVIL, EVIL, VICTIM))
         message = rng.choice((*of_agent(node, host, rng.choice([*claims, "claim-1"])), *of_scheduler(node)))
-        body = encoded(mutated(message, rng))
-        if body is None:
-            return False
-        before = self._channel.counters["messages_rejected"]
-        self._wire.receive([self._evil.seal(Kind.AGENT, body)])
-        if (now := self._victim()) != self._before:
-            raise Violated(f"the row of another host has changed from {self._before} to {now}")
-        return self._channel.counters["messages_rejected"] == before
+        return encoded(mutated(message, rng))
 
 
 class Agent:
@@ -209,6 +218,7 @@ class Agent:
 
 TARGETS: Mapping[str, Callable[[Random], Target]] = {
     "codec": Codec, "envelopes": Envelopes, "window": Window, "scheduler": Scheduler, "agent": Agent,
+    "records": Records, "page": Page, "connections": Connections,
 }  # fmt: skip
 
 
