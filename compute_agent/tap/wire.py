@@ -158,7 +158,7 @@ class Assembler:
         try:
             name, values = msgpack.unpackb(body, strict_map_key=False)
             return _build(_KINDS[name], values)
-        except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, msgpack.UnpackException) as error:
             raise TapError(f"a tap message does not parse: {type(error).__name__}: {error}") from error
 
 

@@ -19,6 +19,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ FAILED = 2
 SECRET_BYTES = 32
 COLUMNS = ("key", "fingerprint", "used_for")
 HEADER = "# Master of the host keys of shared-scheduler.  For schedulers only; never on a compute.\n"
+#: who may not write the directory of host keys besides its owner
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 HOST_HEADER = "# Host keys of shared-scheduler.  For this host only.\n"
 
 
@@ -94,6 +97,8 @@ def _derive(args: argparse.Namespace) -> None:
     if wrong:
         raise KeyringError(f"{wrong[0]!r} is not the name of a host", remedy="use the value of [DEFAULT] host")
     args.to.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if args.to.stat().st_mode & OTHERS_WRITE:
+        raise KeyringError(f"other users may write {args.to}", remedy="name a directory of your own with --to")
     newest_first = sorted(masters.ids, reverse=True)
     for host in hosts:
         lines = [agent_line(key_id, masters[key_id], host) for key_id in newest_first]
@@ -119,7 +124,7 @@ def _add(file: Path, masters: Masters, ids: Sequence[str]) -> None:
     if key_id <= ids[0]:
         raise KeyringError(f"key {ids[0]!r} is not older than {key_id!r}", remedy="correct the clock, try again")
     old = _line(ids[0], masters[ids[0]])
-    _write(file, HEADER + old + _line(key_id, secrets.token_bytes(SECRET_BYTES)))
+    _write(file, HEADER + old + _line(key_id, secrets.token_bytes(SECRET_BYTES)), file.stat())
     print(f"{file}: {key_id} added; copy the file to all schedulers, send SIGHUP, then derive and distribute the keys "
           "of the computes")  # fmt: skip
 
@@ -128,7 +133,7 @@ def _use(file: Path, masters: Masters, ids: Sequence[str]) -> None:
     if len(ids) == 1:
         raise KeyringError(f"there is one key only, {ids[0]!r}", remedy="use 'keys rotate FILE add' first")
     newest = ids[-1]
-    _write(file, HEADER + "".join(_line(each, masters[each]) for each in sorted(ids, reverse=True)))
+    _write(file, HEADER + "".join(_line(each, masters[each]) for each in sorted(ids, reverse=True)), file.stat())
     print(f"{file}: schedulers send with {newest} when they have this file and SIGHUP")
 
 
@@ -136,7 +141,7 @@ def _remove(file: Path, masters: Masters, ids: Sequence[str]) -> None:
     newest = ids[-1]
     if masters.primary != newest:
         raise KeyringError(f"schedulers send with {masters.primary!r}", remedy="use 'keys rotate FILE use' first")
-    _write(file, HEADER + _line(newest, masters[newest]))
+    _write(file, HEADER + _line(newest, masters[newest]), file.stat())
     print(f"{file}: only {newest} is left; copy the file to all schedulers, send SIGHUP, then derive again")
 
 
@@ -182,8 +187,8 @@ def _line(key_id: str, master: bytes) -> str:
     return f"{key_id}:{master.hex()}\n"
 
 
-def _write(file: Path, text: str) -> None:
-    """Replace the file at once, with mode 0600 from the first byte on, and keep its owner."""
+def _write(file: Path, text: str, owner: os.stat_result | None = None) -> None:
+    """Replace the file at once, with mode 0600 from the first byte on; root gives it to ``owner``."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")  # mkstemp: 0600
     temporary = Path(name)
     try:
@@ -191,8 +196,8 @@ def _write(file: Path, text: str) -> None:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
-            if os.geteuid() == 0 and file.exists():
-                os.fchown(out.fileno(), file.stat().st_uid, file.stat().st_gid)
+            if owner is not None and os.geteuid() == 0:
+                os.fchown(out.fileno(), owner.st_uid, owner.st_gid)
         temporary.replace(file)
     except BaseException:
         temporary.unlink(missing_ok=True)
