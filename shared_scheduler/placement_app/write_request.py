@@ -36,6 +36,9 @@ POST_SCHEMAS = {
     (1, 38): schemas.POST_ALLOCATIONS_V1_38,
 }
 NEWEST_MICROVERSION = (1, 39)
+#: The largest body, and the most consumers of one: a transaction locks all their providers.  Group commit sends 16.
+BODY_MAX_BYTES = 1024 * 1024
+CONSUMERS_MAX = 256
 
 
 #: Raises ``fastjsonschema.JsonSchemaException``.
@@ -76,13 +79,13 @@ class Bodies:
 
         :raises NotTakenError: when it does not, or there is no schema for this microversion
         """
-        if request.content_type != JSON:
-            raise NotTakenError("content type")
+        if request.content_type != JSON or (request.content_length or 0) > BODY_MAX_BYTES:
+            raise NotTakenError("content type or length")
         validate = self._validator(request.environ[microversion.MICROVERSION_ENVIRON])
         try:
             body = jsonutils.loads(request.body)
             validate(body)
-        except (ValueError, fastjsonschema.JsonSchemaException) as error:
+        except (ValueError, RecursionError, fastjsonschema.JsonSchemaException) as error:
             raise NotTakenError("body") from error
         return body
 
@@ -120,7 +123,10 @@ class PostRequests:
 
         :raises NotTakenError: when one of them is not for a new consumer, or anything is unusual
         """
-        return tuple(_new_consumer(consumer, part) for consumer, part in self._bodies.read(request).items())
+        body = self._bodies.read(request)
+        if len(body) > CONSUMERS_MAX:
+            raise NotTakenError(f"{len(body)} consumers")
+        return tuple(_new_consumer(consumer, part) for consumer, part in body.items())
 
 
 def _new_consumer(consumer: str, part: Mapping[str, Any]) -> NewConsumer:
