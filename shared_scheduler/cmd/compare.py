@@ -18,6 +18,7 @@ from typing import Any
 
 from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.arguments import number
+from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin, source_differences, source_views
 from shared_scheduler.service.source_differences import PLACEMENT, SourceView
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     except (cfg.Error, admin.AdminError, DatabaseError, PlacementError, KeyringError) as error:
         print(f"compare: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    print(json.dumps(report) if args.format == "json" else _text(report))
+    print(json.dumps(report) if args.format == "json" else text_of(report))
     return 1 if report["differences"] else 0
 
 
@@ -105,7 +106,8 @@ def table_views(sockets: Path) -> list[SourceView]:
     ]
 
 
-def _text(report: dict[str, Any]) -> str:
+def text_of(report: dict[str, Any]) -> str:
+    """The report as lines without control characters, because agents wrote parts of it."""
     sources = [f"{source}: {nodes} nodes" for source, nodes in report["sources"].items()]
     found: Sequence[str] = report["differences"]
     lines = [*sources, *found[:SHOWN_MAX]]
@@ -114,7 +116,7 @@ def _text(report: dict[str, Any]) -> str:
     changes = [f"{scheduler} {count}" for scheduler, count in report["foreign_changes"].items() if count]
     if changes:
         lines.append(f"foreign changes since the start (status --foreign-changes): {', '.join(changes)}")
-    return "\n".join([*lines, f"{len(found)} differences" if found else "no difference"])
+    return "\n".join([*map(printable, lines), f"{len(found)} differences" if found else "no difference"])
 
 
 def _print_progress(line: str) -> None:

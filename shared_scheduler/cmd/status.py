@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
@@ -99,7 +100,7 @@ def _summary(answer: dict[str, Any]) -> str:
     ]
     width = max(map(len, answer["counters"]), default=0)
     lines += [f"  {name:{width}}  {value}" for name, value in answer["counters"].items() if value]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _cells(cells: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from shared_scheduler.model.leaves import (
+    AGENT_RELEASE,
     COMPUTE_NODE,
     IMAGE_PROPERTY,
     NUMA,
@@ -24,6 +25,7 @@ from shared_scheduler.model.leaves import (
     STATS,
 )
 from shared_scheduler.model.providers import MalformedProviderError, Provider
+from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Leaf
 
 #: the largest number of a node (columns have 64 bits, and amounts are multiplied)
@@ -182,9 +184,15 @@ def _is_provider(name: str, value: Any) -> bool:
     return all(-NUMBER_MAX < number < NUMBER_MAX for room in rooms for number in room)
 
 
+def _is_release(value: Any) -> bool:
+    """As in a Hello; logs and terminals show it."""
+    return isinstance(value, str) and len(value) <= limits.RELEASE_MAX_CHARS and value.isprintable()
+
+
 EXACT: Final[Mapping[str, Callable[[Any], bool]]] = {
     **{COMPUTE_NODE + field: _is_number for field in NUMBERS},
     **{STATS + key: _is_tally for key in TALLIES},
     NUMA_STATIC: _is_cells,
+    AGENT_RELEASE: _is_release,
     COMPUTE_NODE + "supported_hv_specs": _are_specs,
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent names a release that clears the line of the terminal or the log and writes another one.
 
-``status``, the upgrade check and the log of a scheduler print the releases of agents; ``compare`` prints their leaves."""
+``status``, the upgrade check and the log of a scheduler print releases of agents; ``compare`` prints their leaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.unit.cmd.test_status import ANSWER
 from tests.unit.core.scheduler_driver import SchedulerDriver, snapshot
 
 
-@pytest.mark.parametrize("release", [FORGED, "1" * (RELEASE_MAX_CHARS + 1), 7, ["1.0"]], ids=["forged", "long", "number", "list"])
+@pytest.mark.parametrize(
+    "release", [FORGED, "1" * (RELEASE_MAX_CHARS + 1), 7, ["1.0"]], ids=["forged", "long", "number", "list"]
+)
 def test_it_is_not_believed(release: Any) -> None:
     driver = SchedulerDriver()
 
