@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from jinja2 import Environment
 
 from compute_agent.claim_ledger import ClaimLedger
+from shared_scheduler.page import site, views
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.host_keys import HostKeys
 from shared_scheduler.protocol.messages import Claim
 from shared_scheduler.protocol.window import MessageWindow
+from shared_scheduler.records import json_lines
+from shared_scheduler.service.admin import AdminServer
 from shared_scheduler.transport import channel
 from tools.laboratory.fuzz import command, targets
 from tools.laboratory.report import ProgressLine, Report
@@ -76,6 +82,30 @@ def test_an_agent_that_accepts_everything_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ClaimLedger, "_shortage", shortage)
 
     assert not no_error("agent")
+
+
+def test_records_that_are_read_as_they_are_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "read_record", json.loads)
+
+    assert not no_error("records")
+
+
+def test_a_page_that_answers_under_any_name_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site.Site, "_check", lambda *_: None)
+
+    assert not no_error("page")
+
+
+def test_a_page_that_does_not_escape_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "Environment", lambda **given: Environment(**{**given, "autoescape": False}))
+
+    assert not no_error("page")
+
+
+def test_a_socket_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AdminServer, "_reply", lambda self, line: {"answer": json.loads(line)["ask"]})
+
+    assert not no_error("connections")
 
 
 def test_a_round_can_be_repeated() -> None:
