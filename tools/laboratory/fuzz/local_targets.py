@@ -24,6 +24,8 @@ from tools.laboratory.fuzz.mutations import TEXTS, Violated, mutated_bytes, valu
 
 NOW_S = 1_760_000_000.0
 SERVER, HOST, REQUEST = "server-1", "cmp1", "req-1"
+#: a server whose record is as it was written
+GOOD = "server-9"
 SCRIPT = "<script>alert(1)</script>"
 #: JSON that a reader may fail on: as deep as parsers go, numbers of all sizes
 DEEP = "[" * 3000 + "]" * 3000
@@ -78,6 +80,8 @@ class Store:
         self.path = self._directory / f"{self._number}.jsonl"
         (self._directory / f"{self._number - 1}.jsonl").unlink(missing_ok=True)
         lines = [self._line(one, rng) for one in records() if rng.random() < 0.8]
+        good = {**records()[1], "instances": [GOOD], "hosts": ["cmp9"]}
+        lines.insert(rng.randint(0, len(lines)), json.dumps(good).encode())
         self.path.write_bytes(b"".join(line + b"\n" for line in lines))
 
     def _line(self, record: dict[str, Any], rng: Random) -> bytes:
@@ -93,7 +97,8 @@ class Store:
 
 
 class Records:
-    """Commands on broken and hostile records: no traceback, an exit code, and only printable lines."""
+    """Commands on broken and hostile records: no traceback, an exit code, only printable lines, and a good record among
+    them is found."""
 
     def __init__(self, rng: Random) -> None:
         self._store = Store()
@@ -101,14 +106,17 @@ class Records:
     def feed(self, rng: Random) -> bool:
         """One command."""
         self._store.change(rng)
+        command = rng.choice((*COMMANDS, ("why", GOOD)))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = manage.main([*rng.choice(COMMANDS), "--records", str(self._store.path)])
+            code = manage.main([*command, "--records", str(self._store.path)])
         lines = [*out.getvalue().split("\n"), *err.getvalue().split("\n")]
         if bad := [line for line in lines if not line.isprintable()]:
             raise Violated(f"a line with control characters: {bad[0]!r}")
         if code not in (0, 1, 2) or "Traceback" in err.getvalue():
             raise Violated(f"exit code {code}: {lines[-2]}")
+        if command[1] == GOOD and code != 0:
+            raise Violated(f"a good record is not found: {lines[-2]}")
         return code == 0
 
 
@@ -198,8 +206,9 @@ def _all(client: socket.socket) -> bytes:
 
 
 def _parts(client: socket.socket) -> Iterator[bytes]:
-    while part := client.recv(65_536):
-        yield part
+    with contextlib.suppress(ConnectionResetError):  # it was closed before all was read
+        while part := client.recv(65_536):
+            yield part
 
 
 class _HttpServer:
