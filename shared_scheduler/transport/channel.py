@@ -79,6 +79,7 @@ class Channel:
         self.host_keys = host_keys or HostKeys()
         self.host_of: Callable[[str], str] = lambda node: ""
         self._log = RateLimitedLog(LOG, clock)
+        self._tolerated_log = RateLimitedLog(LOG, clock)  # of its own, because anybody can invent these senders
         self._received: ReceiveMessages = lambda messages: None
         self._changed: ConnectionChanged = lambda connected: None
 
@@ -168,7 +169,7 @@ class Channel:
 
     def _tolerate(self, counter: str, message: Message, what: str) -> None:
         sender = sender_of(message)
-        self._count_and_log(counter, sender, f"a message from {sender} {what}")
+        self._count_and_log(counter, sender, f"a message from {sender} {what}", self._tolerated_log)
 
     def _check_sender(self, sender: Sender, message: Message) -> None:
         """Drop a message that its sender may not send.
@@ -189,11 +190,11 @@ class Channel:
         LOG.info("%s is %s", self.name, "up" if connected else "down")
         self._changed(connected)
 
-    def _count_and_log(self, counter: str, about: str, what: str) -> None:
+    def _count_and_log(self, counter: str, about: str, what: str, log: RateLimitedLog | None = None) -> None:
         self.counters[counter] += 1
         number = self.counters[counter]
         line = "%s: %s (%d of this kind so far)"
-        self._log.write(logging.WARNING, (counter, about), line, self.name, what, number)
+        (log or self._log).write(logging.WARNING, (counter, about), line, self.name, what, number)
 
 
 def _is_address(address: str) -> bool:
