@@ -33,6 +33,7 @@ PURE: dict[str, tuple[str, ...]] = {
     f"shared_scheduler.{room}": tuple(f"shared_scheduler.{below}" for below in ORDER[:position])
     for position, room in enumerate(ORDER)
 }
+PURE["shared_scheduler.independent"] = tuple(f"shared_scheduler.{below}" for below in ORDER[:-1])
 PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE)
 PURE.update(dict.fromkeys(AGENT_PURE, ("shared_scheduler.protocol", "shared_scheduler.model", *AGENT_PURE)))
 
@@ -161,6 +162,9 @@ def test_every_import_obeys_the_laws() -> None:
         ("shared_scheduler.transport.bus", "shared_scheduler.core.events"),
         ("shared_scheduler.model.leaves", "shared_scheduler.table.row"),
         ("compute_agent.claim_ledger", "threading"),
+        ("shared_scheduler.independent.scheduler", "shared_scheduler.core.claims"),
+        ("shared_scheduler.independent.scheduler", "nova.objects"),
+        ("shared_scheduler.core.claims", "shared_scheduler.independent.scheduler"),
         ("shared_scheduler.placement.client", "placement.util"),
         ("shared_scheduler.service.engine", "shared_scheduler.placement_app.assembly"),
         ("shared_scheduler.placement_app.handler", "shared_scheduler.conf.opts"),
