@@ -33,7 +33,7 @@ from shared_scheduler.records.store import (
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS)
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
-#: Time between two looks for new records.
+#: Time between two reads of new records.
 FOLLOW_S = 1.0
 
 

@@ -53,7 +53,7 @@ after the delete.
 
 A write without an answer may be carried out long after it was given up (``CARRIED_OUT_WITHIN_S``).  Its resources stay
 assumed, and the agent keeps the claim, until then: otherwise both the late write and the next claim would get them.
-Meanwhile the writer looks for it (``placement/in_doubt_writes.py``).
+Meanwhile the writer searches it (``placement/in_doubt_writes.py``).
 
 If the node has no agent, no Release is sent.  If an agent has started to report when the claim ends, the agent gets a
 Release and reads Placement, because it may have seen the allocation there.
@@ -74,7 +74,7 @@ WATCHED  timer, an agent has shown it         (gone)
 WATCHED  timer, the databases show it         WATCHED  set the timer again
 WATCHED  timer, the databases show it, for    (gone)   forget: no snapshot is older than that
          the third time in a row
-WATCHED  timer, only the overlay has it       WATCHED  LookUpConsumer; set the timer again
+WATCHED  timer, only the overlay has it       WATCHED  AskConsumer; set the timer again
 WATCHED  Placement does not have it there     (gone)   forget
 WATCHED  Placement has it, or did not answer  WATCHED
 =======  ===================================  =======  ======================================
@@ -91,7 +91,7 @@ from enum import StrEnum
 
 from cachetools import FIFOCache
 
-from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, LookUpConsumer, Send, WriteAllocation
+from shared_scheduler.core.effects import AskConsumer, ConsumerPolicy, DeleteAllocation, Send, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, ConsumerAnswered, WriteCode
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.step import Fact, Step, Timers
@@ -149,29 +149,29 @@ class ConfirmedClaims:
         """Watch a claim that was confirmed."""
         self._watched[claim_id] = _Watched(consumer, allocations, cause)
         self._of_consumer.setdefault(consumer, set()).add(claim_id)
-        self._look_later(step, claim_id)
+        self._set_timer(step, claim_id)
 
-    def _look_later(self, step: Step, claim_id: str) -> None:
-        self._timers.set(("look", claim_id), step.now + self._settings.look_after_s)
+    def _set_timer(self, step: Step, claim_id: str) -> None:
+        self._timers.set(("unreported", claim_id), step.now + self._settings.unreported_after_s)
 
     def on_timer(self, step: Step, claim_id: str) -> None:
-        """Look the consumer up in Placement if the claim is still only in the overlay."""
+        """Read the consumer from Placement if the claim is still only in the overlay."""
         watched = self._watched[claim_id]
         watched.shown = watched.shown + 1 if self._table.is_shown(claim_id) else 0
         if not self._table.is_outstanding(claim_id) or watched.shown >= SHOWN_TIMERS:
             self._end(claim_id)
             return
         if not watched.shown:
-            step.emit(LookUpConsumer(watched.consumer, cause=watched.cause))
-        self._look_later(step, claim_id)
+            step.emit(AskConsumer(watched.consumer, cause=watched.cause))
+        self._set_timer(step, claim_id)
 
     def on_consumer(self, event: ConsumerAnswered) -> None:
-        """Handle the allocations of a consumer that was looked up in Placement."""
+        """Handle the allocations of a consumer that was read from Placement."""
         if event.error:
             return
         for claim_id in sorted(self._of_consumer.get(event.consumer, ())):
             if not event.allocations.keys() & self._watched[claim_id].allocations.keys():
-                self._timers.cancel(("look", claim_id))
+                self._timers.cancel(("unreported", claim_id))
                 self._end(claim_id)
 
     def _end(self, claim_id: str) -> None:

@@ -131,14 +131,14 @@ class AskFitting(OfRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpConsumer(Caused):
+class AskConsumer(Caused):
     """GET /allocations/{consumer}.  Answered by ``ConsumerAnswered``."""
 
     consumer: str
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpGroup(OfRequest):
+class AskGroup(OfRequest):
     """Read where the members of a server group are placed.  Answered by ``GroupAnswered``.
 
     The members are read from Nova's API database first, and then, one by one, their allocations from Placement.
@@ -264,8 +264,8 @@ Effect = (
     | DeleteAllocation
     | AskCandidates
     | AskFitting
-    | LookUpConsumer
-    | LookUpGroup
+    | AskConsumer
+    | AskGroup
     | RefreshNode
     | RecordBuild
     | RecordNode

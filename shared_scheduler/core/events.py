@@ -209,7 +209,7 @@ class FittingAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAnswered(Caused):
-    """The answer to a ``LookUpConsumer``: its allocations, empty if it has none."""
+    """The answer to a ``AskConsumer``: its allocations, empty if it has none."""
 
     consumer: str
     allocations: Allocations
@@ -218,10 +218,10 @@ class ConsumerAnswered(Caused):
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswered(Caused):
-    """The answer to a ``LookUpGroup``: the members that hold allocations, with their providers.
+    """The answer to a ``AskGroup``: the members that hold allocations, with their providers.
 
     ``unanswered``: members without a cell, so the conductor has had no answer for them yet.  ``gone``: those in
-    ``LookUpGroup.known`` that are not members any more."""
+    ``AskGroup.known`` that are not members any more."""
 
     ask_id: str
     standing: Mapping[str, frozenset[str]]

@@ -40,7 +40,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.step import Step
@@ -133,7 +133,7 @@ class GroupCheck:
         known = frozenset(request.instance_uuids)
         if group.policy != GroupPolicy.ANTI_AFFINITY and not state.check.all_asked:
             known |= self._here(state, group)
-        step.emit(LookUpGroup(state.check.ask_id, group.uuid, known, request.request_id))
+        step.emit(AskGroup(state.check.ask_id, group.uuid, known, request.request_id))
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:
         """The outcome of the check for an answer."""

@@ -30,13 +30,13 @@ RECHECKING  Placement named hosts, not root-only            PLACING     include 
 RECHECKING  Placement agrees, or does not answer            FAILING     cancel every claim
 PLACING     no host                                         FAILING     cancel every claim
 PLACING     every instance has a host, dry run              -           Answer; nothing was claimed
-PLACING     every instance is written, its server group     CHECKING    LookUpGroup (group_check.py)
+PLACING     every instance is written, its server group     CHECKING    AskGroup (group_check.py)
             must be checked
-PLACING     every instance is written, its hard spreading   CHECKING    LookUpGroup (spread_check.py)
+PLACING     every instance is written, its hard spreading   CHECKING    AskGroup (spread_check.py)
             must be checked
 PLACING     every instance is written, alternates found     -           keep every claim; Answer
 CHECKING    the group agrees                                PLACING     it is not checked again
-CHECKING    another member is in the wrong place, senior    CHECKING    LookUpGroup again after a pause
+CHECKING    another member is in the wrong place, senior    CHECKING    AskGroup again after a pause
 CHECKING    another member is in the wrong place            YIELDING    cancel every claim
 CHECKING    the members cannot be read                      FAILING     cancel every claim
 YIELDING    every claim has ended                           PLACING     decide again after a pause

@@ -134,7 +134,7 @@ class SchedulerCore:
             "write": self.claims.on_write_timer,
             "repeat": self.claims.on_repeat_timer,
             "delete": self.claims.on_delete_timer,
-            "look": self.confirmed_claims.on_timer,
+            "unreported": self.confirmed_claims.on_timer,
             "request": self.requests.on_timer,
             "alternates": self.requests.on_alternates_timer,
             "again": self.requests.on_again_timer,

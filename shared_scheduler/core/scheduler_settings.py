@@ -97,8 +97,8 @@ class SchedulerSettings:
     #: rows read again because of one recheck
     recheck_rows_max: int = 50
 
-    #: a written claim that its node does not report after this time is looked up in Placement
-    look_after_s: float = 15.0
+    #: a written claim that its node does not report after this time is read from Placement
+    unreported_after_s: float = 15.0
     #: attempts to delete an allocation, and the first pause between them (then doubled)
     delete_attempts_max: int = 5
     delete_pause_s: float = 0.2

@@ -41,7 +41,7 @@ from random import Random
 
 import numpy as np
 
-from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import (
     CHECK_PAUSE_S,
@@ -91,7 +91,7 @@ class SpreadCheck:
         state.check.ask_id = f"spread.{state.key}.{self._count}"
         known = frozenset(request.instance_uuids) | self._built(state).keys()
         step.emit(
-            LookUpGroup(
+            AskGroup(
                 state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label
             )
         )

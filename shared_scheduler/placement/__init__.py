@@ -12,7 +12,7 @@ allocation_writer   all steps of one consumer: write, compare, retry, delete
 reconciler          whether an allocation of a write with an unknown outcome may be deleted
 overcommit_check    reads the usage of a provider after a write that only Placement has judged
 group_commit        threads: carries out ``WriteAllocation`` and ``DeleteAllocation``, in batches
-questions           answers ``AskCandidates``, ``AskFitting``, ``LookUpConsumer`` and ``LookUpGroup``
+questions           answers ``AskCandidates``, ``AskFitting``, ``AskConsumer`` and ``AskGroup``
 mirror              provider trees of nodes without an agent
 reader              the providers of one node and their consumers, for its agent
 ==================  ==========================================================================

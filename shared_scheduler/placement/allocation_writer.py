@@ -191,7 +191,7 @@ class AllocationWriter:
             return course, False
         answer = self._advance(course)
         if answer.code is WriteCode.WRITTEN and effect.serialise:
-            return self._look(course, answer)
+            return self._check_overcommit(course, answer)
         return answer, False
 
     def written(self, effect: WriteAllocation) -> AllocationWritten:
@@ -367,7 +367,7 @@ class AllocationWriter:
             return WriteCode.UNREACHABLE
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
-    def _look(
+    def _check_overcommit(
         self, course: _Course, answer: AllocationWritten
     ) -> tuple[AllocationWritten, bool]:
         """Check for over-commit after a write that no agent has judged; if there is any, delete the write."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers ``AskCandidates``, ``AskFitting``, ``LookUpConsumer`` and ``LookUpGroup`` from Placement.
+"""Answers ``AskCandidates``, ``AskFitting``, ``AskConsumer`` and ``AskGroup`` from Placement.
 
 Candidates of one host are requested with ``in_tree``, which omits sharing providers of other trees.  Without it, the
 question costs Placement time for every host of the cloud.  Therefore the question is divided: some classes of the
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice, product
 from urllib.parse import parse_qsl, urlencode
 
-from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer, LookUpGroup
+from shared_scheduler.core.effects import AskCandidates, AskConsumer, AskFitting, AskGroup
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, ConsumerAnswered, FittingAnswered, GroupAnswered
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import fits
@@ -31,9 +31,9 @@ from shared_scheduler.placement.connection import PlacementError
 
 LOG = logging.getLogger(__name__)
 
-Question = AskCandidates | AskFitting | LookUpConsumer | LookUpGroup
+Question = AskCandidates | AskFitting | AskConsumer | AskGroup
 #: Reads the members of a server group, or the servers with a label: uuid -> whether the server has a cell.
-MembersOf = Callable[[LookUpGroup], Mapping[str, bool]]
+MembersOf = Callable[[AskGroup], Mapping[str, bool]]
 Answered = CandidatesAnswered | FittingAnswered | ConsumerAnswered | GroupAnswered
 
 #: Maximum number of divisions of one question; each costs a call.
@@ -146,7 +146,7 @@ class Questions:
                 return CandidatesAnswered(question.ask_id, self._candidates(question), cause=question.cause)
             if isinstance(question, AskFitting):
                 return FittingAnswered(question.ask_id, self._fitting(question), cause=question.cause)
-            if isinstance(question, LookUpGroup):
+            if isinstance(question, AskGroup):
                 return self._group(question)
             standing = self._client.consumer(question.consumer)
             return ConsumerAnswered(question.consumer, standing.allocations, cause=question.cause)
@@ -177,7 +177,7 @@ class Questions:
         wide = self._client.candidates(query, request_id=ask.request_id)
         return [one for one in wide.requests if ask.node in one.allocations]
 
-    def _group(self, question: LookUpGroup) -> GroupAnswered:
+    def _group(self, question: AskGroup) -> GroupAnswered:
         """Read first the members and then their allocations; ``core/group_check.py`` explains the order."""
         members = self._members_of(question)
         held = {
@@ -205,6 +205,6 @@ def no_answer(question: Question, error: str) -> Answered:
         return CandidatesAnswered(question.ask_id, (), error, cause=question.cause)
     if isinstance(question, AskFitting):
         return FittingAnswered(question.ask_id, frozenset(), error, cause=question.cause)
-    if isinstance(question, LookUpGroup):
+    if isinstance(question, AskGroup):
         return GroupAnswered(question.ask_id, {}, error, cause=question.cause)
     return ConsumerAnswered(question.consumer, {}, error, cause=question.cause)

@@ -24,8 +24,8 @@ AGE_S = 600.0
 class CachedIds:
     """Ids of one kind.  Threads may share it."""
 
-    def __init__(self, look_up: Callable[[Any, str], int | None]) -> None:
-        self._look_up = look_up
+    def __init__(self, read_id: Callable[[Any, str], int | None]) -> None:
+        self._read_id = read_id
         self._ids: TTLCache[str, int | None] = TTLCache(NAMES_MAX, AGE_S)
         self._lock = threading.Lock()
 
@@ -37,7 +37,7 @@ class CachedIds:
         with self._lock:
             if name in self._ids:
                 return self._ids[name]
-        found = self._look_up(context, name)
+        found = self._read_id(context, name)
         with self._lock:
             self._ids[name] = found
         return found

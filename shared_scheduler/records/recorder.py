@@ -33,7 +33,7 @@ BATCH_MAX = 100
 PAUSE_AFTER_FAILURE_S = 30.0
 #: Time that ``stop`` waits for a store that hangs: once for room in the queue, once for the end of the thread.
 STOP_WAIT_S = 5.0
-#: Time between two looks for records that are too old or too many.
+#: Time between two searches for records that are too old or too many.
 RETAIN_EVERY_S = 60.0
 
 

@@ -41,7 +41,7 @@ LAGGING_MAX = 20
 REQUESTS_MAX = 50
 
 #: The number of rows that are described while decisions wait, which takes some milliseconds.
-NODES_PER_LOOK = 32
+NODES_PER_PART = 32
 
 
 def questions(
@@ -71,7 +71,7 @@ def questions(
 def rows(engine: Engine, describe: Describe) -> list[dict[str, Any]]:
     """One row for each node, in parts: each row is consistent, but the rows are not all of the same moment."""
     there = engine.inspect(lambda core: list(core.table.nodes()))
-    parts = [there[start : start + NODES_PER_LOOK] for start in range(0, len(there), NODES_PER_LOOK)]
+    parts = [there[start : start + NODES_PER_PART] for start in range(0, len(there), NODES_PER_PART)]
     batches = (engine.inspect(partial(_part, part, describe)) for part in parts)
     return [row for rows in batches for row in rows]
 

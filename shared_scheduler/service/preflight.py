@@ -43,7 +43,7 @@ def database(name: str, option: str, url: str | None) -> Dependency | None:
     if not url:
         raise UnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
     parts = _parsed(option, url)
-    _look_for_driver(option, parts)
+    _check_driver(option, parts)
     port = DEFAULT_PORTS.get(parts.get_backend_name())
     if port is None:
         return None
@@ -64,7 +64,7 @@ def _parsed(option: str, url: str) -> sa.URL:
         ) from None
 
 
-def _look_for_driver(option: str, parts: sa.URL) -> None:
+def _check_driver(option: str, parts: sa.URL) -> None:
     """Check the driver, because without it the first query would end the service with a traceback."""
     try:
         parts.get_dialect().import_dbapi()

@@ -238,7 +238,7 @@ class SimScheduler:
                 pass  # a simulated scheduler keeps no records
             case ef.RefreshNode(_, node, _):
                 self._listener.refresh(self, node)
-            case ef.LookUpGroup():
+            case ef.AskGroup():
                 self._agenda.after(self._placement_delay_s() / 2, self._read_members, effect)
             case _:
                 self._agenda.after(self._placement_delay_s() / 2, self._answer_question, effect)
@@ -261,11 +261,11 @@ class SimScheduler:
         """Deliver the answer of Placement."""
         self._agenda.after(self._placement_delay_s() / 2, self.feed, event)
 
-    def _read_members(self, effect: ef.LookUpGroup) -> None:
+    def _read_members(self, effect: ef.AskGroup) -> None:
         members = self._listener.members_of(effect.group)
-        self._agenda.after(self._placement_delay_s() / 2, self._look_up_members, effect, members)
+        self._agenda.after(self._placement_delay_s() / 2, self._read_standing, effect, members)
 
-    def _look_up_members(self, effect: ef.LookUpGroup, members: dict[str, bool]) -> None:
+    def _read_standing(self, effect: ef.AskGroup, members: dict[str, bool]) -> None:
         placement = self._placement
         error = "" if placement.up else "Placement is down"
         held = {uuid: placement.consumers[uuid] for uuid in sorted(members.keys() - effect.known)
@@ -276,7 +276,7 @@ class SimScheduler:
         gone = effect.known - members.keys()
         self._reply(ev.GroupAnswered(effect.ask_id, known, error, unanswered, gone, cause=effect.cause))
 
-    def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer) -> None:
+    def _answer_question(self, effect: ef.AskCandidates | ef.AskFitting | ef.AskConsumer) -> None:
         error = "" if self._placement.up else "Placement is down"
         match effect:
             case ef.AskCandidates(ask_id, node, queries):
@@ -285,7 +285,7 @@ class SimScheduler:
             case ef.AskFitting(ask_id, queries):
                 nodes = frozenset() if error else self._fitting(queries)
                 self._reply(ev.FittingAnswered(ask_id, nodes, error, cause=effect.cause))
-            case ef.LookUpConsumer(consumer):
+            case ef.AskConsumer(consumer):
                 holds = self._placement.consumers.get(consumer, {})
                 self._reply(ev.ConsumerAnswered(consumer, holds, error, cause=effect.cause))
 

@@ -3,7 +3,7 @@
 
 The queue and its pace are those of the product.  A call travels to Placement, takes the time of its consumers there,
 and returns.  A call that is not answered before the deadline of its writes is given up, although Placement carries it
-out later, unless it takes longer than a proxy in front of it allows.  Its consumers are then in doubt: they are looked
+out later, unless it takes longer than a proxy in front of it allows.  Its consumers are then in doubt: they are read
 at again a few times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
 
 A write whose answer is lost is answered with UNREACHABLE at once; the product reads the consumer first.
@@ -36,9 +36,9 @@ DELETE_PATIENCE_S = 10.0
 CLERK_INTERVAL_S = 0.25
 #: least time for which an answer is awaited
 CALL_MIN_S = 0.5
-#: when a consumer in doubt is looked at, after its write was given up; and the pause if an operation is under way
-LOOKS_AFTER_S = (2.0, 10.0, 30.0)
-LOOK_AGAIN_S = 10.0
+#: when a consumer in doubt is read, after its write was given up; and the pause if an operation is under way
+DOUBT_CHECKS_AFTER_S = (2.0, 10.0, 30.0)
+DOUBT_CHECK_PAUSE_S = 10.0
 
 
 class WritersListener(Protocol):
@@ -241,10 +241,10 @@ class SimWriters:
     # -- consumers in doubt
 
     def _doubt(self, effect: ef.WriteAllocation) -> None:
-        for after_s in LOOKS_AFTER_S:
-            self._agenda.work(after_s, self._look, effect)
+        for after_s in DOUBT_CHECKS_AFTER_S:
+            self._agenda.work(after_s, self._check_in_doubt, effect)
 
-    def _look(self, effect: ef.WriteAllocation) -> None:
+    def _check_in_doubt(self, effect: ef.WriteAllocation) -> None:
         """Delete the allocations of a write that was given up, if they stand and nobody needs them."""
         if self._halted or not self._placement.holds_exactly(effect.consumer, effect.allocations):
             return
@@ -252,4 +252,4 @@ class SimWriters:
         if needed is False:
             self._take_back(effect.consumer, effect.allocations, effect.claim_id)
         elif needed is None:
-            self._agenda.work(LOOK_AGAIN_S, self._look, effect)
+            self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, effect)

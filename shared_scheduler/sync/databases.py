@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from oslo_db import exception as db_exception
 from sqlalchemy import exc as sa_exc
 
-from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AggregateFacts, ServiceFacts
 from shared_scheduler.decision.spread_request import LABEL
 from shared_scheduler.model.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
@@ -201,7 +201,7 @@ class ApiDatabase(_Database):
         rows = self.rows(query.where(_MAPPINGS.c.instance_uuid == server))
         return str(rows[0]["uuid"]) if rows else None
 
-    def members_of(self, question: LookUpGroup) -> dict[str, bool]:
+    def members_of(self, question: AskGroup) -> dict[str, bool]:
         """The servers of a group or label, without deleted ones and those in cell 0, which never get a host.
 
         Uuid -> whether the server has a cell; the conductor sets it after the scheduler has answered.

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpGroup
+from shared_scheduler.core.effects import AskCandidates, AskFitting, AskGroup
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.questions import (
     Answered,
@@ -75,7 +75,7 @@ class QuestionReads:
             self._answer(no_answer(question, "Placement was not asked: the scheduler stops"))
 
 
-def _members(read: MembersOf, question: LookUpGroup) -> Mapping[str, bool]:
+def _members(read: MembersOf, question: AskGroup) -> Mapping[str, bool]:
     try:
         return read(question)
     except DatabaseError as error:
@@ -88,6 +88,6 @@ def _place(question: Question) -> Place:
             return CANDIDATES, (question.ask_id,)
         case AskFitting():
             return FITTING, (question.ask_id,)
-        case LookUpGroup():
+        case AskGroup():
             return GROUP, (question.ask_id,)
     return CONSUMER, (question.consumer,)

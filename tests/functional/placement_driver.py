@@ -91,7 +91,7 @@ class PlacementDriver(SchedulerDriver):
         super().__init__(**settings)
         self.http = Interfering(transport)
         self.outcomes: list[ef.Answer | ef.Fail] = []
-        self.written_unlooked = 0
+        self.written_unchecked = 0
         self._events: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(self.http)
         self._commit = GroupCommit(client, self._events.put, without_nova)
@@ -154,9 +154,9 @@ class PlacementDriver(SchedulerDriver):
         for effect in self.give(event):
             if isinstance(effect, ef.WriteAllocation | ef.DeleteAllocation):
                 self._commit.submit(effect)
-                unlooked = isinstance(effect, ef.WriteAllocation) and not effect.serialise
-                self.written_unlooked += unlooked
-            elif isinstance(effect, ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer):
+                unchecked = isinstance(effect, ef.WriteAllocation) and not effect.serialise
+                self.written_unchecked += unchecked
+            elif isinstance(effect, ef.AskCandidates | ef.AskFitting | ef.AskConsumer):
                 self._questions.submit(effect)
             elif isinstance(effect, ef.Answer | ef.Fail):
                 outcome = effect

@@ -15,7 +15,7 @@ BOTH = frozenset({"c1", "c2"})
 
 
 def seen(*used_mb: int, open_hosts: frozenset[str] = BOTH) -> Samples:
-    """One look a second at two hosts of 1200 MB: c1 is full, c2 holds so much."""
+    """One sample a second at two hosts of 1200 MB: c1 is full, c2 holds so much."""
     taken = [Sample(float(at), {"c1": 1200, "c2": used}, open_hosts) for at, used in enumerate(used_mb)]
     return Samples({"c1": 1200, "c2": 1200}, taken)
 

@@ -63,7 +63,7 @@ def test_allocations_of_requests_without_an_answer_are_deleted(cloud: Cloud) -> 
     leave_an_allocation(cloud, server, "c1")
     # when it is given up
     assert cloud.wait_built([server])[server]["status"] == "ERROR"
-    # then the schedulers find what it holds, by their second look at the latest, and its node is free again
+    # then the schedulers find what it holds, by their second check at the latest, and its node is free again
     cloud.wait(lambda: cloud.allocations(server) == {}, "the allocation to be let go", 2 * AGAIN_S)
     cloud_state.assert_consistent(cloud)
 

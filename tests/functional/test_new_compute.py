@@ -11,7 +11,7 @@ from shared_scheduler.service import admin
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
-LOOK_EVERY_S = 0.02
+READ_INTERVAL_S = 0.02
 #: in two seconds, each with the time that its answer takes
 LOOKS_MAX = 80
 
@@ -28,7 +28,7 @@ def test_a_new_compute_is_used_before_any_periodic_task(cloud: Cloud) -> None:
     cloud_state.wait_fresh(cloud, {"c1", "c2", "c3"}, timeout_s=60)
 
     # then it could have taken a server within two seconds, and it does
-    assert watch.looks_from_snapshot_to_choice() <= LOOKS_MAX
+    assert watch.reads_from_snapshot_to_choice() <= LOOKS_MAX
     assert list(cloud.wait_active(cloud.boot(1)).values()) == ["c3"]
 
 
@@ -40,7 +40,7 @@ class Watch:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        self._looks = 0
+        self._reads = 0
         self._moments: dict[str, int] = {}
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -48,18 +48,18 @@ class Watch:
     def _watch(self) -> None:
         until_s = time.monotonic() + 90
         while "choosable" not in self._moments and time.monotonic() < until_s:
-            self._looks += 1
+            self._reads += 1
             with contextlib.suppress(admin.AdminError):
                 [table] = cloud_state.tables(self._cloud).values()
                 row = table.get("c3")
                 if row and row["epoch"]:
-                    self._moments.setdefault("snapshot", self._looks)
+                    self._moments.setdefault("snapshot", self._reads)
                     if row["choosable"]:
-                        self._moments["choosable"] = self._looks
-            time.sleep(LOOK_EVERY_S)
+                        self._moments["choosable"] = self._reads
+            time.sleep(READ_INTERVAL_S)
 
-    def looks_from_snapshot_to_choice(self) -> int:
-        """How often it was looked at in between."""
+    def reads_from_snapshot_to_choice(self) -> int:
+        """How often it was read in between."""
         self._thread.join()
         return self._moments["choosable"] - self._moments["snapshot"]
 
@@ -68,8 +68,8 @@ def test_an_unmapped_compute_is_mapped_to_its_cell_by_the_scheduler(cloud: Cloud
     # given a cloud without c3, which went while nobody discovers hosts: that could map it again before it is gone
     cloud.reset()
     cloud.up(computes=2)
-    looks = {"scheduler": {"discover_hosts_in_cells_interval": "5"}}
-    cloud_state.begin(cloud, computes=2, nova_options=looks)
+    discovery = {"scheduler": {"discover_hosts_in_cells_interval": "5"}}
+    cloud_state.begin(cloud, computes=2, nova_options=discovery)
     mapped = "SELECT host FROM host_mappings WHERE host = 'c3'"
     assert not cloud.sql("nova_api", mapped)
 

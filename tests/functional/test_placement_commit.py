@@ -173,7 +173,7 @@ def test_answers_equal_the_allocations_when_schedulers_share_a_pool(
 def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_than_there_is(
     placement: PrivatePlacement,
 ) -> None:
-    """They begin where there is plenty, write unlooked and in batches, never read a row again, and
+    """They begin where there is plenty, write without a check and in batches, never read a row again, and
     never go beyond what there is."""
     hosts = [placement.provider(vcpus=VCPUS) for _ in range(HOSTS)]
     drivers = [PlacementDriver(placement.transport) for _ in range(SCHEDULERS)]
@@ -186,14 +186,14 @@ def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_th
         for driver, own in zip(drivers, asked, strict=True)
     ])  # fmt: skip
     answered = sum(isinstance(one, Answer) for driver in drivers for one in driver.outcomes)
-    unlooked = sum(driver.written_unlooked for driver in drivers)
+    unchecked = sum(driver.written_unchecked for driver in drivers)
     for driver in drivers:
         driver.settled()
         driver.stop()
     used = [placement.used(host) for host in hosts]
     assert max(used) <= VCPUS and sum(used) == answered
     assert answered >= HOSTS * VCPUS * 3 // 4, "racers for the last ones may all have given way"
-    assert unlooked > 0, "nobody found plenty"
+    assert unchecked > 0, "nobody found plenty"
 
 
 def test_a_hundred_at_once_are_all_written_or_none_is(placement: PrivatePlacement) -> None:

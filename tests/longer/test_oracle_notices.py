@@ -36,7 +36,7 @@ def compared(**options: Any) -> Callable[[], None]:
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_filter_that_lets_everybody_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NATIVE_FILTERS[name], "mask", lambda self, look: None)
+    monkeypatch.setattr(NATIVE_FILTERS[name], "mask", lambda self, context: None)
     with pytest.raises(AssertionError):
         compared(enabled_filters=[name])()
 
@@ -44,7 +44,7 @@ def test_a_filter_that_lets_everybody_pass(name: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", sorted(NATIVE_WEIGHERS))
 def test_a_weigher_to_which_all_hosts_are_equal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weigher = NATIVE_WEIGHERS[name]
-    monkeypatch.setattr(weigher, "raw", lambda self, look, slots: None)
+    monkeypatch.setattr(weigher, "raw", lambda self, context, slots: None)
     with pytest.raises(AssertionError):
         compared(enabled_filters=["AllHostsFilter"])()
 
@@ -52,6 +52,6 @@ def test_a_weigher_to_which_all_hosts_are_equal(name: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", sorted(NATIVE_WEIGHERS))
 def test_a_weigher_without_aggregate_overrides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     weigher = NATIVE_WEIGHERS[name]
-    monkeypatch.setattr(weigher, "multiplier", lambda self, look, slots: self.sign * self.configured(look))
+    monkeypatch.setattr(weigher, "multiplier", lambda self, context, slots: self.sign * self.configured(context))
     with pytest.raises(AssertionError):
         compared(enabled_filters=["AllHostsFilter"])()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.scenario.cloud import Cloud
 
 CELL = "cell-1"
-Question = ef.AskCandidates | ef.AskFitting | ef.LookUpConsumer | ef.LookUpGroup
+Question = ef.AskCandidates | ef.AskFitting | ef.AskConsumer | ef.AskGroup
 
 
 class CellsJudge:
@@ -146,10 +146,10 @@ class ScriptedScheduler:
             case ef.AskFitting(ask_id, queries):
                 fits = frozenset[str]() if error else self.fitting(queries)
                 return ev.FittingAnswered(ask_id, fits, error, cause=effect.cause)
-            case ef.LookUpConsumer(consumer):
+            case ef.AskConsumer(consumer):
                 holds = self.cloud.placement.consumers.get(consumer, {})
                 return ev.ConsumerAnswered(consumer, holds, error, cause=effect.cause)
-            case ef.LookUpGroup(ask_id, group, known):
+            case ef.AskGroup(ask_id, group, known):
                 standing = {} if error else self.cloud.standing(self.cloud.groups[group].members - known)
                 return ev.GroupAnswered(ask_id, standing, error, cause=effect.cause)
 
@@ -186,7 +186,7 @@ def wording(effect: Question) -> str:
             return f"candidates of {node}"
         case ef.AskFitting():
             return "who fits"
-        case ef.LookUpConsumer(consumer):
+        case ef.AskConsumer(consumer):
             return f"what holds {consumer}"
-        case ef.LookUpGroup(_, group, _):
+        case ef.AskGroup(_, group, _):
             return f"members of {group}"

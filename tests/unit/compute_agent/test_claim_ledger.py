@@ -149,7 +149,7 @@ class TestEndings:
         # when the claim for the new size comes
         assert book.judge(claim("c1", "vm-1", vcpus=3), 2.0) is None
 
-        # then both are counted, before and after the next look
+        # then both are counted, before and after the next check
         assert vcpus_used(book) == 5
         book.allocations_read({"mig-1": {NODE: {"VCPU": 2}}}, 3.0, CHECK_AFTER_S)
         assert vcpus_used(book) == 5

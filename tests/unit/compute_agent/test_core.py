@@ -82,7 +82,7 @@ class TestStart:
 
         assert 0 < len(reads) < 30
 
-    def test_a_node_without_provider_is_looked_for_until_nova_compute_made_it(self) -> None:
+    def test_a_node_without_provider_is_read_until_nova_compute_has_created_it(self) -> None:
         node = Node()
         node.tree = ()
         assert NoticeCode.TREE_MISSING in notices(node.start())
@@ -285,7 +285,7 @@ class TestTakeOver:
         assert [one for one in effects if isinstance(one, ReadAllocations)]
         assert node.core.ledger.used()[NODE]["VCPU"] == 3
 
-    def test_a_claim_without_an_allocation_is_looked_up_and_ended(self) -> None:
+    def test_a_claim_without_an_allocation_is_read_from_placement_and_ended(self) -> None:
         node = Node()
         node.start()
         node.send(claim("c1"))

@@ -24,7 +24,7 @@ from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.worlds import HOST, NODE, claim
 
 WAIT_S = 60.0
-LOOK_EVERY_S = 0.05
+READ_INTERVAL_S = 0.05
 #: the discard port: nobody listens
 NO_BROKER = "rabbit://guest:guest@127.0.0.1:9/"
 SLOW = {"claim_check_after_s": "3600", "placement_poll_s": "3600"}
@@ -88,7 +88,7 @@ class Process:
         while not true():
             assert self.child is not None and self.child.poll() is None, self.child
             assert time.monotonic() < end_s, self.logged()
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(READ_INTERVAL_S)
 
 
 @pytest.fixture

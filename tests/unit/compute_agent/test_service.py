@@ -263,7 +263,7 @@ class TestAgent:
         assert f"rp.{CHILD}" in world.ready().leaves
         world.placement.child = None
 
-        # when the agent looks who holds what, for a claim that found no room
+        # when the agent reads who holds what, for a claim that found no room
         world.placement.consumers = {"vm-1": {"VCPU": 1}}
         world.scheduler.cast(claim("c1", vcpus=99))
 
@@ -402,7 +402,7 @@ class Story:
         self.fallback = Fallback(world.agent, self.conductor, FallbackTimes(after_s=30, busy_s=1, idle_s=15))
 
     def until(self, seconds: float) -> int:
-        """Look each half second until so long after the start; the reads of that time."""
+        """Read each half second until so long after the start; the reads of that time."""
         before, end_s = self.conductor.reads, self.start_s + seconds
         while self.now < end_s:
             self.now = self.conductor.now = min(self.now + 0.5, end_s)
@@ -480,7 +480,7 @@ class TestFallback:
         story.until(50)
         world.ready()
 
-        # when the tap came back and died with nova-compute between two looks
+        # when the tap came back and died with nova-compute between two checks
         world.tap()
         world.scheduler.wait(lambda one: getattr(one, "leaves", {}).get("agent.mode") == "tap")
         world.agent.tap_lost("nova-compute closed the tap's socket")

@@ -59,7 +59,7 @@ def test_consecutive_releases_cost_one_read_a_second() -> None:
         assert len([read for read in node.done if isinstance(read, kind)]) <= 6
 
 
-def test_what_stood_there_before_nova_compute_spoke_is_looked_after_until_it_is_gone() -> None:
+def test_allocations_older_than_the_first_report_of_nova_compute_are_checked_until_they_are_gone() -> None:
     # given an allocation that a scheduler wrote while no agent spoke, read before nova-compute was heard
     node = Node(vcpus=1)
     node.allocations["of-nobody"] = {NODE: {"VCPU": 1}}

@@ -33,7 +33,7 @@ VCPUS, FREE_MB = 64, 8192
 SERVERS_MAX = 4
 HEARTBEAT_S = 5.0
 #: by then Placement must have been asked about a claim that its node does not show
-LOOKED_S = 40.0
+ASKED_WITHIN_S = 40.0
 
 
 class ClaimMachine(RuleBasedStateMachine):
@@ -96,12 +96,12 @@ class ClaimMachine(RuleBasedStateMachine):
         """The agent goes on to heartbeat, at what it has got through."""
         asked: set[str] = set()
         for _ in range(max(1, int(for_s / HEARTBEAT_S))):
-            looks = of_kind(ef.LookUpConsumer, self.driver.wait(min(for_s, HEARTBEAT_S)))
-            asked |= {look.consumer for look in looks}
+            questions = of_kind(ef.AskConsumer, self.driver.wait(min(for_s, HEARTBEAT_S)))
+            asked |= {question.consumer for question in questions}
             digest = digest_of(self.leaves, self.base, self.pending)
             self.driver.hear(Heartbeat(NODE, 1, self.delivered, host_of(NODE), digest))
         self.asked |= asked
-        assert for_s < LOOKED_S or self.promised.keys() <= asked, "nobody looks after what is not shown"
+        assert for_s < ASKED_WITHIN_S or self.promised.keys() <= asked, "nobody reads what is not shown"
 
     @precondition(lambda self: self.asked)
     @rule(says=st.sampled_from(["holds", "holds", "does not answer", "knows nothing"]))

@@ -27,7 +27,7 @@ def test_alternates_are_of_the_same_cell_and_not_chosen() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2", "node-3").with_agents("node-9", cell=OTHER_CELL)
     effects = driver.ask(request(num_alternates=5, ignore_hosts=frozenset({"host-9"})))
     claim = only_claim(effects)
-    assert driver.wait(0.001) == [], "alternates are looked for after the claim has left"
+    assert driver.wait(0.001) == [], "alternates are selected after the claim has left"
     answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     chosen, *others = answer.choices[0]
     assert {choice.node for choice in others} == {"node-1", "node-2", "node-3"} - {chosen.node}
@@ -49,8 +49,8 @@ def test_the_first_of_a_group_may_be_built_on_any_host() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request(num_alternates=1, group=Group("group", "affinity"))))
     # when its first server is placed
-    look = only(ef.LookUpGroup, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
-    answer = only(ef.Answer, driver.give(ev.GroupAnswered(look.ask_id, {}, cause=look.cause)))
+    ask = only(ef.AskGroup, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    answer = only(ef.Answer, driver.give(ev.GroupAnswered(ask.ask_id, {}, cause=ask.cause)))
     # then the host that it is placed on binds the group once it is built there, not before
     assert {choice.node for choice in answer.choices[0]} == {"node-1", "node-2"}
 
@@ -63,8 +63,8 @@ def test_several_of_a_group_keep_to_the_hosts_of_one_another() -> None:
         effects = driver.accept(claim)
         (write,) = of_kind(ef.WriteAllocation, effects)
         effects = driver.written(write)
-    (look,) = of_kind(ef.LookUpGroup, effects)
-    answer = only(ef.Answer, driver.give(ev.GroupAnswered(look.ask_id, {}, cause=look.cause)))
+    (ask,) = of_kind(ef.AskGroup, effects)
+    answer = only(ef.Answer, driver.give(ev.GroupAnswered(ask.ask_id, {}, cause=ask.cause)))
     assert [len(inner) for inner in answer.choices] == [1, 1]
 
 

@@ -69,11 +69,11 @@ def test_a_node_that_the_databases_do_not_show_is_removed_at_once() -> None:
     assert driver.table.outstanding(NODE) == ()
 
 
-def test_after_a_while_it_is_theirs_without_a_look_at_placement() -> None:
+def test_after_a_while_it_is_theirs_without_a_question_to_placement() -> None:
     driver = booted_and_read_again()
 
-    effects = driver.wait(SHOWN_TIMERS * driver.core.settings.look_after_s)
+    effects = driver.wait(SHOWN_TIMERS * driver.core.settings.unreported_after_s)
 
-    assert of_kind(ef.LookUpConsumer, effects) == []
+    assert of_kind(ef.AskConsumer, effects) == []
     assert driver.table.outstanding(NODE) == ()
     assert driver.table.view(NODE).used == taken(NODE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Confirmed claims that no node shows yet are looked up one by one, however many there are."""
+"""Confirmed claims that no node shows yet are read from Placement one by one, however many there are."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ def placed(driver: SchedulerDriver, effects: list[ef.Effect]) -> list[ef.Effect]
     return driver.written(only(ef.WriteAllocation, driver.accept(only_claim(effects))))
 
 
-def look(effects: list[ef.Effect]) -> ef.LookUpGroup:
-    (found,) = of_kind(ef.LookUpGroup, effects)
+def group_question(effects: list[ef.Effect]) -> ef.AskGroup:
+    (found,) = of_kind(ef.AskGroup, effects)
     return found
 
 
-def stand(driver: SchedulerDriver, ask: ef.LookUpGroup, error: str = "", **homes: str) -> list[ef.Effect]:
+def stand(driver: SchedulerDriver, ask: ef.AskGroup, error: str = "", **homes: str) -> list[ef.Effect]:
     """The members stand on these nodes (their names with _ for -); those that were left out are not read."""
     standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
     standing = {uuid: nodes for uuid, nodes in standing.items() if uuid not in ask.known}
@@ -81,13 +81,13 @@ def test_a_soft_policy_is_tried_to_be_kept_once() -> None:
     assert (claim.group.seen, again.node, again.group.seen) == (0, "node-1", None)
 
 
-# -- the look before the answer
+# -- the check before the answer
 
 
 def test_members_on_the_selected_host_allow_the_answer() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request(group=GROUP)))
-    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     answer = only(ef.Answer, stand(driver, ask, server_5=claim.node))
     assert answer.choices[0][0].node == claim.node
     driver.idle()
@@ -97,40 +97,40 @@ def test_the_junior_deletes_its_allocation_and_joins_the_other_host() -> None:
     # given a server that was written on a node, while another with a smaller name was written on the other node
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request("server-9", group=GROUP)))
-    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     other = "node-2" if claim.node == "node-1" else "node-1"
-    # when it looks
+    # when it checks
     (delete,) = of_kind(ef.DeleteAllocation, stand(driver, ask, server_5=other))
     driver.deleted(delete)
     # then it is claimed there after a pause, and answered when all is well
     effects = driver.wait(YIELD_PAUSE_S)
     assert only_claim(effects).node == other
-    only(ef.Answer, stand(driver, look(placed(driver, effects)), server_5=other))
+    only(ef.Answer, stand(driver, group_question(placed(driver, effects)), server_5=other))
     driver.idle()
 
 
 def test_the_senior_checks_again_before_it_yields() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request("server-1", group=GROUP)))
-    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     other = "node-2" if claim.node == "node-1" else "node-1"
     for _ in range(CHECKS_MAX - 1):
         assert stand(driver, ask, server_5=other) == []
-        ask = look(driver.wait(CHECK_PAUSE_S))
+        ask = group_question(driver.wait(CHECK_PAUSE_S))
     only(ef.DeleteAllocation, stand(driver, ask, server_5=other))
 
 
 def test_the_senior_stays_where_the_junior_has_gone() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request("server-1", group=GROUP)))
-    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     assert stand(driver, ask, server_5="node-2" if claim.node == "node-1" else "node-1") == []
-    assert only(ef.Answer, stand(driver, look(driver.wait(CHECK_PAUSE_S)))).choices[0][0].node == claim.node
+    assert only(ef.Answer, stand(driver, group_question(driver.wait(CHECK_PAUSE_S)))).choices[0][0].node == claim.node
 
 
 def test_a_group_that_cannot_be_read_fails_the_request_when_all_is_taken_back() -> None:
     driver = SchedulerDriver().with_agents("node-1")
-    ask = look(placed(driver, driver.ask(request(group=GROUP))))
+    ask = group_question(placed(driver, driver.ask(request(group=GROUP))))
     delete = only(ef.DeleteAllocation, stand(driver, ask, error="[api_database] connection: no server answers"))
     (fail,) = of_kind(ef.Fail, driver.deleted(delete))
     assert fail.code is ef.FailureCode.GROUP_UNSETTLED
@@ -140,7 +140,7 @@ def test_a_group_that_cannot_be_read_fails_the_request_when_all_is_taken_back() 
 
 def test_an_unanswered_group_check_ends_with_the_request() -> None:
     driver = SchedulerDriver().with_agents("node-1")
-    look(placed(driver, driver.ask(request(group=GROUP), within_s=10.0)))
+    group_question(placed(driver, driver.ask(request(group=GROUP), within_s=10.0)))
     (delete,) = of_kind(ef.DeleteAllocation, driver.wait(9.0))
     (fail,) = of_kind(ef.Fail, driver.deleted(delete))
     assert fail.code is ef.FailureCode.GROUP_UNSETTLED
@@ -153,28 +153,28 @@ def test_a_group_that_is_always_elsewhere_fails_the_request() -> None:
     for _ in range(YIELDS_MAX):
         claim = only_claim(effects)
         other = "node-2" if claim.node == "node-1" else "node-1"
-        delete = only(ef.DeleteAllocation, stand(driver, look(placed(driver, effects)), server_5=other))
+        delete = only(ef.DeleteAllocation, stand(driver, group_question(placed(driver, effects)), server_5=other))
         driver.deleted(delete)
         effects = driver.wait(YIELD_PAUSE_S)
     claim = only_claim(effects)
     other = "node-2" if claim.node == "node-1" else "node-1"
     # when that happens once too often
-    delete = only(ef.DeleteAllocation, stand(driver, look(placed(driver, effects)), server_5=other))
+    delete = only(ef.DeleteAllocation, stand(driver, group_question(placed(driver, effects)), server_5=other))
     (fail,) = of_kind(ef.Fail, driver.deleted(delete))
     assert fail.code is ef.FailureCode.GROUP_UNSETTLED
     driver.idle()
 
 
-def apart_already(driver: SchedulerDriver) -> ef.LookUpGroup:
+def apart_already(driver: SchedulerDriver) -> ef.AskGroup:
     """A group with members on two hosts; the conductor names the first, where the table shows one that is built.
 
-    The first look leaves that one out, and finds the other; the second one asks for all.
+    The first question leaves that one out, and finds the other; the second one asks for all.
     """
     group = Group("group", "affinity", frozenset({"server-1", "server-5", "server-6"}), frozenset({"host-1"}))
-    ask = look(placed(driver, driver.ask(request(group=group))))
+    ask = group_question(placed(driver, driver.ask(request(group=group))))
     assert "server-5" in ask.known
     assert stand(driver, ask, server_6="node-2") == []
-    ask = look(driver.wait(0.001))
+    ask = group_question(driver.wait(0.001))
     assert "server-5" not in ask.known
     return ask
 
@@ -188,10 +188,10 @@ def test_no_request_joins_a_member_that_only_the_table_shows() -> None:
     # given a member that was deleted a moment ago, while another one was placed elsewhere
     driver = SchedulerDriver().with_agents("node-1", consumers={"server-5": member("node-1")}).with_agents("node-2")
     ask = apart_already(driver)
-    # when the senior looks, as often as it may
+    # when the senior asks, as often as it may
     effects = stand(driver, ask, server_6="node-2")
     while not of_kind(ef.DeleteAllocation, effects):
-        effects = stand(driver, look(driver.wait(CHECK_PAUSE_S)), server_6="node-2")
+        effects = stand(driver, group_question(driver.wait(CHECK_PAUSE_S)), server_6="node-2")
     # then it goes to the other one
     driver.deleted(only(ef.DeleteAllocation, effects))
     assert only_claim(driver.wait(YIELD_PAUSE_S)).node == "node-2"
@@ -203,7 +203,7 @@ def left_out(driver: SchedulerDriver) -> frozenset[str]:
     Its own allocations are not read either.
     """
     group = Group("group", "affinity", frozenset({"server-5", "server-6", "server-9"}), frozenset({"host-1"}))
-    return look(placed(driver, driver.ask(request("server-9", group=group)))).known
+    return group_question(placed(driver, driver.ask(request("server-9", group=group)))).known
 
 
 def test_only_members_that_are_built_on_the_chosen_host_are_not_asked_for() -> None:
@@ -230,20 +230,20 @@ def test_several_of_one_request_yield_together() -> None:
     for claim in (first, second):
         effects = driver.written(only(ef.WriteAllocation, driver.accept(claim)))
     other = "node-2" if first.node == "node-1" else "node-1"
-    deletes = of_kind(ef.DeleteAllocation, stand(driver, look(effects), server_5=other))
+    deletes = of_kind(ef.DeleteAllocation, stand(driver, group_question(effects), server_5=other))
     for delete in deletes:
         driver.deleted(delete)
     assert {claim.node for claim in claims_in(driver.wait(YIELD_PAUSE_S))} == {other}
 
 
-def test_where_no_agent_counts_the_members_the_scheduler_looks() -> None:
+def test_where_no_agent_counts_the_members_the_scheduler_asks_placement() -> None:
     # given two nodes without an agent
     driver = SchedulerDriver().without_agents("node-1", "node-2")
     group = Group("group", "anti-affinity", frozenset({"server-5", "server-9"}))
     write = only(ef.WriteAllocation, driver.ask(request("server-9", group=group)))
     (home,) = write.allocations
     # when another member was written on the same one
-    (delete,) = of_kind(ef.DeleteAllocation, stand(driver, look(driver.written(write)), server_5=home))
+    (delete,) = of_kind(ef.DeleteAllocation, stand(driver, group_question(driver.written(write)), server_5=home))
     driver.deleted(delete)
     # then the server goes to the other
     (again,) = of_kind(ef.WriteAllocation, driver.wait(YIELD_PAUSE_S))
@@ -267,7 +267,7 @@ def test_the_first_of_a_soft_group_yields_once_and_then_stays() -> None:
     group = Group("group", "soft-affinity", frozenset({"server-5", "server-9"}))
     effects = driver.ask(request("server-9", group=group))
     other = "node-2" if only_claim(effects).node == "node-1" else "node-1"
-    driver.deleted(only(ef.DeleteAllocation, stand(driver, look(placed(driver, effects)), server_5=other)))
+    driver.deleted(only(ef.DeleteAllocation, stand(driver, group_question(placed(driver, effects)), server_5=other)))
     effects = driver.wait(YIELD_PAUSE_S)
     assert only_claim(effects).node == other
     only(ef.Answer, placed(driver, effects))
@@ -312,25 +312,25 @@ def test_a_member_of_another_request_of_this_scheduler_is_not_built() -> None:
     named = Group("group", "affinity", frozenset({"server-5"}), frozenset({"host-1"}))
     other = only_claim(driver.ask(request("server-7", group=named)))
     # when that one was deleted, and a member on another host was answered
-    ask = look(placed(driver, driver.ask(request("server-9", group=named))))
+    ask = group_question(placed(driver, driver.ask(request("server-9", group=named))))
     driver.hear(Increment("node-1", 1, 3, consumers={"server-5": None}))
     # then the request does not rely on the claim, which may yield
     assert other.node == "node-1"
     effects = stand(driver, ask, server_7="node-1", server_6="node-2")
-    while look_again := of_kind(ef.LookUpGroup, effects):
-        effects = stand(driver, look_again[0], server_7="node-1", server_6="node-2")
+    while asks := of_kind(ef.AskGroup, effects):
+        effects = stand(driver, asks[0], server_7="node-1", server_6="node-2")
     assert not of_kind(ef.Answer, effects)
 
 
 def test_a_request_whose_time_is_over_while_it_yields_fails() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask(request("server-9", group=GROUP), within_s=20.0))
-    ask = look(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
+    ask = group_question(driver.written(only(ef.WriteAllocation, driver.accept(claim))))
     other = "node-2" if claim.node == "node-1" else "node-1"
     (delete,) = of_kind(ef.DeleteAllocation, stand(driver, ask, server_5=other))
     # when Placement answers the delete only after the time of the request has passed
     effects = driver.wait(19.0)
-    assert not of_kind(ef.LookUpGroup, effects)
+    assert not of_kind(ef.AskGroup, effects)
     (fail,) = of_kind(ef.Fail, driver.deleted(delete))
     assert fail.code == ef.FailureCode.TIMED_OUT
     driver.idle()

@@ -77,7 +77,7 @@ def test_an_instance_without_another_host_releases_the_claims_of_the_others() ->
     driver.idle()
 
 
-def test_alternates_are_not_looked_for_without_end() -> None:
+def test_alternates_are_searched_a_bounded_number_of_times() -> None:
     driver, judge = driver_of(*NODES[1:9])
     claim = only_claim(driver.ask(request(num_alternates=1)))
     answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))

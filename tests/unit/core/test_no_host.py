@@ -66,7 +66,7 @@ def test_no_host_but_placement_knows_better_than_the_agent() -> None:
     driver = SchedulerDriver().with_agents("node-1", vcpus=0)
     ask = only(ef.AskFitting, driver.ask())
 
-    # when Placement says that it fits, the agent is asked to look there
+    # when Placement says that it fits, the agent is asked to read it
     sent = only(ef.Send, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
     assert isinstance(sent.message, Resync) and sent.message.doubted
 
@@ -217,7 +217,7 @@ def test_the_one_host_with_candidates_is_found_among_more_than_are_tried() -> No
     # when three have been tried, Placement is asked which hosts they are
     ask = only(ef.AskFitting, tried_in_vain(driver, asked))
     driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-9"}), cause=ask.cause))
-    # then that one is tried next, once its agent has looked
+    # then that one is tried next, once its agent has read it
     candidates = only(ef.AskCandidates, driver.hear(snapshot("node-9", sequence=2, free_mb=2048)))
     assert candidates.node == "node-9"
     # and for some seconds other requests for the same know it

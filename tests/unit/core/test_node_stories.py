@@ -266,14 +266,14 @@ def confirmed(driver: SchedulerDriver) -> Claim:
     return claim
 
 
-def test_a_confirmed_claim_that_its_node_never_shows_is_looked_up_and_not_timed_out() -> None:
-    driver = SchedulerDriver(look_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
+def test_a_confirmed_claim_that_its_node_never_shows_is_read_from_placement_and_not_timed_out() -> None:
+    driver = SchedulerDriver(unreported_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
     claim = confirmed(driver)
-    assert only(ef.LookUpConsumer, driver.wait(15.1)).consumer == "server-1"
-    # Placement holds it: it stays, and is looked up again
+    assert only(ef.AskConsumer, driver.wait(15.1)).consumer == "server-1"
+    # Placement holds it: it stays, and is read again
     driver.give(ev.ConsumerAnswered("server-1", taken("node-1"), cause="req-1"))
     assert driver.table.is_outstanding(claim.claim_id)
-    only(ef.LookUpConsumer, driver.wait(15.0))
+    only(ef.AskConsumer, driver.wait(15.0))
     # nothing could be learned: it stays
     driver.give(ev.ConsumerAnswered("server-1", {}, "503", cause="req-1"))
     assert driver.table.is_outstanding(claim.claim_id)
@@ -283,8 +283,8 @@ def test_a_confirmed_claim_that_its_node_never_shows_is_looked_up_and_not_timed_
     assert len(driver.core.confirmed_claims) == 0
 
 
-def test_a_confirmed_claim_that_its_node_shows_needs_no_look() -> None:
-    driver = SchedulerDriver(look_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
+def test_a_confirmed_claim_that_its_node_shows_is_not_read_from_placement() -> None:
+    driver = SchedulerDriver(unreported_after_s=15.0, silent_after_s=1e6).with_agents("node-1")
     claim = confirmed(driver)
     held = {"server-1": Consumer(taken("node-1"), True)}
     driver.hear(snapshot("node-1", sequence=7, consumers=held))
@@ -383,7 +383,7 @@ def test_a_read_older_than_the_row_changes_nothing() -> None:
     only(ef.AskFitting, driver.ask())
 
 
-def test_an_agent_that_placement_contradicts_is_asked_to_look() -> None:
+def test_an_agent_that_placement_contradicts_is_asked_to_read_placement() -> None:
     driver = SchedulerDriver().with_agents("node-1")
     [send] = of_kind(ef.Send, driver.give(ev.NodeDoubted("node-1", "Placement shows other providers")))
     assert isinstance(send.message, Resync) and send.message.doubted

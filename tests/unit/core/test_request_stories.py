@@ -65,7 +65,7 @@ def test_claims_on_a_node_without_an_agent_are_written_one_after_the_other() -> 
 
 
 def test_a_write_is_given_up_before_the_agent_could_think_that_it_never_came() -> None:
-    # the agent looks in Placement for an accepted claim after 15 s, and ends it if it is not there
+    # the agent reads Placement for an accepted claim after 15 s, and ends it if it is not there
     driver = SchedulerDriver().with_agents("node-1")
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=600))))
     assert write.deadline_s == driver.now + 10.0

@@ -88,14 +88,14 @@ def asking(server: str = "server-5") -> Request:
     return request(server, hints=HINTS)
 
 
-def placed(driver: SchedulerDriver, effects: list[ef.Effect]) -> ef.LookUpGroup:
+def placed(driver: SchedulerDriver, effects: list[ef.Effect]) -> ef.AskGroup:
     """The agents accept the claims, and Placement takes the writes."""
     for claim in claims_in(effects):
         effects = driver.written(only(ef.WriteAllocation, driver.accept(claim)))
-    return only(ef.LookUpGroup, effects)
+    return only(ef.AskGroup, effects)
 
 
-def stand(driver: SchedulerDriver, ask: ef.LookUpGroup, unanswered: str = "", **homes: str) -> list[ef.Effect]:
+def stand(driver: SchedulerDriver, ask: ef.AskGroup, unanswered: str = "", **homes: str) -> list[ef.Effect]:
     """Servers stand on these nodes (names with _ for -)."""
     standing = {name.replace("_", "-"): frozenset({node}) for name, node in homes.items()}
     return driver.give(ev.GroupAnswered(ask.ask_id, standing, "", frozenset(unanswered.split()), cause=ask.cause))
@@ -107,7 +107,7 @@ def test_a_request_is_answered_after_a_read_of_the_members_that_are_not_built() 
     driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
     # when another one is written
     ask = placed(driver, driver.ask(asking()))
-    # then the look leaves both out, and the other rack is fine
+    # then the question leaves both out, and the other rack is fine
     assert (ask.label, ask.project_id, ask.known) == ("web", "project", {"server-5", "server-7"})
     assert only(ef.Answer, stand(driver, ask)).choices[0][0].node == "node-2"
 
@@ -127,7 +127,7 @@ def test_the_senior_checks_again_and_is_answered_when_the_other_has_left() -> No
     effects = driver.ask(asking("server-1"))
     (home,) = (claim.node for claim in claims_in(effects))
     assert stand(driver, placed(driver, effects), "server-4", server_4=home) == []
-    again = only(ef.LookUpGroup, driver.wait(CHECK_PAUSE_S))
+    again = only(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
     only(ef.Answer, stand(driver, again))
 
 
@@ -141,7 +141,7 @@ def test_a_server_that_may_still_yield_does_not_raise_the_minimum() -> None:
     assert "server-4" not in ask.known
     # when the third one is the second of its rack, then it waits for the answer of the other
     assert stand(driver, ask, "server-4", server_4="node-2") == []
-    again = only(ef.LookUpGroup, driver.wait(CHECK_PAUSE_S))
+    again = only(ef.AskGroup, driver.wait(CHECK_PAUSE_S))
     only(ef.Answer, stand(driver, again, server_4="node-2"))
 
 

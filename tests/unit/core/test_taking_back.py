@@ -101,7 +101,7 @@ def test_a_late_write_is_deleted_when_its_answer_arrives() -> None:
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
     (delete,) = of_kind(ef.DeleteAllocation, driver.wait(120.0))
     driver.deleted(delete)
-    # when the answer comes after all: it was written, after we had looked
+    # when the answer comes after all: it was written, after we had read it
     late = only(ef.DeleteAllocation, driver.written(write))
     # then it is deleted (the simulator's seed 34, where a clock ran ahead)
     assert late.written == taken("node-1")

@@ -500,12 +500,12 @@ def test_no_read_outlives_the_stop_of_a_service_that_does_not_wait_for_its_manag
 def test_while_it_stops_periodic_tasks_are_passed_over(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager, looked = start().manager, list[Any]()
-    monkeypatch.setattr(manager._discovery, "discover", looked.append)
+    manager, discovered = start().manager, list[Any]()
+    monkeypatch.setattr(manager._discovery, "discover", discovered.append)
     manager._shutdown_in_progress.set()
     # the loop that calls this sleeps for as long as it is told
     assert manager.periodic_tasks(None) > 0
-    assert looked == []
+    assert discovered == []
 
 
 def test_a_read_of_a_cell_leaves_the_context_of_others_alone(

@@ -59,7 +59,7 @@ def test_in_one_process_a_task_may_wait_for_a_thread_that_wants_its_cell_too() -
         with cell.write_lock():
             switched.set()
 
-    def look() -> None:
+    def read() -> None:
         with cell.read_lock():
             pass
 
@@ -67,7 +67,7 @@ def test_in_one_process_a_task_may_wait_for_a_thread_that_wants_its_cell_too() -
         threading.Thread(target=switch, daemon=True).start()
         eventually(lambda: cell._pending_writers)
         # when the task waits for a thread that needs the cell
-        helper = threading.Thread(target=look, daemon=True)
+        helper = threading.Thread(target=read, daemon=True)
         helper.start()
         helper.join(WAIT_S)
         helped = not helper.is_alive()

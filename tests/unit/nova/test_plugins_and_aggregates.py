@@ -124,18 +124,18 @@ class TestHostDiscovery:
             ).create()
 
     @pytest.fixture
-    def looked(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        looks: list[str] = []
+    def discovered(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        runs: list[str] = []
 
         def discover(context: Any) -> list[Any]:
-            looks.append("once")
+            runs.append("once")
             return []
 
         monkeypatch.setattr(host_mapping, "discover_hosts", discover)
-        return looks
+        return runs
 
     @pytest.mark.parametrize(
-        ("me", "up", "looks"),
+        ("me", "up", "runs"),
         [
             ("sched1", ("sched1", "sched2"), 1),
             ("sched2", ("sched1", "sched2"), 0),
@@ -145,13 +145,13 @@ class TestHostDiscovery:
         ids=["first", "not first", "the first is down", "none is up yet"],
     )
     def test_the_first_that_is_up_leads(
-        self, conf: Any, looked: list[str], me: str, up: tuple[str, ...], looks: int
+        self, conf: Any, discovered: list[str], me: str, up: tuple[str, ...], runs: int
     ) -> None:
         conf.set_override("host", me)
 
         discovery.HostDiscovery(Group(*up)).discover(admin())
 
-        assert len(looked) == looks
+        assert len(discovered) == runs
 
     def test_another_mapping_process_is_logged_once(
         self, conf: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -52,7 +52,7 @@ def test_a_migration_that_is_over_owns_nothing(databases: None, status: str) -> 
     assert migration(status) not in source_readers.owners()
 
 
-def test_sockets_that_are_turned_off_are_not_looked_for_in_the_working_directory(conf: Any) -> None:
+def test_sockets_that_are_turned_off_are_not_searched_in_the_working_directory(conf: Any) -> None:
     conf.set_override("admin_socket_dir", "", group="shared_scheduler")
 
     with pytest.raises(AdminError, match="admin_socket_dir is empty"):

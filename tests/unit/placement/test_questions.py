@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.core.effects import AskCandidates, AskFitting, LookUpConsumer, LookUpGroup
+from shared_scheduler.core.effects import AskCandidates, AskConsumer, AskFitting, AskGroup
 from shared_scheduler.placement.client import narrowed
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.sync.databases import DatabaseError
@@ -32,7 +32,7 @@ class Asker:
         self.members: dict[str, dict[str, bool]] = {}
         self.questions = QuestionReads(world.client, self.revalidator, self.heard.put, self._members_of, **bounds)
 
-    def _members_of(self, question: LookUpGroup) -> dict[str, bool]:
+    def _members_of(self, question: AskGroup) -> dict[str, bool]:
         if question.group not in self.members:
             raise DatabaseError("[api_database] connection: no server answers")
         return self.members[question.group]
@@ -55,7 +55,7 @@ def test_the_members_of_a_group_are_read_before_their_allocations(world: World, 
     asker.members["group"] = {standing: False, known: False, nowhere: False}
     world.take(standing, {node: {"VCPU": 1}})
 
-    answer = asker.ask(LookUpGroup("ask", "group", frozenset({known, "left"}), "req-1"))
+    answer = asker.ask(AskGroup("ask", "group", frozenset({known, "left"}), "req-1"))
 
     # then the one that stands is named, whose request has no answer yet, and the one that has left
     assert (answer.ask_id, answer.standing, answer.error) == ("ask", {standing: frozenset({node})}, "")
@@ -63,7 +63,7 @@ def test_the_members_of_a_group_are_read_before_their_allocations(world: World, 
 
 
 def test_a_group_that_cannot_be_read_is_answered_with_the_reason(asker: Asker) -> None:
-    answer = asker.ask(LookUpGroup("ask", "group", frozenset(), "req-1"))
+    answer = asker.ask(AskGroup("ask", "group", frozenset(), "req-1"))
     assert (answer.standing, answer.error) == ({}, "[api_database] connection: no server answers")
 
 
@@ -136,15 +136,15 @@ def test_an_allocation_on_a_child_provider_counts_for_its_root(world: World, ask
 def test_a_consumer(world: World, asker: Asker) -> None:
     node, consumer = world.provider(), str(uuid.uuid4())
     world.take(consumer, {node: {"VCPU": 3}})
-    assert asker.ask(LookUpConsumer(consumer, cause="req-1")).allocations == {node: {"VCPU": 3}}
-    nobody = asker.ask(LookUpConsumer(str(uuid.uuid4()), cause="req-1"))
+    assert asker.ask(AskConsumer(consumer, cause="req-1")).allocations == {node: {"VCPU": 3}}
+    nobody = asker.ask(AskConsumer(str(uuid.uuid4()), cause="req-1"))
     assert (nobody.allocations, nobody.error) == ({}, "")
 
 
 @pytest.mark.parametrize(
     "question",
     [AskCandidates("a", str(uuid.uuid4()), (QUERY,), ""), AskFitting("a", (QUERY,), ""),
-     LookUpConsumer(str(uuid.uuid4()), cause="req-1")],
+     AskConsumer(str(uuid.uuid4()), cause="req-1")],
     ids=["candidates", "fitting", "consumer"],
 )  # fmt: skip
 def test_errors_are_returned(world: World, asker: Asker, question: Any) -> None:
@@ -157,24 +157,24 @@ def test_a_query_that_placement_refuses_is_reported(world: World, asker: Asker) 
     assert "400" in answer.error
 
 
-def look_up(asker: Asker, count: int) -> list[str]:
+def ask_consumers(asker: Asker, count: int) -> list[str]:
     consumers = [str(uuid.uuid4()) for _ in range(count)]
     for consumer in consumers:
-        asker.questions.submit(LookUpConsumer(consumer, cause="req-1"))
+        asker.questions.submit(AskConsumer(consumer, cause="req-1"))
     return consumers
 
 
 def test_a_consumer_that_is_asked_for_twice_is_read_once(world: World, asker: Asker) -> None:
     consumer = str(uuid.uuid4())
     for _ in range(2):
-        asker.questions.submit(LookUpConsumer(consumer, cause="req-1"))
+        asker.questions.submit(AskConsumer(consumer, cause="req-1"))
     asker.revalidator.work_off()
     assert [answer.consumer for answer in asker.heard.queue] == [consumer]
 
 
 def test_beyond_the_bound_the_answer_is_that_too_many_wait(world: World) -> None:
     asker = Asker(world, max_waiting=2)
-    consumers = look_up(asker, 3)
+    consumers = ask_consumers(asker, 3)
     assert [(answer.consumer, "too many" in answer.error) for answer in asker.heard.queue] == [(consumers[2], True)]
 
 
@@ -189,7 +189,7 @@ def test_questions_that_wait_at_the_stop_get_an_answer(world: World) -> None:
 
     world.http.faults = [slow, slow]
     asker.revalidator.start()
-    consumers = look_up(asker, 3)
+    consumers = ask_consumers(asker, 3)
     busy.acquire(timeout=30), busy.acquire(timeout=30)
 
     # when the service stops
@@ -198,7 +198,7 @@ def test_questions_that_wait_at_the_stop_get_an_answer(world: World) -> None:
     held.set()
     stopper.join(30)
     asker.questions.stop()
-    consumers += look_up(asker, 1)
+    consumers += ask_consumers(asker, 1)
 
     # then each has its answer, and a later one too
     heard = {answer.consumer: answer.error for answer in asker.heard.queue}

@@ -90,7 +90,7 @@ def test_the_second_try_keeps_its_place_while_it_is_under_way(site: Site) -> Non
     # and the same move again, by another scheduler onto the same host
     site.nova = UNDER_WAY
     assert site.second.write(site.move(node, effect.consumer)).code is WriteCode.WRITTEN
-    # when the first one looks
+    # when the first one checks
     for wait_s in (*CHECKS_AFTER_S, AGAIN_AFTER_S):
         site.sweep(wait_s)
     # then

@@ -49,12 +49,12 @@ def forget_the_claims_of_others_too(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug(ClaimMachine)
-def never_look_again(patch: pytest.MonkeyPatch) -> None:
-    """Placement is asked once: what it holds then is never looked after again."""
+def never_ask_placement_again(patch: pytest.MonkeyPatch) -> None:
+    """Placement is asked once: what it holds then is never read again."""
 
     def on_timer(self: ConfirmedClaims, step: Any, claim_id: str) -> None:
         real(self, step, claim_id)
-        self._timers.cancel(("look", claim_id))
+        self._timers.cancel(("unreported", claim_id))
 
     real = ConfirmedClaims.on_timer
     patch.setattr(ConfirmedClaims, "on_timer", on_timer)

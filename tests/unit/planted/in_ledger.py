@@ -99,7 +99,7 @@ def let_a_claim_end_by_a_timer(patch: pytest.MonkeyPatch) -> None:
 
 @bug(ClaimLedgerMachine)
 def let_a_young_claim_vanish(patch: pytest.MonkeyPatch) -> None:
-    """A claim that Placement does not hold yet ends at the first look."""
+    """A claim that Placement does not hold yet ends at the first check."""
 
     def is_disproved(self: ClaimLedger, held: PendingClaim, started_s: float, after_s: float) -> bool:
         return not self._is_in_placement(held)

@@ -73,7 +73,7 @@ def take_heartbeats_for_granted(patch: pytest.MonkeyPatch) -> None:
 
 @bug(ChannelMachine)
 def miss_a_lost_last_message(patch: pytest.MonkeyPatch) -> None:
-    """A heartbeat's sequence is not looked at."""
+    """A heartbeat's sequence is ignored."""
 
     def take(self: MessageWindow, heartbeat: Heartbeat, now: float, own_digest: Any) -> None:
         if self._knows_no_state_of(heartbeat.epoch):

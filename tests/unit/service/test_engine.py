@@ -88,17 +88,17 @@ WRITE = ef.WriteAllocation(
 )
 TAKE_BACK = ef.DeleteAllocation("c1", "i", {}, "req-1")
 ASK = ef.AskCandidates("a1", "node", (), "req-1")
-LOOK_UP = ef.LookUpConsumer("i", cause="req-1")
+ASK_CONSUMER = ef.AskConsumer("i", cause="req-1")
 REFRESH = ef.RefreshNode("cell", "node", "why", cause="req-1")
 
 
 def test_each_effect_goes_to_its_sink_in_order(bench: Bench) -> None:
-    bench.core.script = lambda event: [WRITE, ASK, REFRESH, LOOK_UP, TAKE_BACK]
+    bench.core.script = lambda event: [WRITE, ASK, REFRESH, ASK_CONSUMER, TAKE_BACK]
 
     bench.engine.handle(ev.Tick())
 
     assert bench.writer.given == [WRITE, TAKE_BACK]
-    assert bench.reader.given == [ASK, REFRESH, LOOK_UP]
+    assert bench.reader.given == [ASK, REFRESH, ASK_CONSUMER]
 
 
 def test_the_caller_gets_the_answer_to_its_own_request(bench: Bench) -> None:

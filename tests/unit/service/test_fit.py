@@ -25,17 +25,17 @@ NODES = [f"node-{number}" for number in range(300)]
 QUESTION = {"request": {"flavor": "small", "number": 20}}
 
 
-class Looking:
+class InspectedEngine:
     """In the engine's place: counts how often, and lets a story happen each time no question holds the core."""
 
     def __init__(self, core: SchedulerCore, meanwhile: Callable[[], object] = lambda: None) -> None:
         self.core = core
-        self.looks = 0
+        self.inspections = 0
         self._meanwhile = meanwhile
 
     def inspect(self, question: Callable[[SchedulerCore], Any]) -> Any:
         self._meanwhile()
-        self.looks += 1
+        self.inspections += 1
         return question(self.core)
 
 
@@ -43,7 +43,7 @@ def make(asked: WhatIf, servers: int) -> Request:
     return request(*(f"server-{number}" for number in range(servers)))
 
 
-def fit(engine: Looking, **changes: Any) -> Fit:
+def fit(engine: InspectedEngine, **changes: Any) -> Fit:
     parts: dict[str, Any] = {
         "make_request": make, "prepare": lambda table: (Decider(table), AcceptAll()), "candidates": None,
         "last_words_max": 3, "rest": lambda _: None,
@@ -52,17 +52,17 @@ def fit(engine: Looking, **changes: Any) -> Fit:
 
 
 def test_each_server_is_decided_alone_and_the_table_is_copied_in_parts() -> None:
-    engine = Looking(SchedulerDriver().without_agents(*NODES).core)
+    engine = InspectedEngine(SchedulerDriver().without_agents(*NODES).core)
 
     answer = fit(engine).answer(QUESTION)
 
     assert (answer["result"], answer["fit"]) == ("fits", 20)
     parts = -(-len(NODES) // table_copy.ROWS_PER_PART) + 1
-    assert engine.looks == parts + 1 + 21  # the quarantine, and one server more than asked for
+    assert engine.inspections == parts + 1 + 21  # the quarantine, and one server more than asked for
 
 
 def test_after_each_step_the_thread_rests_as_long_as_it_took() -> None:
-    engine, rests = Looking(SchedulerDriver().without_agents("node-1").core), list[float]()
+    engine, rests = InspectedEngine(SchedulerDriver().without_agents("node-1").core), list[float]()
     ticks = iter(range(10_000))
 
     fit(engine, rest=rests.append, clock=lambda: next(ticks) / 1000).answer({"request": {"flavor": "a", "number": 2}})
@@ -73,19 +73,19 @@ def test_after_each_step_the_thread_rests_as_long_as_it_took() -> None:
 def test_requests_that_are_decided_meanwhile_are_not_disturbed() -> None:
     cloud = SchedulerDriver().with_agents(*NODES[:30])
     names = iter(range(1000))
-    engine = Looking(cloud.core, lambda: cloud.ask(request(f"real-{next(names)}")))
+    engine = InspectedEngine(cloud.core, lambda: cloud.ask(request(f"real-{next(names)}")))
 
     answer = fit(engine).answer(QUESTION)
 
     assert answer["result"] == "fits"
-    assert len(cloud.core.claims) == engine.looks
+    assert len(cloud.core.claims) == engine.inspections
     outstanding = [claim.claim_id for node in NODES[:30] for claim in cloud.table.outstanding(node)]
     assert sorted(outstanding) == sorted(claim.claim_id for claim in cloud.core.claims.open())
 
 
 def test_the_collector_of_garbage_does_not_run_meanwhile_and_runs_again_afterwards() -> None:
     seen = list[bool]()
-    engine = Looking(SchedulerDriver().without_agents("node-1").core, lambda: seen.append(gc.isenabled()))
+    engine = InspectedEngine(SchedulerDriver().without_agents("node-1").core, lambda: seen.append(gc.isenabled()))
     asked = fit(engine, make_request=lambda asked, servers: replace(make(asked, servers)))
 
     asked.answer(QUESTION)
@@ -95,7 +95,7 @@ def test_the_collector_of_garbage_does_not_run_meanwhile_and_runs_again_afterwar
 
 
 def test_a_question_that_takes_too_long_tells_how_far_it_came() -> None:
-    engine = Looking(SchedulerDriver().without_agents(*NODES).core)
+    engine = InspectedEngine(SchedulerDriver().without_agents(*NODES).core)
     ticks = iter(range(10_000))
 
     answer = fit(engine, clock=lambda: next(ticks) / 2).answer(QUESTION)
@@ -107,7 +107,7 @@ def test_a_question_that_takes_too_long_tells_how_far_it_came() -> None:
 
 def test_a_table_that_changes_too_fast_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_copy, "ROUNDS_MAX", 0)
-    engine = Looking(SchedulerDriver().without_agents(*NODES).core)
+    engine = InspectedEngine(SchedulerDriver().without_agents(*NODES).core)
 
     answer = fit(engine).answer(QUESTION)
 
@@ -123,7 +123,7 @@ def test_questions_wait_for_each_other_and_too_many_are_refused(monkeypatch: pyt
         begun.set()
         go_on.wait(60)
 
-    asked = fit(Looking(SchedulerDriver().without_agents("node-1").core, hold))
+    asked = fit(InspectedEngine(SchedulerDriver().without_agents("node-1").core, hold))
     first = threading.Thread(target=asked.answer, args=(QUESTION,))
     first.start()
     begun.wait(60)
@@ -139,4 +139,4 @@ def test_questions_wait_for_each_other_and_too_many_are_refused(monkeypatch: pyt
 @pytest.mark.parametrize("question", [{}, {"request": 7}, {"request": {}}])
 def test_a_malformed_question_is_refused(question: dict[str, Any]) -> None:
     with pytest.raises(WhatIfError):
-        fit(Looking(SchedulerDriver().core)).answer(question)
+        fit(InspectedEngine(SchedulerDriver().core)).answer(question)

@@ -22,7 +22,7 @@ MODE = CurrentMode(Mode.ACTIVE)
 NODES = [f"node-{number}" for number in range(120)]
 
 
-class Looking:
+class InspectedEngine:
     """In the engine's place: counts the rows that are described while nothing else may happen."""
 
     def __init__(self, core: SchedulerCore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,12 +46,12 @@ class Looking:
 @pytest.mark.parametrize("question", ["nodes", "tables"])
 def test_all_nodes_are_reported_a_few_at_a_time(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     core = SchedulerDriver().without_agents(*NODES).core
-    engine = Looking(core, monkeypatch)
+    engine = InspectedEngine(core, monkeypatch)
 
     answer = inspection.questions(cast(Engine, engine), "sched1", dict, list, dict, MODE, {})[question]({})
 
     assert sorted(row["node"] for row in answer["nodes"]) == sorted(NODES)
-    assert max(engine.described) <= inspection.NODES_PER_LOOK < len(NODES)
+    assert max(engine.described) <= inspection.NODES_PER_PART < len(NODES)
 
 
 class Still:

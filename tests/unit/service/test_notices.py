@@ -26,7 +26,7 @@ class Clock:
         return self.now
 
 
-class Looking:
+class InspectedEngine:
     """In the engine's place."""
 
     def __init__(self, core: SchedulerCore) -> None:
@@ -37,7 +37,7 @@ class Looking:
 
 
 def notices_of(driver: SchedulerDriver, clock: Clock, nodes_max: int = 1) -> Notices:
-    return Notices(cast(Engine, Looking(driver.core)), nodes_max, clock)
+    return Notices(cast(Engine, InspectedEngine(driver.core)), nodes_max, clock)
 
 
 def test_rejected_nodes_are_logged_at_intervals_with_the_option(

@@ -21,7 +21,7 @@ from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
-from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
@@ -105,7 +105,7 @@ def reuse_a_sequence(patch: pytest.MonkeyPatch) -> None:
 
 @bug("no_overcommit")
 def let_a_claim_vanish_at_once(patch: pytest.MonkeyPatch) -> None:
-    """A claim that Placement does not hold yet ends at the first look, however young it is."""
+    """A claim that Placement does not hold yet ends at the first check, however young it is."""
     patch.setattr(
         ClaimLedger, "_is_disproved", lambda self, held, started_s, after_s: not self._is_in_placement(held)
     )
@@ -113,8 +113,8 @@ def let_a_claim_vanish_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug("converged")
-def never_look_for_what_has_left(patch: pytest.MonkeyPatch) -> None:
-    """A consumer that has left the tracker is not looked for in Placement, and stays in the row for minutes."""
+def never_read_consumers_that_left(patch: pytest.MonkeyPatch) -> None:
+    """A consumer that has left the tracker is not read from Placement, and stays in the row for minutes."""
     patch.setattr(PendingDeallocations, "add", lambda self, consumer, now: None)
 
 
@@ -272,7 +272,7 @@ def count_on_what_the_base_shows(patch: pytest.MonkeyPatch) -> None:
 
 @bug("alternates")
 def offer_the_chosen_host_as_alternate(patch: pytest.MonkeyPatch) -> None:
-    """Alternates are looked for among all hosts."""
+    """Alternates are selected among all hosts."""
     patch.setattr(RequestState, "chosen", lambda self: frozenset())
     patch.setattr(Alternates, "_is_current", staticmethod(lambda state: state.alternates is not None))
 
@@ -321,7 +321,7 @@ def refuse_what_fits(patch: pytest.MonkeyPatch) -> None:
 
 @bug("anti_affinity", "soft_anti_affinity")
 def judge_without_groups(patch: pytest.MonkeyPatch) -> None:
-    """An agent does not look at the group of a claim."""
+    """An agent ignores the group of a claim."""
     patch.setattr(GroupLedger, "judge", lambda self, claim, present, settled: None)
 
 
@@ -349,8 +349,8 @@ def insist_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug("affinity", "soft_affinity")
-def answer_without_a_look(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks where other members were written at the same moment."""
+def answer_without_checking_the_members(patch: pytest.MonkeyPatch) -> None:
+    """Nobody reads where other members were written at the same moment."""
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
 
 
@@ -360,7 +360,7 @@ def trust_the_members_of_the_request(patch: pytest.MonkeyPatch) -> None:
 
     def ask(self: GroupCheck, step: Any, state: RequestState) -> None:
         real(self, step, state)
-        others = {uuid for effect in step.effects if isinstance(effect, LookUpGroup) for uuid in effect.known}
+        others = {uuid for effect in step.effects if isinstance(effect, AskGroup) for uuid in effect.known}
         everybody = frozenset(f"server-{n}-{i}" for n in range(2_000) for i in range(4))
         members = state.request.group.members if state.request.group else frozenset[str]()
         step.effects[-1] = replace(step.effects[-1], known=(everybody - members) | others)
@@ -371,7 +371,7 @@ def trust_the_members_of_the_request(patch: pytest.MonkeyPatch) -> None:
 
 @bug("anti_affinity", "affinity", "soft_anti_affinity", "soft_affinity")
 def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
-    """As before groups were part of a claim: a request's group is what the conductor has read, and nobody looks."""
+    """As before groups were part of a claim: a request's group is what the conductor has read, and nobody checks it."""
     patch.setattr(planner, "with_known_members", lambda table, request, consumer, add_hosts=True: request)
     patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
@@ -402,8 +402,8 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug("spread")
-def answer_without_a_look_at_the_racks(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks where other servers with the label were written at the same moment."""
+def answer_without_checking_the_racks(patch: pytest.MonkeyPatch) -> None:
+    """Nobody reads where other servers with the label were written at the same moment."""
     patch.setattr(SpreadCheck, "is_needed", lambda self, state: False)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nova.db.main import models as main_models
 
-from shared_scheduler.core.effects import LookUpGroup
+from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.model.compute_node import leaves_from_compute_node
 from shared_scheduler.sync.databases import CELL0, Cell, DatabaseError
 from tests.support.plain_databases import api_database, cell_database
@@ -82,12 +82,12 @@ def test_the_servers_of_a_project_with_a_label(nova: NovaDatabases) -> None:
     assert nova.api().members_of(of_label("another project", "web")) == {}
 
 
-def of_group(group: str) -> LookUpGroup:
-    return LookUpGroup("ask", group, frozenset(), "req-1")
+def of_group(group: str) -> AskGroup:
+    return AskGroup("ask", group, frozenset(), "req-1")
 
 
-def of_label(project: str, label: str) -> LookUpGroup:
-    return LookUpGroup("ask", "", frozenset(), "req-1", project, label)
+def of_label(project: str, label: str) -> AskGroup:
+    return AskGroup("ask", "", frozenset(), "req-1", project, label)
 
 
 def test_services_as_novas_filters_see_them(nova: NovaDatabases) -> None:
