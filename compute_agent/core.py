@@ -44,7 +44,7 @@ from compute_agent.effects import (
     ReadTree,
 )
 from compute_agent.ends_of_builds import EndsOfBuilds
-from compute_agent.epochs import Ask, Epochs
+from compute_agent.epochs import Epochs, ResyncCase
 from compute_agent.fair_memory import FairMemory
 from compute_agent.pending_deallocations import PendingDeallocations
 from compute_agent.publisher import Publisher
@@ -348,10 +348,10 @@ class AgentCore:
 
     def _handle_resync(self, asked: Resync, now: float) -> None:
         match self._epochs.judge(asked.epoch, now):
-            case Ask.SURPASS:
+            case ResyncCase.SURPASS:
                 self._begin_epoch(asked.epoch, now)
                 return
-            case Ask.REFUSED:
+            case ResyncCase.REFUSED:
                 self._notice(NoticeCode.EPOCH_REFUSED, asked=asked.epoch)
         if asked.doubted and len(self._rechecks) < MAX_WAITING_SCHEDULERS:
             self._rechecks[asked.scheduler] = (asked, now)

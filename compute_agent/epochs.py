@@ -35,7 +35,7 @@ from shared_scheduler.protocol.limits import EPOCH_ASKED_MAX
 from shared_scheduler.protocol.rate_limits import TokenBucket
 
 
-class Ask(Enum):
+class ResyncCase(Enum):
     """How a resync of an epoch is handled."""
 
     USUAL = "usual"
@@ -51,13 +51,13 @@ class Epochs:
         self._rng = rng
         self._bucket = TokenBucket(EPOCHS_PER_S, EPOCHS_BURST)
 
-    def judge(self, asked: int, now: float) -> Ask:
+    def judge(self, asked: int, now: float) -> ResyncCase:
         """What to do about a resync of epoch ``asked``; takes a token for SURPASS."""
         if asked <= self.epoch:
-            return Ask.USUAL
+            return ResyncCase.USUAL
         if asked > EPOCH_ASKED_MAX:
-            return Ask.REFUSED
-        return Ask.SURPASS if self._bucket.take(now) else Ask.USUAL
+            return ResyncCase.REFUSED
+        return ResyncCase.SURPASS if self._bucket.take(now) else ResyncCase.USUAL
 
     def surpass(self, asked: int) -> int:
         """The new epoch."""

@@ -24,7 +24,7 @@ class TermGroups(Directive):
         """Title, where the terms are printed, and a definition list."""
         return [self._section(group) for group in terms.GROUPS]
 
-    def _section(self, group: terms.Group) -> nodes.Node:
+    def _section(self, group: terms.TermGroup) -> nodes.Node:
         section = nodes.section(ids=[nodes.make_id(group.title)])
         section += nodes.title(text=group.title)
         section += nodes.paragraph(text=group.where)

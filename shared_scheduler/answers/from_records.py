@@ -13,7 +13,17 @@ from typing import cast
 
 from shared_scheduler.answers.host_facts import facts
 from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why, WhyNot
-from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, PLACED, Record, Store, Wanted, host_name
+from shared_scheduler.records.store import (
+    ACTIVE,
+    BUILD,
+    DECISION,
+    FAILED,
+    PLACED,
+    Record,
+    RecordConditions,
+    Store,
+    host_name,
+)
 from shared_scheduler.records.story import story_of
 
 #: Records that ``reasons`` reads at most, the newest ones.
@@ -43,7 +53,7 @@ def why_not(store: Store, name: str, host: str) -> list[WhyNot] | None:
     ]  # fmt: skip
 
 
-def last(store: Store, count: int, wanted: Wanted) -> list[RecordEntry]:
+def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry]:
     """The newest ``count`` records that are wanted, oldest first."""
     return cast(list[RecordEntry], store.last(count, wanted))
 
@@ -61,7 +71,7 @@ def _events(record: Record, host: str) -> Iterator[HostEvent]:
 
 def reasons(store: Store, since_at: float, until_at: float) -> Reasons:
     """The failures between two moments by reason, of the newest ``COUNTED_MAX`` records."""
-    found = store.last(COUNTED_MAX, Wanted(since_s=since_at, until_s=until_at))
+    found = store.last(COUNTED_MAX, RecordConditions(since_s=since_at, until_s=until_at))
     whole = len(found) < COUNTED_MAX
     since_at = since_at if whole else float(found[0]["at"])
     step_s = max(until_at - since_at, 1.0) / STEPS
@@ -82,8 +92,8 @@ def is_failure(record: Record) -> bool:
 
 def last_failures(store: Store, count: int) -> list[RecordEntry]:
     """The newest ``count`` failures, oldest first: of all builds, and of the newest ``DECISIONS_MAX`` decisions."""
-    builds = store.last(count, Wanted(kind=BUILD, result=FAILED))
-    decisions = filter(is_failure, store.last(DECISIONS_MAX, Wanted(kind=DECISION)))
+    builds = store.last(count, RecordConditions(kind=BUILD, result=FAILED))
+    decisions = filter(is_failure, store.last(DECISIONS_MAX, RecordConditions(kind=DECISION)))
     found = sorted([*builds, *decisions], key=lambda record: float(record["at"]))
     return cast(list[RecordEntry], found[-count:])
 

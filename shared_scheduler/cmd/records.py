@@ -26,8 +26,8 @@ from shared_scheduler.records.store import (
     FOUND_MAX,
     NODE,
     Record,
+    RecordConditions,
     Store,
-    Wanted,
 )
 
 #: groups of terms that ``--help`` defines
@@ -70,8 +70,8 @@ def _nothing() -> int:
     return NOT_FOUND
 
 
-def _wanted(args: argparse.Namespace, since_s: float | None) -> Wanted:
-    return Wanted(args.kind, args.project, args.host, args.result, args.reason, since_s, args.until)
+def _wanted(args: argparse.Namespace, since_s: float | None) -> RecordConditions:
+    return RecordConditions(args.kind, args.project, args.host, args.result, args.reason, since_s, args.until)
 
 
 def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:

@@ -120,7 +120,7 @@ def _on_current_state(args: argparse.Namespace, records: Iterable[Record]) -> It
         return Redecider(table, aggregates, quarantined)
 
     before = configured(args.config_file) if args.config else None
-    return replayed(Counted(records), before, partial(configured, _files(args)))
+    return replayed(RecordProgress(records), before, partial(configured, _files(args)))
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
@@ -136,7 +136,7 @@ def _asks(directory: Path) -> Callable[[str], Mapping[str, Any]]:
     return lambda after: admin.ask(path, "state", after=after)
 
 
-class Counted:
+class RecordProgress:
     """Records whose number is shown on a terminal while they are read."""
 
     def __init__(self, records: Iterable[Record]) -> None:

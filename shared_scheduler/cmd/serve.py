@@ -64,7 +64,7 @@ def _is_local(host: str) -> bool:
 
 
 def _serve(args: argparse.Namespace, store: Store) -> int:
-    from shared_scheduler.page.questions import Questions
+    from shared_scheduler.page.questions import PageQuestions
     from shared_scheduler.page.site import Site
 
     try:
@@ -73,7 +73,7 @@ def _serve(args: argparse.Namespace, store: Store) -> int:
         print(f"serve: {args.listen}: {error.strerror or error}", file=sys.stderr)
         return UNREADABLE
     with server:
-        server.set_app(Site(Questions(store, _sockets(args), time.time), (*LOCAL_NAMES, *args.host_name)))
+        server.set_app(Site(PageQuestions(store, _sockets(args), time.time), (*LOCAL_NAMES, *args.host_name)))
         where = args.listen.path or f"http://{TelemetryAddress(args.listen.host, server.server_port)}/"
         print(f"The page is served at {where}", flush=True)
         server.serve_forever()

@@ -26,7 +26,7 @@ from typing import Any
 from shared_scheduler.cmd.arguments import Number, whole
 from shared_scheduler.cmd.endings import UNFORESEEN
 from shared_scheduler.cmd.progress import Progress
-from shared_scheduler.cmd.swarm import Outcome, Total, cpu_s, rare_collections, run_seeds, speed
+from shared_scheduler.cmd.swarm import SeedOutcome, SwarmTotal, cpu_s, rare_collections, run_seeds, speed
 from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of, with_trace, write_trace
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.computes import Size
@@ -146,7 +146,7 @@ def _one(args: argparse.Namespace) -> int:
 
 
 def _many(args: argparse.Namespace) -> int:
-    first, total = seed_of(args), Total()
+    first, total = seed_of(args), SwarmTotal()
     seeds = range(first, first + args.seeds)
     began_s, had_cpu_s = time.monotonic(), cpu_s()
     try:
@@ -162,7 +162,7 @@ def _many(args: argparse.Namespace) -> int:
     return 1 if total.broken else 0
 
 
-def _run_all(seeds: range, args: argparse.Namespace, total: Total) -> None:
+def _run_all(seeds: range, args: argparse.Namespace, total: SwarmTotal) -> None:
     """Run the seeds and add their outcomes to ``total``.  No worker is left when it returns or raises."""
     with (
         Progress(f"{len(seeds)} seeds from {seeds.start}") as progress,
@@ -175,7 +175,7 @@ def _run_all(seeds: range, args: argparse.Namespace, total: Total) -> None:
             progress.update(total.seeds / len(seeds), f"{total.broken} broken")
 
 
-def _print_broken(outcome: Outcome, progress: Progress, trace: str | None) -> None:
+def _print_broken(outcome: SeedOutcome, progress: Progress, trace: str | None) -> None:
     """Print a broken seed as soon as it is found, because the run may take hours."""
     plan = drawn(outcome.seed)
     head = f"seed {outcome.seed}: {with_trace(plan.command())}"

@@ -32,7 +32,7 @@ GC_THRESHOLD = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """The outcome of one seed; ``broken`` has a line for each violation or exception, none if there is none."""
 
     seed: int
@@ -41,14 +41,14 @@ class Outcome:
     checks: Counter[str] = field(default_factory=Counter)
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int) -> SeedOutcome:
     """Run the world of one seed.  An exception of the code under test breaks this seed and does not end the run."""
     try:
         world = run(drawn(seed))
     except Exception as error:
-        return Outcome(seed, (f"raised {type(error).__name__}: {error}",))
+        return SeedOutcome(seed, (f"raised {type(error).__name__}: {error}",))
     broken = tuple(violation.line() for violation in world.checkers.violations[:VIOLATIONS_SHOWN_MAX])
-    return Outcome(seed, broken, _counts(world), world.checkers.checked)
+    return SeedOutcome(seed, broken, _counts(world), world.checkers.checked)
 
 
 def _counts(world: World) -> Counter[str]:
@@ -60,7 +60,7 @@ def _counts(world: World) -> Counter[str]:
     return counts
 
 
-def run_seeds(seeds: range, jobs: int) -> Generator[Outcome]:
+def run_seeds(seeds: range, jobs: int) -> Generator[SeedOutcome]:
     """Outcomes in the order of the seeds.  Close the generator: its end, early or not, ends the workers.
 
     :raises BrokenProcessPool: when a worker ended by itself
@@ -79,7 +79,7 @@ def run_seeds(seeds: range, jobs: int) -> Generator[Outcome]:
             raise
 
 
-def _in_order(pool: ProcessPoolExecutor, seeds: range, chunks_max: int) -> Iterator[Outcome]:
+def _in_order(pool: ProcessPoolExecutor, seeds: range, chunks_max: int) -> Iterator[SeedOutcome]:
     """Submit a bounded number of chunks.  ``pool.map`` submits all at once; when it ends early, it cancels futures that
     the thread of the pool is about to finish.  That thread then dies, and nothing waits for the workers."""
     chunks = (seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK))
@@ -89,7 +89,7 @@ def _in_order(pool: ProcessPoolExecutor, seeds: range, chunks_max: int) -> Itera
         under_way.extend(pool.submit(_run_chunk, chunk) for chunk in islice(chunks, 1))
 
 
-def _run_chunk(seeds: range) -> list[Outcome]:
+def _run_chunk(seeds: range) -> list[SeedOutcome]:
     return list(map(run_seed, seeds))
 
 
@@ -137,7 +137,7 @@ def speed(virtual_s: float, wall_s: float, used_cpu_s: float) -> dict[str, float
 
 
 @dataclass(slots=True)
-class Total:
+class SwarmTotal:
     """The sum of the outcomes of many seeds."""
 
     seeds: int = 0
@@ -145,7 +145,7 @@ class Total:
     counts: Counter[str] = field(default_factory=Counter)
     checks: Counter[str] = field(default_factory=Counter)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         """Add the outcome of one seed."""
         self.seeds += 1
         self.broken += bool(outcome.broken)

@@ -15,7 +15,7 @@ WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TermGroup:
     """Terms that belong together; ``where`` names the outputs that print them."""
 
     title: str
@@ -23,7 +23,7 @@ class Group:
     terms: Mapping[str, str]
 
 
-GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.", {
+GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these pages.", {
     "agent": "The process compute-agent beside a nova-compute, or the same code inside nova-compute (embedded). It "
              "publishes the state of its node and judges claims.",
     "alternate": "A host that is returned after the selected host. nova-conductor uses it when the build fails.",
@@ -69,7 +69,7 @@ GENERAL = Group("Terms", "Used by all commands, in the log and in these pages.",
     "window": "The part of a scheduler that puts the messages of one node in order and detects gaps.",
 })  # fmt: skip
 
-FRESHNESS = Group("Freshness of a node", "status: the line nodes and the column freshness.", {
+FRESHNESS = TermGroup("Freshness of a node", "status: the line nodes and the column freshness.", {
     "fresh": "An agent publishes the state of the node, and no message is missing.",
     "suspect": "A message of the agent may be missing, or the digests differ. The node may be selected; the agent "
                "judges the claim, so the selection is safe.",
@@ -79,7 +79,7 @@ FRESHNESS = Group("Freshness of a node", "status: the line nodes and the column 
                    "may be selected; Placement alone judges the claim.",
 })  # fmt: skip
 
-NOT_CHOOSABLE = Group("Why a node is not choosable", "status --nodes: the column why_not; why: reasons.", {
+NOT_CHOOSABLE = TermGroup("Why a node is not choosable", "status --nodes: the column why_not; why: reasons.", {
     "no_service_record": "Nova's database has no nova-compute service for the host of the node.",
     "never_reported": "nova-compute has not reported the resources of the node yet.",
     "cell_disabled": "The cell is disabled. Its hosts are selected only when the request names the cell.",
@@ -91,7 +91,7 @@ NOT_CHOOSABLE = Group("Why a node is not choosable", "status --nodes: the column
     "quarantined": "The node is in quarantine: it is choosable, but comes last.",
 })  # fmt: skip
 
-COLUMNS = Group("Fields of status", "status and status --nodes.", {
+COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
     "mode": "observe: serves no request; shadow: passes requests on to nova-scheduler and compares; active: serves "
             "requests.",
     "nodes": "Number of nodes in the host table, by freshness.",
@@ -112,7 +112,7 @@ COLUMNS = Group("Fields of status", "status and status --nodes.", {
     "used": "Sum of the allocations of the root provider by resource class, the overlay included.",
 })  # fmt: skip
 
-REASONS = Group(
+REASONS = TermGroup(
     "Reasons of a decision",
     "why and the log: the code under which hosts that were not selected are counted. A filter counts under the name of "
     "its class, for example NUMATopologyFilter.", {
@@ -135,7 +135,7 @@ REASONS = Group(
     "first_instance": "A filter that runs once per request rejected the host for the first server of the request.",
 })  # fmt: skip
 
-ATTEMPTS = Group(
+ATTEMPTS = TermGroup(
     "Outcome of an attempt",
     "why, why-not and story: the lines of hosts that were tried. A filter of Nova that rejected the selected host "
     "stands here under the name of its class.", {
@@ -174,7 +174,7 @@ ATTEMPTS = Group(
     "refused": "The agent refused the claim without a reason code.",
 })  # fmt: skip
 
-FAILURES = Group("Result of a request", "why and records; the log.", {
+FAILURES = TermGroup("Result of a request", "why and records; the log.", {
     "placed": "Every server of the request has a host.",
     "no_valid_host": "No host passes, or no host accepted the claim within attempts_max attempts.",
     "no_candidates": "No host has the resources, traits and aggregates: Placement has no candidate at all.",
@@ -189,7 +189,7 @@ FAILURES = Group("Result of a request", "why and records; the log.", {
                        "read, or they were placed elsewhere again and again.",
 })  # fmt: skip
 
-SOURCES = Group("Facts that compare reads", "compare: the word after the node in a line of differences.", {
+SOURCES = TermGroup("Facts that compare reads", "compare: the word after the node in a line of differences.", {
     "node": "The host of the node. Authority: Nova's database.",
     "service": "The flags of the service record: disabled, forced_down, up. Authority: Nova's database.",
     "member": "A server that nova-compute counts on the node. Authority: the agent, otherwise Nova's database.",
@@ -201,7 +201,7 @@ SOURCES = Group("Facts that compare reads", "compare: the word after the node in
     "position": "Epoch and sequence. Authority: the agent.",
 })  # fmt: skip
 
-COUNTERS = Group(
+COUNTERS = TermGroup(
     "Counters",
     "status: counts since the process started; a counter of 0 is not printed. A counter with a name in CamelCase, for "
     "example RequestArrived, counts the events of that name that the scheduler processed.", {
@@ -280,7 +280,7 @@ COUNTERS = Group(
     "silences": "Agents that were not heard for agent_silent_after_s.",
 })  # fmt: skip
 
-FOREIGN_CHANGES = Group(
+FOREIGN_CHANGES = TermGroup(
     "Foreign changes",
     "status --foreign-changes: allocations that another writer changed between two actions of a scheduler.", {
     "seen_at": "When the scheduler found the change, in UTC; the change itself was earlier.",
@@ -289,7 +289,7 @@ FOREIGN_CHANGES = Group(
     "before": "Generation and allocations that the scheduler's last write left, or that its table showed.",
     "after": "Generation and allocations that Placement had instead.",
 })  # fmt: skip
-READS = Group(
+READS = TermGroup(
     "Reads of the databases and Placement",
     "status --reads: the page Reads of the databases and Placement describes each source.", {
     "source": "What is read; a row of the registry.",
@@ -310,12 +310,12 @@ READS = Group(
     "rows_each": "Average number of rows, or of items in the answers of Placement, per read.",
 })  # fmt: skip
 
-BUILDS = Group("Ends of builds", "why, why-not, records and story: the result of a build on a node with an agent.", {
+BUILDS = TermGroup("Ends of builds", "why, why-not, records and story: the result of a build on a node with agent.", {
     "active": "nova-compute has built the server.",
     "failed": "nova-compute could not build the server. The reason is its error, with the errors that caused it.",
 })  # fmt: skip
 
-AGREEMENT = Group(
+AGREEMENT = TermGroup(
     "Agreement with nova-scheduler",
     "agreement, records and why: the result of a comparison in mode shadow, and the reason of a difference. If our "
     "filters refuse the host of nova-scheduler, the reason is that of the decision.", {
@@ -337,7 +337,7 @@ AGREEMENT = Group(
     "unreadable_answer": "The answer of nova-scheduler has not the form that nova-conductor expects.",
 })  # fmt: skip
 
-TOP = Group("Live view", "top and the page of serve: what the running schedulers do.", {
+TOP = TermGroup("Live view", "top and the page of serve: what the running schedulers do.", {
     "decisions": "Requests that ended, with hosts or without.",
     "failures": "Requests that failed.",
     "refusals": "Claims that an agent refused.",
@@ -360,12 +360,12 @@ GROUPS = (
 )  # fmt: skip
 
 
-def help_text(*groups: Group) -> str:
+def help_text(*groups: TermGroup) -> str:
     """The definitions of some groups as plain text, for the end of a command's ``--help``."""
     return "\n\n".join("\n".join(_lines(group)) for group in groups)
 
 
-def _lines(group: Group) -> Iterator[str]:
+def _lines(group: TermGroup) -> Iterator[str]:
     yield from textwrap.wrap(f"{group.title}. {group.where}", WIDTH)
     width = max(map(len, group.terms))
     for name, meaning in group.terms.items():

@@ -58,8 +58,8 @@ from shared_scheduler.protocol.messages import (
     Snapshot,
     agent_address,
 )
+from shared_scheduler.protocol.phases import WindowFreshness
 from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
-from shared_scheduler.protocol.window import Freshness as WindowFreshness
 from shared_scheduler.protocol.window import (
     MessageWindow,
     NodeMessage,

@@ -58,7 +58,7 @@ class HostJudge(Protocol):
         """Approve with the first candidate that passes all filters, or return the filter that refused."""
 
 
-class InFlight(Protocol):
+class ClaimsInFlight(Protocol):
     """``claims.Claims``, or nothing in flight (``trial.py``)."""
 
     def has_room_on(self, node: str) -> bool:
@@ -150,7 +150,7 @@ class Planner:
         table: HostTable,
         decider: Decider,
         judge: HostJudge,
-        claims: InFlight,
+        claims: ClaimsInFlight,
         quarantine: Quarantined,
         last_words_max: int = 0,
         judged_per_step_max: int = 64,

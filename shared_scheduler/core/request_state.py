@@ -122,7 +122,7 @@ def _milliseconds(from_s: float | None, until_s: float | None) -> float | None:
 NO_VERDICT = "no_verdict"
 
 
-class Phase(StrEnum):
+class RequestPhase(StrEnum):
     """The phases of a request."""
 
     PLACING = "placing"
@@ -224,7 +224,7 @@ class RequestState:
     arrived_s: float
     deadline_s: float
     instances: list[InstancePlacement]
-    phase: Phase = Phase.PLACING
+    phase: RequestPhase = RequestPhase.PLACING
     rechecked: bool = False
     #: the only hosts to try, after Placement has named the hosts with candidates
     fitting: frozenset[str] | None = None

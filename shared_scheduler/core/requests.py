@@ -73,7 +73,7 @@ from shared_scheduler.core.request_state import (
     AlternatesSearch,
     InstancePlacement,
     InstanceState,
-    Phase,
+    RequestPhase,
     RequestState,
     outcome_of,
 )
@@ -262,7 +262,7 @@ class Requests:
         return min(self._settings.cleanup_s, (state.deadline_s - state.arrived_s) / 2)
 
     def _set_timer(self, step: Step, state: RequestState) -> None:
-        early_s = 0.0 if state.phase == Phase.FAILING else self._cleanup_s(state)
+        early_s = 0.0 if state.phase == RequestPhase.FAILING else self._cleanup_s(state)
         at_s = max(step.now, state.deadline_s - early_s)
         self._timers.set(("request", str(state.key)), at_s)
 
@@ -292,9 +292,9 @@ class Requests:
     def _advance(self, step: Step, state: RequestState) -> None:
         """Decide the open instances, then answer if all are placed."""
         unwritten_max = self._claims.forecast.unwritten_max(step.now)
-        while state.phase == Phase.PLACING and (instance := state.next_open(unwritten_max)) is not None:
+        while state.phase == RequestPhase.PLACING and (instance := state.next_open(unwritten_max)) is not None:
             self._decide(step, state, instance)
-        if state.phase != Phase.PLACING:
+        if state.phase != RequestPhase.PLACING:
             return
         if state.all_in(InstanceState.WRITTEN):
             self._finish(step, state)
@@ -402,7 +402,7 @@ class Requests:
         """Handle the candidates of one host, for an instance or for an alternate."""
         kind, key, index, *_ = event.ask_id.split(".")
         state = self._under_way.get(int(key))
-        if state is None or state.phase not in (Phase.PLACING, Phase.CHECKING):
+        if state is None or state.phase not in (RequestPhase.PLACING, RequestPhase.CHECKING):
             return
         if kind == "alternate":
             self._alternates.on_candidates(state, event)
@@ -445,7 +445,7 @@ class Requests:
     def agent_late(self, step: Step, claim: OpenClaim) -> None:
         """Claim another host for an instance whose agent is late; without another host, wait for the agent."""
         state, instance = self._instance_of(claim)
-        if state.phase == Phase.PLACING and self._planner.has_another(state, instance):
+        if state.phase == RequestPhase.PLACING and self._planner.has_another(state, instance):
             self._claims.leave(step, claim)
 
     def claim_ended(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
@@ -457,13 +457,13 @@ class Requests:
         instance.reopen()
         state.journal.claim_went(claim, outcome_of(claim, ending))
         self._learn(step, instance, claim, ending)
-        if state.phase == Phase.FAILING:
+        if state.phase == RequestPhase.FAILING:
             self._fail_if_clean(step, state)
         elif (hard := hard_error(claim, ending)) is not None:
             self._fail(step, state, *hard)
-        elif state.phase == Phase.YIELDING:
+        elif state.phase == RequestPhase.YIELDING:
             self._decide_again_if_clean(step, state)
-        elif state.phase == Phase.PLACING:
+        elif state.phase == RequestPhase.PLACING:
             self._advance(step, state)
 
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
@@ -505,7 +505,7 @@ class Requests:
             return
         state.failure = (refusal.code, refusal.text)
         if refusal.stale_mirror and not state.rechecked:
-            state.phase, state.rechecked = Phase.RECHECKING, True
+            state.phase, state.rechecked = RequestPhase.RECHECKING, True
             if self._recheck.ask(step, state):
                 return
             if self._knows_where(state):  # the same question was answered recently
@@ -521,7 +521,7 @@ class Requests:
 
     @staticmethod
     def _begin_again(state: RequestState) -> None:
-        state.phase, state.failure = Phase.PLACING, None
+        state.phase, state.failure = RequestPhase.PLACING, None
         state.narrowing = OncePerRequestFilters()
         for instance in state.instances:
             instance.out.clear()
@@ -531,7 +531,7 @@ class Requests:
     def rechecked(self, step: Step, key: int, corrected: bool) -> None:
         """Continue a request after its recheck; ``corrected``: rows may have changed."""
         state = self._under_way.get(key)
-        if state is None or state.phase != Phase.RECHECKING:
+        if state is None or state.phase != RequestPhase.RECHECKING:
             return
         if not self._knows_where(state) and not corrected:
             assert state.failure is not None
@@ -545,7 +545,7 @@ class Requests:
     def on_group(self, step: Step, event: GroupAnswered) -> None:
         """Check a request that is written against the places of the members of its group."""
         state = self._under_way.get(int(event.ask_id.split(".")[1]))
-        if state is None or state.phase != Phase.CHECKING or state.check.ask_id != event.ask_id:
+        if state is None or state.phase != RequestPhase.CHECKING or state.check.ask_id != event.ask_id:
             return
         if event.error:
             text = f"the members of {_group_of(state)} could not be read: {event.error}"
@@ -553,7 +553,7 @@ class Requests:
             return
         match self._check_of(state).judge(state, event):
             case Agreed():
-                state.phase = Phase.PLACING
+                state.phase = RequestPhase.PLACING
                 self._advance(step, state)
             case CheckAgain(pause_s):
                 self._timers.set(("group", str(state.key)), step.now + pause_s)
@@ -575,7 +575,7 @@ class Requests:
             text = f"other members of {_group_of(state)} were placed at the same time, {YIELDS_MAX} times"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
-        state.phase, state.check.hosts, state.check.pause_s = Phase.YIELDING, wanted.hosts, wanted.pause_s
+        state.phase, state.check.hosts, state.check.pause_s = RequestPhase.YIELDING, wanted.hosts, wanted.pause_s
         for instance in state.instances:
             if instance.choice is not None and instance.choice.node in wanted.full:
                 instance.out[instance.choice.node] = wanted.reason
@@ -585,7 +585,7 @@ class Requests:
     def _decide_again_if_clean(self, step: Step, state: RequestState) -> None:
         if any(state.claims()):
             return
-        state.phase, state.narrowing, state.check.first = Phase.PLACING, OncePerRequestFilters(), False
+        state.phase, state.narrowing, state.check.first = RequestPhase.PLACING, OncePerRequestFilters(), False
         state.check.passed = state.check.spread_passed = False
         for instance in state.instances:
             self._wait(step, state, instance, step.now + state.check.pause_s)
@@ -598,7 +598,7 @@ class Requests:
             self._answer(step, state)
             return
         if self._group_check.is_needed(state) or self._spread_check.is_needed(state):
-            state.phase = Phase.CHECKING
+            state.phase = RequestPhase.CHECKING
             self._check_of(state).ask(step, state)
             return
         if not self._alternates.ready(step, state):
@@ -624,10 +624,10 @@ class Requests:
     def _fail(self, step: Step, state: RequestState, code: FailureCode, text: str) -> None:
         """Release everything; the failure is reported to the caller after that."""
         self._crowded.pop(state.key, None)
-        if state.phase == Phase.RECHECKING:
+        if state.phase == RequestPhase.RECHECKING:
             self._recheck.withdraw(state)
         self._timers.cancel(("group", str(state.key)))
-        state.phase, state.failure = Phase.FAILING, (code, text)
+        state.phase, state.failure = RequestPhase.FAILING, (code, text)
         self._set_timer(step, state)
         for claim in list(state.claims()):
             self._claims.cancel(step, claim)
@@ -658,14 +658,14 @@ class Requests:
     def on_timer(self, step: Step, key: str) -> None:
         """Handle the time for the clean-up, or the deadline."""
         state = self._under_way[int(key)]
-        if state.phase == Phase.FAILING:
+        if state.phase == RequestPhase.FAILING:
             self._fail_now(step, state)
             return
-        if state.phase == Phase.CHECKING:
+        if state.phase == RequestPhase.CHECKING:
             text = f"the members of {_group_of(state)} could not be read in time"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
-        if state.phase == Phase.PLACING and state.all_in(InstanceState.WRITTEN):  # only alternates are missing
+        if state.phase == RequestPhase.PLACING and state.all_in(InstanceState.WRITTEN):  # only alternates are missing
             self._alternates.give_up(state)
             self._finish(step, state)
             return

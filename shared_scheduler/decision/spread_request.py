@@ -59,7 +59,7 @@ MODES = tuple(mode.value for mode in SpreadMode)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TextPlace:
     """One place of a request that may have the texts, as an error names it."""
 
     name: str
@@ -88,7 +88,7 @@ def with_spreading(request: Request, keys: tuple[str, ...]) -> Request:
     return replace(request, group=group, spread=constraints, label=label if _is_label(group) else "")
 
 
-def constraints_of(sources: Iterable[Source], keys: tuple[str, ...]) -> tuple[SpreadConstraint, ...]:
+def constraints_of(sources: Iterable[TextPlace], keys: tuple[str, ...]) -> tuple[SpreadConstraint, ...]:
     """The constraints of all sources, without duplicates.
 
     :raises DecisionError: when one is malformed or names a key that is not in ``keys``, or there are too many
@@ -102,7 +102,7 @@ def constraints_of(sources: Iterable[Source], keys: tuple[str, ...]) -> tuple[Sp
     return tuple(found)
 
 
-def label_of(sources: Iterable[Source]) -> str:
+def label_of(sources: Iterable[TextPlace]) -> str:
     """The label of the server; empty if it has none.
 
     :raises DecisionError: when a label is malformed or two sources differ
@@ -124,11 +124,11 @@ def label_uuid(project_id: str, label: str) -> str:
     return str(uuid5(LABELS, f"{project_id}/{label}"))
 
 
-def _sources(request: Request) -> tuple[Source, ...]:
+def _sources(request: Request) -> tuple[TextPlace, ...]:
     extra_specs, hints, names = request.flavor.extra_specs, request.hints, (SPREAD, LABEL)
     return (
-        Source("flavor", {name: (extra_specs[name],) for name in names if name in extra_specs}),
-        Source("scheduler hints", {name: hints[name] for name in names if name in hints}),
+        TextPlace("flavor", {name: (extra_specs[name],) for name in names if name in extra_specs}),
+        TextPlace("scheduler hints", {name: hints[name] for name in names if name in hints}),
     )
 
 

@@ -28,7 +28,7 @@ CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)
 
 
-class Keys(NamedTuple):
+class SigningKeys(NamedTuple):
     """What ``Signer.replace`` and ``HostKeys.replace`` take."""
 
     signing: tuple[Signing, Keyring | None]
@@ -122,19 +122,19 @@ class Channels:
         """
         self.use_keys(self.read_keys())
 
-    def use_keys(self, found: Keys) -> None:
+    def use_keys(self, found: SigningKeys) -> None:
         """Sign and verify with these from now on."""
         self.signer.replace(*found.signing)
         self.host_keys.replace(*found.host_keys)
 
     @staticmethod
-    def read_keys() -> Keys:
+    def read_keys() -> SigningKeys:
         """The modes and keys of the options.
 
         :raises KeyringError: when the keys cannot be used
         """
         options, group = CONF.shared_scheduler, "shared_scheduler"
-        return Keys(configured_keys(options, group), configured_host_keys(options, group))
+        return SigningKeys(configured_keys(options, group), configured_host_keys(options, group))
 
     def _endpoint(self, cell: Cell) -> Endpoint | None:
         try:

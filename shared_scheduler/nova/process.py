@@ -53,7 +53,7 @@ MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
 #: Errors that an operator can correct; they are reported in one line, without a traceback.
 CORRECTABLE = (
     cfg.Error,
-    preflight.UnreachableError,
+    preflight.ServerUnreachableError,
     DatabaseError,
     KeyringError,
     PluginError,

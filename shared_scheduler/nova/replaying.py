@@ -52,7 +52,7 @@ REMEMBERED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReplayedChoice:
     """``hosts`` of the servers of a request; empty if one has no host, and then ``text`` says why."""
 
     hosts: tuple[str, ...]
@@ -72,9 +72,9 @@ class Redecider:
         configure_decider(self._decider, manager, states)
         self._judge = NovaJudge(manager, states)
         self._quarantined = quarantined
-        self._remembered: LRUCache[str, Choice] = LRUCache(REMEMBERED_MAX)
+        self._remembered: LRUCache[str, ReplayedChoice] = LRUCache(REMEMBERED_MAX)
 
-    def choose(self, record: Record, check: bool) -> Choice:
+    def choose(self, record: Record, check: bool) -> ReplayedChoice:
         """The choice for the request of a record.  ``check``: its resources must be those of the record.
 
         :raises CannotReplayError: when the request cannot be made again, or only Placement can decide it
@@ -103,7 +103,7 @@ class Redecider:
             raise CannotReplayError("it asked for resources of ports, volumes or devices, which are not recorded")
         return request
 
-    def _decided(self, request: Request) -> Choice:
+    def _decided(self, request: Request) -> ReplayedChoice:
         trial = Trial(
             self._table, self._decider, self._judge, request, configuration.LAST_WORDS_MAX, self._quarantined
         )
@@ -114,12 +114,12 @@ class Redecider:
                 if isinstance(plan, Selected):
                     hosts.append(plan.choice.host)
                 elif isinstance(plan, Refusal):
-                    return Choice((), plan.text)
+                    return ReplayedChoice((), plan.text)
                 elif isinstance(plan, CandidatesWanted):
                     raise CannotReplayError("only Placement can name the candidates of this request")
         finally:
             trial.undo()
-        return Choice(tuple(hosts))
+        return ReplayedChoice(tuple(hosts))
 
 
 def _key(asked: WhatIf, record: Record) -> str:
@@ -148,17 +148,17 @@ def _decisions(records: Iterable[Record]) -> Iterator[Record]:
     return (record for record in records if record.get("kind", DECISION) == DECISION)
 
 
-def _outcome(record: Record, redecider: Redecider | None) -> Choice | str:
+def _outcome(record: Record, redecider: Redecider | None) -> ReplayedChoice | str:
     """The choice, or why there is none."""
     if redecider is None:
-        return Choice(chosen_hosts(record), str(record.get("reason", "")))
+        return ReplayedChoice(chosen_hosts(record), str(record.get("reason", "")))
     try:
         return redecider.choose(record, check=True)
     except CannotReplayError as error:
         return str(error)
 
 
-def _compared(record: Record, was: Choice | str, after: Redecider, check: bool, explained: bool) -> Replayed:
+def _compared(record: Record, was: ReplayedChoice | str, after: Redecider, check: bool, explained: bool) -> Replayed:
     name, at = str(record.get("request_id", "")), float(record.get("at", 0.0))
     if isinstance(was, str):
         return Replayed(name, at, CANNOT, chosen_hosts(record), (), was)
@@ -171,7 +171,7 @@ def _compared(record: Record, was: Choice | str, after: Redecider, check: bool, 
     return Replayed(name, at, DIFFERS, was.hosts, now.hosts, _why(record, was, now, after) if explained else "")
 
 
-def _why(record: Record, was: Choice, now: Choice, after: Redecider) -> str:
+def _why(record: Record, was: ReplayedChoice, now: ReplayedChoice, after: Redecider) -> str:
     if not now.hosts:
         return f"no host: {now.text}"
     if not was.hosts:

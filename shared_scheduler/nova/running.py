@@ -42,10 +42,10 @@ from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.nova.what_if_requests import WhatIfRequests
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.group_commit import GroupCommit
-from shared_scheduler.placement.questions import Questions
+from shared_scheduler.placement.questions import PlacementQuestions
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.records import entries
-from shared_scheduler.records.agreement import PASSES_NOW, UNKNOWN_HOST, Comparison
+from shared_scheduler.records.agreement import PASSES_NOW, UNKNOWN_HOST, ComparedRequest
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder
@@ -54,7 +54,7 @@ from shared_scheduler.release import release
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.comparisons import Comparisons
 from shared_scheduler.service.engine import Engine, Sinks
-from shared_scheduler.service.fit import Fit
+from shared_scheduler.service.fit import FitQuestions
 from shared_scheduler.service.inspection import Queues, questions, report
 from shared_scheduler.service.metrics import SchedulerMetrics
 from shared_scheduler.service.mode import CurrentMode
@@ -64,7 +64,7 @@ from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.service.state_pages import StatePages
 from shared_scheduler.service.telemetry import Telemetry
 from shared_scheduler.service.telemetry_address import telemetry_address
-from shared_scheduler.service.why import Why
+from shared_scheduler.service.why import WhyQuestions
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.sync.orphan_sweeper import OrphanSweeper, Share
@@ -243,7 +243,7 @@ class RunningScheduler:
         """See ``service.comparisons.Ours``."""
         return configuration.near_tie() or 0.0
 
-    def keep(self, comparison: Comparison) -> None:
+    def keep(self, comparison: ComparedRequest) -> None:
         """See ``service.comparisons.Ours``."""
         self.recorder.add(comparison.entry(self._name, time.time()))
 
@@ -309,10 +309,10 @@ class RunningScheduler:
             return None
         worker = os.environ.get(WORKER_NUMBER)
         known_as = self._name if worker is None else f"{self._name}.worker{worker}"
-        why = Why(self.engine, self.decider, self._recent, known_as)
+        why = WhyQuestions(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
         reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._commit.foreign_changes()
-        fit = Fit(
+        fit = FitQuestions(
             self.engine, known_as, self._what_if.make, self._prepare, self._candidates, configuration.LAST_WORDS_MAX
         )
         asked = questions(
@@ -329,7 +329,7 @@ class RunningScheduler:
         return decider, NovaJudge(self._host_manager, states)
 
     def _candidates(self, ask: AskCandidates) -> CandidatesAnswered:
-        answered = Questions(self._placement, _no_members).answer(ask)
+        answered = PlacementQuestions(self._placement, _no_members).answer(ask)
         assert isinstance(answered, CandidatesAnswered), answered
         return answered
 

@@ -40,7 +40,7 @@ objects.register_all()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TopologyRequest:
     """A parsed topology request."""
 
     numa: Any  # objects.InstanceNUMATopology or None
@@ -66,14 +66,14 @@ def topology_text(
     )
 
 
-def parse(text: str) -> Asked:
+def parse(text: str) -> TopologyRequest:
     """The topology request in a claim.
 
     :raises ValueError: when the text is not valid; the error says why
     """
     try:
         raw = json.loads(text)
-        return Asked(
+        return TopologyRequest(
             numa=_object(raw.get("numa"), objects.InstanceNUMATopology),
             limits=_object(raw.get("limits"), objects.NUMATopologyLimits),
             pci=[_object(one, objects.InstancePCIRequest) for one in raw.get("pci") or ()],
@@ -179,7 +179,7 @@ def consume(leaves: Mapping[str, Leaf], topology: str) -> dict[str, Leaf] | Reas
         return Reason(RefusalCode.MALFORMED, {"field": "topology", "why": why})
 
 
-def _consumed(leaves: Mapping[str, Leaf], asked: Asked) -> dict[str, Leaf] | Reason:
+def _consumed(leaves: Mapping[str, Leaf], asked: TopologyRequest) -> dict[str, Leaf] | Reason:
     host, stats = host_topology(leaves), pci_stats(leaves)
     fitted = _fit(host, stats, asked)
     if isinstance(fitted, Reason):
@@ -188,7 +188,7 @@ def _consumed(leaves: Mapping[str, Leaf], asked: Asked) -> dict[str, Leaf] | Rea
     return changed | _pci_taken(leaves, stats, asked, fitted)
 
 
-def _fit(host: Any, stats: PciDeviceStats, asked: Asked) -> Any:
+def _fit(host: Any, stats: PciDeviceStats, asked: TopologyRequest) -> Any:
     """The fitted InstanceNUMATopology, a Reason, or None if there is nothing to fit.
 
     As in nova-compute, a host without cells accepts guests with cells, without a check and without counting them.
@@ -225,7 +225,7 @@ def _numa_taken(leaves: Mapping[str, Leaf], host: Any, fitted: Any) -> dict[str,
 
 
 def _pci_taken(
-    leaves: Mapping[str, Leaf], stats: PciDeviceStats, asked: Asked, fitted: Any
+    leaves: Mapping[str, Leaf], stats: PciDeviceStats, asked: TopologyRequest, fitted: Any
 ) -> dict[str, Leaf]:
     if not asked.pci:
         return {}
@@ -259,7 +259,7 @@ def _relatives(keys: Mapping[str, Mapping[str, Any]], taken: Iterable[str]) -> s
     return found
 
 
-def _wanted(asked: Asked) -> Leaf:
+def _wanted(asked: TopologyRequest) -> Leaf:
     return [
         {"cpus": len(cell.cpuset), "pinned": len(cell.pcpuset), "memory_mb": cell.memory}
         for cell in asked.numa.cells

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 
 from shared_scheduler.answers.shapes import FleetHost, Use
-from shared_scheduler.protocol.phases import Phase
+from shared_scheduler.protocol.phases import WindowPhase
 
 #: resources that a map adds up, and their names on the page
 RESOURCES: Mapping[str, str] = {"VCPU": "vCPUs", "MEMORY_MB": "Memory, MiB", "DISK_GB": "Disk, GiB"}
@@ -45,7 +45,7 @@ class FleetMap:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class ResourceTotal:
     """One resource of the whole fleet, in its own unit.  The parts add up to ``capacity``, unless it is overcommitted.
 
     ``closed``: free on nodes that are not selected.
@@ -89,9 +89,10 @@ VIEWS: Mapping[str, tuple[Callable[[FleetHost], str], Mapping[str, str]]] = {
     "used": (used_class, {**STEP_NAMES, CLOSED: "not selected", UNKNOWN: "not known"}),
     "stranded": (stranded_class, {**STEP_NAMES, CLOSED: "not selected", UNKNOWN: "not known"}),
     "lag": (lag_class, {
-        Phase.IN_ORDER.value: "in order", Phase.UNVERIFIED.value: "unverified", Phase.GAP.value: "gap",
-        Phase.DIFFERS.value: "differs", Phase.LOST.value: "lost", Phase.SILENT.value: "silent",
-        Phase.NEW.value: "no agent", UNKNOWN: "not known",
+        WindowPhase.IN_ORDER.value: "in order", WindowPhase.UNVERIFIED.value: "unverified",
+        WindowPhase.GAP.value: "gap",
+        WindowPhase.DIFFERS.value: "differs", WindowPhase.LOST.value: "lost", WindowPhase.SILENT.value: "silent",
+        WindowPhase.NEW.value: "no agent", UNKNOWN: "not known",
     }),
 }  # fmt: skip
 
@@ -114,12 +115,12 @@ def _path(places: Iterable[int], columns: int) -> str:
     return "".join(f"M{place % columns * pitch} {place // columns * pitch}{side}" for place in places)
 
 
-def totals(hosts: Sequence[FleetHost]) -> list[Total]:
+def totals(hosts: Sequence[FleetHost]) -> list[ResourceTotal]:
     """What the fleet has of each resource."""
     return [_total(name, rc, [host for host in hosts if _capacity(host, rc)]) for rc, name in RESOURCES.items()]
 
 
-def _total(name: str, rc: str, hosts: Sequence[FleetHost]) -> Total:
+def _total(name: str, rc: str, hosts: Sequence[FleetHost]) -> ResourceTotal:
     capacity = used = usable = stranded = closed = 0
     for host in hosts:
         own = host["resources"][rc]
@@ -130,7 +131,7 @@ def _total(name: str, rc: str, hosts: Sequence[FleetHost]) -> Total:
             closed += free
         else:
             usable, stranded = usable + min(reachable, free), stranded + max(free - reachable, 0)
-    return Total(name, capacity, used, usable, stranded, closed)
+    return ResourceTotal(name, capacity, used, usable, stranded, closed)
 
 
 def free_shares(host: FleetHost) -> list[float]:

@@ -17,14 +17,14 @@ from cachetools import TTLCache
 from shared_scheduler.answers import from_records, from_schedulers
 from shared_scheduler.answers.from_schedulers import Rates
 from shared_scheduler.answers.shapes import Fleet, HostEvent, Load, Reasons, RecordEntry, Why, WhyNot
-from shared_scheduler.records.store import FOUND_MAX, Store, Wanted
+from shared_scheduler.records.store import FOUND_MAX, RecordConditions, Store
 from shared_scheduler.service.admin import AdminError
 
 T = TypeVar("T")
 Given = ParamSpec("Given")
 Fields = Mapping[str, str]
 
-#: conditions on records, in the order of ``Wanted``
+#: conditions on records, in the order of ``RecordConditions``
 CONDITIONS = ("kind", "project", "host", "result", "reason")
 FIELD_CHARS_MAX = 255
 RECORDS_DEFAULT, STORY_DEFAULT = 50, 50
@@ -47,7 +47,7 @@ class NotRecordedError(LookupError):
     """There is no record of what was asked for."""
 
 
-class Questions:
+class PageQuestions:
     """Answers questions by name; threads may share it.  ``clock``: seconds since 1970."""
 
     def __init__(self, store: Store, directory: Path | None, clock: Callable[[], float]) -> None:
@@ -91,10 +91,10 @@ class Questions:
         return _recorded(name, from_records.why_not(self._store, name, _text(fields, "host")))
 
     def records(self, fields: Fields) -> list[RecordEntry]:
-        """The last records: ``count`` and the conditions of ``records.store.Wanted``."""
+        """The last records: ``count`` and the conditions of ``records.store.RecordConditions``."""
         since_s, until_s = (_number(fields, name) for name in ("since", "until"))
         kind, project, host, result, reason = (_optional(fields, name) for name in CONDITIONS)
-        wanted = Wanted(kind, project, host, result, reason, since_s, until_s)
+        wanted = RecordConditions(kind, project, host, result, reason, since_s, until_s)
         return from_records.last(self._store, _whole(fields, "count", RECORDS_DEFAULT, FOUND_MAX), wanted)
 
     def last_failures(self, count: int) -> list[RecordEntry]:

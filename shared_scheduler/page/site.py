@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.answers.schema import schemas
-from shared_scheduler.page.questions import BadQuestionError, Fields, NoSuchPageError, NotRecordedError, Questions
+from shared_scheduler.page.questions import BadQuestionError, Fields, NoSuchPageError, NotRecordedError, PageQuestions
 from shared_scheduler.page.views import Views
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service.admin import AdminError
@@ -60,7 +60,7 @@ class Refused(Exception):
 class Site:
     """``names``: what ``Host`` may say, without the port."""
 
-    def __init__(self, questions: Questions, names: Iterable[str]) -> None:
+    def __init__(self, questions: PageQuestions, names: Iterable[str]) -> None:
         self._questions = questions
         self._views = Views(questions)
         self._names = frozenset(name.lower() for name in names)

@@ -14,8 +14,8 @@ from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.host_facts import values
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
-from shared_scheduler.page.questions import Fields, NotRecordedError, Questions
-from shared_scheduler.protocol.phases import ASKING, Phase
+from shared_scheduler.page.questions import Fields, NotRecordedError, PageQuestions
+from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
@@ -26,7 +26,7 @@ HOSTS_SHOWN, REASONS_SHOWN, FAILED_SHOWN = 12, 20, 8
 #: filters of the page of records
 FILTERS = ("kind", "project", "host", "result", "reason", "count")
 HOURS = (1, 6, 24, 168)
-BEHIND = frozenset(phase.value for phase in (*ASKING, Phase.SILENT))
+BEHIND = frozenset(phase.value for phase in (*ASKING, WindowPhase.SILENT))
 KINDS = (DECISION, BUILD, COMPARISON, NODE)
 GOOD = frozenset({PLACED, ACTIVE, "written"})
 
@@ -34,7 +34,7 @@ GOOD = frozenset({PLACED, ACTIVE, "written"})
 class Views:
     """Renders a page by its path."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: PageQuestions) -> None:
         self._questions = questions
         self._jinja = Environment(
             loader=PackageLoader("shared_scheduler.page"), autoescape=True, undefined=ChainableUndefined,

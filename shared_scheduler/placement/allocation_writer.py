@@ -32,9 +32,9 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import TIMEOUT_S, ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
-from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
-from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult, InDoubtWrites
+from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
 from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
@@ -249,19 +249,19 @@ class AllocationWriter:
         if standing is None:
             return self._end(course, WriteCode.UNREACHABLE)
         finding = self._finding(course, standing)
-        if finding is Comparison.FOREIGN:
+        if finding is ConflictCase.FOREIGN:
             self._note_foreign(course, standing)
-        if course.known and finding is Comparison.FOREIGN:
+        if course.known and finding is ConflictCase.FOREIGN:
             _merge_with(course, standing)
             return None
-        if finding is Comparison.FOREIGN and self._merge_foreign(course, standing):
+        if finding is ConflictCase.FOREIGN and self._merge_foreign(course, standing):
             return None
         step = consumer_conflicts.RULES[course.policy][finding]
         if step in _ENDS:
             return self._end(course, _ENDS[step])
         if step is ConflictAction.REPLACE:
             course.next = replace(course.next, generation=standing.generation)
-        elif finding is Comparison.NOTHING and course.next.generation not in (None, ORPHAN):
+        elif finding is ConflictCase.NOTHING and course.next.generation not in (None, ORPHAN):
             course.next = replace(course.next, generation=None)
         code = self._patience(course, finding)
         return None if code is None else self._end(course, code)
@@ -290,7 +290,7 @@ class AllocationWriter:
         before = course.before or ConsumerAllocations()
         self.foreign_changes.add(course.consumer, before, standing, seen_by, self._wall_clock())
 
-    def _patience(self, course: _Course, finding: Comparison) -> WriteCode | None:
+    def _patience(self, course: _Course, finding: ConflictCase) -> WriteCode | None:
         """The result of a write that is not sent again; None: send it again."""
         now = self._clock()
         unanswered = course.last is None or course.last.meaning is Meaning.UNKNOWN
@@ -303,7 +303,7 @@ class AllocationWriter:
             course.conflicts_since_s = now
         if now - course.conflicts_since_s < consumer_conflicts.orphan_after_s(course.unsure):
             return None
-        if finding is Comparison.NOTHING and self._goes_on(course):
+        if finding is ConflictCase.NOTHING and self._goes_on(course):
             return None
         return self._lost_to(course, finding)
 
@@ -318,9 +318,9 @@ class AllocationWriter:
         course.tried_orphan, course.next = True, replace(course.next, generation=ORPHAN)
         return True
 
-    def _lost_to(self, course: _Course, finding: Comparison) -> WriteCode:
+    def _lost_to(self, course: _Course, finding: ConflictCase) -> WriteCode:
         """Whether the conflict that retries did not end is one of the consumer or of a provider."""
-        last = finding is Comparison.NOTHING and course.providers is not None
+        last = finding is ConflictCase.NOTHING and course.providers is not None
         if last and consumer_conflicts.is_consumers(course.providers, self._generations(course)):
             return WriteCode.CONSUMER_CONFLICT
         return WriteCode.PROVIDER_CONFLICT
@@ -333,7 +333,7 @@ class AllocationWriter:
             LOG.debug("claim %s: reading generations: %s", course.effect.claim_id, error)
             return None
 
-    def _finding(self, course: _Course, standing: ConsumerAllocations) -> Comparison:
+    def _finding(self, course: _Course, standing: ConsumerAllocations) -> ConflictCase:
         if course.before is not None:
             return consumer_conflicts.find_merge(standing, course.before, course.next.allocations)
         with self._lock:
@@ -352,7 +352,7 @@ class AllocationWriter:
             if code is WriteCode.WRITTEN:
                 self._in_doubt.settled(effect.consumer)
             elif course.unsure:
-                self._in_doubt.add(effect.consumer, Attempt(wrote, before, generation), self._clock())
+                self._in_doubt.add(effect.consumer, WriteAttempt(wrote, before, generation), self._clock())
         if detail and course.last:
             detail = course.last.describe()
         return AllocationWritten(
@@ -379,7 +379,7 @@ class AllocationWriter:
             return answer, False
         if overfull is None:
             return answer, False
-        attempt, until_s = Attempt(answer.written, course.base, answer.generation), course.effect.deadline_s
+        attempt, until_s = WriteAttempt(answer.written, course.base, answer.generation), course.effect.deadline_s
         gone = self.take_back(course.consumer, attempt, answer.claim_id, answer.cause, until_s)
         detail = f"{overfull}; {'taken back' if gone.gone else gone.detail}"
         no_capacity = WriteCode.NO_CAPACITY
@@ -389,13 +389,13 @@ class AllocationWriter:
 
     def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
         """Delete what one claim wrote, and no other allocations."""
-        attempt = Attempt(effect.written, effect.before, effect.generation)
+        attempt = WriteAttempt(effect.written, effect.before, effect.generation)
         return self.take_back(
             effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s
         )
 
     def take_back(
-        self, consumer: str, attempt: Attempt, claim_id: str, request_id: str, sole_until_s: float
+        self, consumer: str, attempt: WriteAttempt, claim_id: str, request_id: str, sole_until_s: float
     ) -> AllocationDeleted:
         """Restore the allocations before ``attempt``, if the present ones are exactly those of ``attempt``.
 
@@ -408,10 +408,10 @@ class AllocationWriter:
             if standing is None:
                 break
             finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
-            if finding is Comparison.FOREIGN:
+            if finding is ConflictCase.FOREIGN:
                 wrote = ConsumerAllocations(attempt.written, attempt.generation)
                 self.foreign_changes.add(consumer, wrote, standing, Action.DELETE, self._wall_clock())
-            if finding is not Comparison.AS_WANTED:
+            if finding is not ConflictCase.AS_WANTED:
                 return _left_alone(attempt, claim_id, request_id, standing)
             if self._clock() >= sole_until_s:
                 held = self._why_held(consumer, attempt)
@@ -430,7 +430,7 @@ class AllocationWriter:
             self._in_doubt.add(consumer, attempt, self._clock())
         return AllocationDeleted(claim_id, False, detail, cause=request_id)
 
-    def _why_held(self, consumer: str, attempt: Attempt) -> tuple[str, bool] | None:
+    def _why_held(self, consumer: str, attempt: WriteAttempt) -> tuple[str, bool] | None:
         """Why allocations must not be deleted, and whether permanently; None if no operation relies on them."""
         try:
             result = self._reconciler.judge(consumer, attempt)
@@ -456,7 +456,7 @@ class AllocationWriter:
             if not busy(consumer):
                 self._check_again(consumer, attempts)
 
-    def _check_again(self, consumer: str, attempts: tuple[Attempt, ...]) -> None:
+    def _check_again(self, consumer: str, attempts: tuple[WriteAttempt, ...]) -> None:
         try:
             result = self._reconciler.reconcile(consumer, attempts)
         except PlacementError:
@@ -511,7 +511,9 @@ def _union_write(effect: WriteAllocation, standing: ConsumerAllocations) -> Cons
     return replace(first_write(effect), allocations=both, generation=standing.generation, mappings={})
 
 
-def _left_alone(attempt: Attempt, claim_id: str, request_id: str, standing: ConsumerAllocations) -> AllocationDeleted:
+def _left_alone(
+    attempt: WriteAttempt, claim_id: str, request_id: str, standing: ConsumerAllocations
+) -> AllocationDeleted:
     """The answer if another writer has changed the allocations: gone, unless they still contain our part."""
     ours = consumer_conflicts.without(attempt.written, attempt.before)
     if not consumer_conflicts.holds(standing.allocations, ours):

@@ -70,7 +70,7 @@ class ConsumerAllocations:
     user_id: str = ""
 
 
-class Comparison(StrEnum):
+class ConflictCase(StrEnum):
     """The existing allocations, compared with those that an operation writes."""
 
     NOTHING = "nothing"
@@ -90,18 +90,18 @@ class ConflictAction(StrEnum):
     REFUSE = "refuse"  # another writer's: unchanged, a hard error
 
 
-RULES: Mapping[ConsumerPolicy, Mapping[Comparison, ConflictAction]] = {
+RULES: Mapping[ConsumerPolicy, Mapping[ConflictCase, ConflictAction]] = {
     ConsumerPolicy.NEW: {
-        Comparison.AS_WANTED: ConflictAction.DONE,
-        Comparison.NOTHING: ConflictAction.AGAIN,
-        Comparison.OWN_ATTEMPT: ConflictAction.REPLACE,
-        Comparison.TWIN: ConflictAction.REPLACE,
-        Comparison.FOREIGN: ConflictAction.REFUSE,
+        ConflictCase.AS_WANTED: ConflictAction.DONE,
+        ConflictCase.NOTHING: ConflictAction.AGAIN,
+        ConflictCase.OWN_ATTEMPT: ConflictAction.REPLACE,
+        ConflictCase.TWIN: ConflictAction.REPLACE,
+        ConflictCase.FOREIGN: ConflictAction.REFUSE,
     },
     ConsumerPolicy.MERGE: {
-        Comparison.AS_WANTED: ConflictAction.DONE,
-        Comparison.UNCHANGED: ConflictAction.AGAIN,
-        Comparison.FOREIGN: ConflictAction.REFUSE,
+        ConflictCase.AS_WANTED: ConflictAction.DONE,
+        ConflictCase.UNCHANGED: ConflictAction.AGAIN,
+        ConflictCase.FOREIGN: ConflictAction.REFUSE,
     },
 }
 
@@ -130,7 +130,7 @@ def find_new(
     wanted: ConsumerAllocations,
     attempts: tuple[Allocations, ...] = (),
     unsure: bool = True,
-) -> Comparison:
+) -> ConflictCase:
     """Compare after a conflict or an unknown outcome of *new*.  ``attempts``: earlier attempts of this scheduler.
 
     ``unsure``: one of its writes got no answer.
@@ -138,29 +138,29 @@ def find_new(
     the one that the write makes: another one is of a twin.
     """
     if not standing.allocations:
-        return Comparison.NOTHING
+        return ConflictCase.NOTHING
     if (standing.project_id, standing.user_id) != (wanted.project_id, wanted.user_id):
-        return Comparison.FOREIGN
+        return ConflictCase.FOREIGN
     if same_allocations(standing.allocations, wanted.allocations):
         ours = unsure and is_of(standing, wanted.generation)
-        return Comparison.AS_WANTED if ours else Comparison.TWIN
+        return ConflictCase.AS_WANTED if ours else ConflictCase.TWIN
     mine = any(same_allocations(standing.allocations, attempt) for attempt in attempts)
-    return Comparison.OWN_ATTEMPT if mine else Comparison.FOREIGN
+    return ConflictCase.OWN_ATTEMPT if mine else ConflictCase.FOREIGN
 
 
-def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> Comparison:
+def find_merge(standing: ConsumerAllocations, before: ConsumerAllocations, wanted: Allocations) -> ConflictCase:
     """Compare after a conflict or an unknown outcome of a *merge* of ``wanted`` with ``before``."""
     if standing.generation == before.generation and same_allocations(standing.allocations, before.allocations):
-        return Comparison.UNCHANGED
-    return Comparison.AS_WANTED if same_allocations(standing.allocations, wanted) else Comparison.FOREIGN
+        return ConflictCase.UNCHANGED
+    return ConflictCase.AS_WANTED if same_allocations(standing.allocations, wanted) else ConflictCase.FOREIGN
 
 
-def find_delete(standing: ConsumerAllocations, written: Allocations, generation: int | None) -> Comparison:
+def find_delete(standing: ConsumerAllocations, written: Allocations, generation: int | None) -> ConflictCase:
     """Compare before each attempt of a *delete* of what a write with this generation left."""
     if not standing.allocations:
-        return Comparison.NOTHING
+        return ConflictCase.NOTHING
     ours = same_allocations(standing.allocations, written) and is_of(standing, generation)
-    return Comparison.AS_WANTED if ours else Comparison.FOREIGN
+    return ConflictCase.AS_WANTED if ours else ConflictCase.FOREIGN
 
 
 def is_of(standing: ConsumerAllocations, generation: int | None) -> bool:

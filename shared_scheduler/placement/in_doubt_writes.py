@@ -34,7 +34,7 @@ class CheckResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class WriteAttempt:
     """Allocations that may have been written, and those before.
 
     ``generation``: the consumer's generation after the write.  A later writer of the same allocations has given it
@@ -48,7 +48,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class _Case:
-    attempts: list[Attempt]
+    attempts: list[WriteAttempt]
     check_at_s: float
     checks: int = 0
     under_way_since_s: float | None = None
@@ -67,7 +67,7 @@ class InDoubtWrites:
     def __len__(self) -> int:
         return len(self._cases)
 
-    def add(self, consumer: str, attempt: Attempt, now: float) -> bool:
+    def add(self, consumer: str, attempt: WriteAttempt, now: float) -> bool:
         """Store an attempt; False if an older consumer was dropped for it."""
         case = self._cases.pop(consumer, None) or _Case([], 0.0)
         if attempt not in case.attempts:
@@ -80,7 +80,7 @@ class InDoubtWrites:
         del self._cases[next(iter(self._cases))]
         return False
 
-    def attempts(self, consumer: str) -> tuple[Attempt, ...]:
+    def attempts(self, consumer: str) -> tuple[WriteAttempt, ...]:
         """The attempts of one consumer, oldest first."""
         case = self._cases.get(consumer)
         return tuple(case.attempts) if case else ()
@@ -89,7 +89,7 @@ class InDoubtWrites:
         """Remove a consumer whose allocations are known, and either needed or deleted."""
         self._cases.pop(consumer, None)
 
-    def due(self, now: float) -> list[tuple[str, tuple[Attempt, ...]]]:
+    def due(self, now: float) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """The consumers whose check is due."""
         return [
             (consumer, tuple(case.attempts))
@@ -97,7 +97,7 @@ class InDoubtWrites:
             if case.check_at_s <= now
         ]
 
-    def all(self) -> list[tuple[str, tuple[Attempt, ...]]]:
+    def all(self) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """All consumers."""
         return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items()]
 

@@ -131,7 +131,7 @@ class MembersUnreadableError(Exception):
     """The members of a server group cannot be read.  The text is one line: the reason and the remedy."""
 
 
-class Questions:
+class PlacementQuestions:
     """Answers questions; ``sync.question_reads`` decides when and in which thread."""
 
     def __init__(self, client: PlacementClient, members_of: MembersOf) -> None:

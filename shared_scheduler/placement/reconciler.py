@@ -10,7 +10,7 @@ is deleted, in this order::
 Nova's API sets the task of a server before it casts an operation, and the task stays until the operation has ended
 and the record of the server has the new host.  A server with a task is in use by an operation.  A server without a
 task that is not on the host does not need the allocation.  An operation that starts after Nova was asked writes the
-consumer again before it relies on it (``consumer_conflicts.Comparison.TWIN``), so the restore with g conflicts.
+consumer again before it relies on it (``consumer_conflicts.ConflictCase.TWIN``), so the restore with g conflicts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from enum import StrEnum
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import Meaning, Reply
-from shared_scheduler.placement.consumer_conflicts import Comparison, ConsumerAllocations
-from shared_scheduler.placement.in_doubt_writes import Attempt, CheckResult
+from shared_scheduler.placement.consumer_conflicts import ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.in_doubt_writes import CheckResult, WriteAttempt
 from shared_scheduler.protocol.messages import Allocations
 
 LOG = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Reconciler:
         self._locate = locate
         self._restore = restore
 
-    def reconcile(self, consumer: str, attempts: tuple[Attempt, ...]) -> CheckResult:
+    def reconcile(self, consumer: str, attempts: tuple[WriteAttempt, ...]) -> CheckResult:
         """Delete the one of ``attempts`` whose allocations exist, if no operation uses them.
 
         :raises PlacementError: when Placement cannot be read
@@ -78,11 +78,11 @@ class Reconciler:
         standing = self._client.consumer(consumer)
         for attempt in attempts:
             finding = consumer_conflicts.find_delete(standing, attempt.written, attempt.generation)
-            if finding is Comparison.AS_WANTED:
+            if finding is ConflictCase.AS_WANTED:
                 return self._found(consumer, attempt, standing)
         return CheckResult.NOTHING
 
-    def _found(self, consumer: str, attempt: Attempt, standing: ConsumerAllocations) -> CheckResult:
+    def _found(self, consumer: str, attempt: WriteAttempt, standing: ConsumerAllocations) -> CheckResult:
         result = self.judge(consumer, attempt)
         if result is not CheckResult.NOTHING:
             return result
@@ -92,7 +92,7 @@ class Reconciler:
         LOG.warning("allocations of %s were written although Placement did not answer: deleted them", consumer)
         return CheckResult.NOTHING
 
-    def judge(self, consumer: str, attempt: Attempt) -> CheckResult:
+    def judge(self, consumer: str, attempt: WriteAttempt) -> CheckResult:
         """Whether an operation relies on ``attempt``, whose allocations exist.  The trees are read first, so that
         nothing happens between the read of Nova and the restore.
 
@@ -101,7 +101,7 @@ class Reconciler:
         roots = self._roots(attempt)
         return judge(self._locate(consumer), roots)
 
-    def _roots(self, attempt: Attempt) -> frozenset[str]:
+    def _roots(self, attempt: WriteAttempt) -> frozenset[str]:
         ours = consumer_conflicts.without(attempt.written, attempt.before)
         return frozenset(map(self._client.root, ours))
 

@@ -21,7 +21,7 @@ class Amount(NamedTuple):
     amount: int
 
 
-class Inventory(NamedTuple):
+class InventoryUse(NamedTuple):
     """A row of ``inventories``, and the sum of what is allocated of it."""
 
     resource_class_id: int
@@ -42,10 +42,10 @@ class Inventory(NamedTuple):
 
 
 #: By provider uuid and name of the resource class.
-Inventories = Mapping[tuple[str, str], Inventory]
+Inventories = Mapping[tuple[str, str], InventoryUse]
 
 
-class Reason(Enum):
+class CapacityReason(Enum):
     """Why an amount does not fit."""
 
     CONSTRAINTS = "min_unit, max_unit or step_size"
@@ -56,7 +56,7 @@ class Misfit(NamedTuple):
     """The first amount that does not fit."""
 
     amount: Amount
-    reason: Reason
+    reason: CapacityReason
 
 
 def first_misfit(amounts: Sequence[Amount], inventories: Inventories) -> Misfit | None:
@@ -71,7 +71,7 @@ def first_misfit(amounts: Sequence[Amount], inventories: Inventories) -> Misfit 
         key = (amount.provider, amount.resource_class)
         needed[key] += amount.amount
         if not inventory.allows(amount.amount):
-            return Misfit(amount, Reason.CONSTRAINTS)
+            return Misfit(amount, CapacityReason.CONSTRAINTS)
         if inventory.capacity() < inventory.used + needed[key]:
-            return Misfit(amount, Reason.CAPACITY)
+            return Misfit(amount, CapacityReason.CAPACITY)
     return None

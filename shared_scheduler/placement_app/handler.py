@@ -25,7 +25,7 @@ LOG = logging.getLogger(__name__)
 DEADLOCK_RETRIES = 3
 
 
-class Requests(Protocol):
+class RequestReader(Protocol):
     """Reads one kind of request."""
 
     def read(self, request: webob.Request) -> tuple[NewConsumer, ...]: ...
@@ -34,7 +34,7 @@ class Requests(Protocol):
 class WritePath:
     """Writes new consumers; everything else goes to the handler ``otherwise``."""
 
-    def __init__(self, requests: Requests, policy: str, ids: Ids, otherwise: Any) -> None:
+    def __init__(self, requests: RequestReader, policy: str, ids: Ids, otherwise: Any) -> None:
         self._requests = requests
         self._policy = policy
         self._ids = ids

@@ -21,15 +21,15 @@ from sqlalchemy import Connection
 
 from shared_scheduler.placement_app import statements
 from shared_scheduler.placement_app.cached_ids import Ids
-from shared_scheduler.placement_app.capacity import Inventories, Inventory, Reason, first_misfit
+from shared_scheduler.placement_app.capacity import CapacityReason, Inventories, InventoryUse, first_misfit
 from shared_scheduler.placement_app.write_request import NewConsumer, NotTakenError
 
 #: Of a consumer after its first write, as Placement's own handler leaves it.
 FIRST_GENERATION = 1
 
 MISFITS = {
-    Reason.CONSTRAINTS: exception.InvalidAllocationConstraintsViolated,
-    Reason.CAPACITY: exception.InvalidAllocationCapacityExceeded,
+    CapacityReason.CONSTRAINTS: exception.InvalidAllocationConstraintsViolated,
+    CapacityReason.CAPACITY: exception.InvalidAllocationCapacityExceeded,
 }
 
 
@@ -86,7 +86,7 @@ class NewConsumersWrite:
         names = {amount.resource_class for amount in self._amounts}
         asked = {"ids": sorted(uuids), "names": sorted(names)}
         return {
-            (uuids[row[0]], row[1]): Inventory._make((*row[2:-1], int(row.used or 0)))
+            (uuids[row[0]], row[1]): InventoryUse._make((*row[2:-1], int(row.used or 0)))
             for row in connection.execute(statements.READ_INVENTORIES, asked)
         }
 

@@ -106,7 +106,7 @@ STAMPED = (Kind.SCHEDULERS, Kind.BROADCAST)
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class VerifiedSender:
     """A sender whose envelope is valid; ``host`` is empty for a scheduler."""
 
     role: Role
@@ -116,7 +116,7 @@ class Sender:
         return f"host {self.host}" if self.role is Role.AGENT else "a scheduler"
 
 
-SCHEDULER = Sender(Role.SCHEDULER)
+SCHEDULER = VerifiedSender(Role.SCHEDULER)
 
 
 def agent_secret(master: bytes, host: str) -> bytes:
@@ -310,7 +310,7 @@ class HostKeys:
             return content
         return self._keys.seal(kind, host, content, self._now_ms() if kind in STAMPED else 0)
 
-    def open(self, data: bytes) -> tuple[bytes, Sender | None, str]:
+    def open(self, data: bytes) -> tuple[bytes, VerifiedSender | None, str]:
         """The content, the sender if it is known, and why it is not known."""
         if not is_envelope(data):
             return data, None, "no host key"
@@ -322,7 +322,8 @@ class HostKeys:
         problem = self._keys.verify(envelope) or self._replayed(envelope)
         if problem:
             return envelope.content, None, problem
-        return envelope.content, SCHEDULER if envelope.kind is not Kind.AGENT else Sender(Role.AGENT, envelope.host), ""
+        sender = VerifiedSender(Role.AGENT, envelope.host) if envelope.kind is Kind.AGENT else SCHEDULER
+        return envelope.content, sender, ""
 
     def _replayed(self, envelope: Envelope) -> str:
         if envelope.kind not in STAMPED:
@@ -336,7 +337,7 @@ class HostKeys:
         return ""
 
 
-def may_send(sender: Sender, message: Message) -> bool:
+def may_send(sender: VerifiedSender, message: Message) -> bool:
     """Whether this sender may send this message, as far as the message itself shows it.
 
     The host of a node is not in every message; ``transport/channel.py`` checks it.

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Phase(StrEnum):
+class WindowPhase(StrEnum):
     """The states, described in the docstring of this module."""
 
     NEW = "new"
@@ -33,7 +33,7 @@ class Phase(StrEnum):
     SILENT = "silent"
 
 
-class Freshness(StrEnum):
+class WindowFreshness(StrEnum):
     """What the phases mean for the choice of hosts."""
 
     NEW = "new"
@@ -62,8 +62,8 @@ class Cause(StrEnum):
     FORGOTTEN = "the copy was dropped"
 
 
-def _transitions() -> dict[tuple[Phase, Cause], Phase]:
-    p, c = Phase, Cause
+def _transitions() -> dict[tuple[WindowPhase, Cause], WindowPhase]:
+    p, c = WindowPhase, Cause
     table = {
         (p.NEW, c.RECONNECTED): p.NEW,
         (p.NEW, c.FORGOTTEN): p.NEW,
@@ -106,7 +106,7 @@ def _transitions() -> dict[tuple[Phase, Cause], Phase]:
         (p.SILENT, c.RECONNECTED): p.SILENT,
         (p.SILENT, c.FORGOTTEN): p.SILENT,
     }
-    for phase in Phase:  # these transitions do not depend on the current phase
+    for phase in WindowPhase:  # these transitions do not depend on the current phase
         table[phase, c.SNAPSHOT_ALL] = p.IN_ORDER
         table[phase, c.NO_STATE] = p.LOST
         table[phase, c.LEAVE] = p.SILENT
@@ -119,20 +119,20 @@ def _transitions() -> dict[tuple[Phase, Cause], Phase]:
 
 
 #: (phase, cause) -> phase.  A pair that is not here cannot happen.
-TRANSITIONS: Final[Mapping[tuple[Phase, Cause], Phase]] = _transitions()
+TRANSITIONS: Final[Mapping[tuple[WindowPhase, Cause], WindowPhase]] = _transitions()
 
-FRESHNESS: Final[Mapping[Phase, Freshness]] = {
-    Phase.NEW: Freshness.NEW,
-    Phase.IN_ORDER: Freshness.FRESH,
-    Phase.UNVERIFIED: Freshness.SUSPECT,
-    Phase.GAP: Freshness.SUSPECT,
-    Phase.DIFFERS: Freshness.SUSPECT,
-    Phase.LOST: Freshness.STALE,
-    Phase.SILENT: Freshness.SILENT,
+FRESHNESS: Final[Mapping[WindowPhase, WindowFreshness]] = {
+    WindowPhase.NEW: WindowFreshness.NEW,
+    WindowPhase.IN_ORDER: WindowFreshness.FRESH,
+    WindowPhase.UNVERIFIED: WindowFreshness.SUSPECT,
+    WindowPhase.GAP: WindowFreshness.SUSPECT,
+    WindowPhase.DIFFERS: WindowFreshness.SUSPECT,
+    WindowPhase.LOST: WindowFreshness.STALE,
+    WindowPhase.SILENT: WindowFreshness.SILENT,
 }
 
 #: A snapshot restarts a phase even if the phase stays the same, because it answers every open request.
 ANSWERS: Final = frozenset({Cause.SNAPSHOT_ALL, Cause.SNAPSHOT_SOME})
 
 #: Phases in which the window needs messages from the agent.
-ASKING: Final = frozenset({Phase.GAP, Phase.DIFFERS, Phase.LOST})
+ASKING: Final = frozenset({WindowPhase.GAP, WindowPhase.DIFFERS, WindowPhase.LOST})

@@ -44,20 +44,28 @@ from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.digest import told_digest
 from shared_scheduler.protocol.errors import MisroutedMessage
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Snapshot
-from shared_scheduler.protocol.phases import ANSWERS, ASKING, FRESHNESS, TRANSITIONS, Cause, Freshness, Phase
+from shared_scheduler.protocol.phases import (
+    ANSWERS,
+    ASKING,
+    FRESHNESS,
+    TRANSITIONS,
+    Cause,
+    WindowFreshness,
+    WindowPhase,
+)
 from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
 
 __all__ = [
     "NOTHING",
     "Cause",
-    "Freshness",
     "MessageWindow",
     "NodeMessage",
     "Outcome",
     "OwnDigest",
-    "Phase",
     "ResyncWish",
     "WindowCounters",
+    "WindowFreshness",
+    "WindowPhase",
     "WindowTimes",
 ]
 
@@ -237,7 +245,7 @@ class MessageWindow:
     ) -> None:
         """``patient_until_s``: request nothing before, because a Hello has just asked all agents for a snapshot."""
         self.node: Final = node
-        self.phase = Phase.NEW
+        self.phase = WindowPhase.NEW
         #: the epoch of the copy; 0 before the first message
         self.epoch = 0
         #: the newest applied sequence of that epoch; None if there is no copy
@@ -266,7 +274,7 @@ class MessageWindow:
     # --- state -------------------------------------------------------------------------------
 
     @property
-    def freshness(self) -> Freshness:
+    def freshness(self) -> WindowFreshness:
         """The freshness of the copy, for the choice of hosts."""
         return FRESHNESS[self.phase]
 
@@ -288,7 +296,7 @@ class MessageWindow:
     def next_deadline_s(self) -> float | None:
         """When ``on_tick`` must be called; None if only a message can change anything."""
         moments = [self._ask_at_s, self._gap_ends_s]
-        if self.phase not in (Phase.NEW, Phase.SILENT):
+        if self.phase not in (WindowPhase.NEW, WindowPhase.SILENT):
             moments.append(self._heard_at_s + self._times.silent_after_s)
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -322,7 +330,7 @@ class MessageWindow:
     def on_tick(self, now: float) -> Outcome:
         """Handle the passing of time: detect silence, give up a gap, request a resync."""
         silent_at_s = self._heard_at_s + self._times.silent_after_s
-        if self.phase not in (Phase.NEW, Phase.SILENT) and now >= silent_at_s:
+        if self.phase not in (WindowPhase.NEW, WindowPhase.SILENT) and now >= silent_at_s:
             self.counters.silences += 1
             self._step(Cause.SILENCE, now)
         elif self._gap_ends_s is not None and now >= self._gap_ends_s:
@@ -387,7 +395,7 @@ class MessageWindow:
             self._step(Cause.NO_STATE if self.sequence is None else Cause.HEARD, now)
             return ()
         # If no answer filled the gap, the snapshot decides which sequences exist.
-        gave_up = self.phase is Phase.LOST and self.sequence is not None
+        gave_up = self.phase is WindowPhase.LOST and self.sequence is not None
         heard_of = 0 if gave_up else self._newest
         followers = self._early.take_after(message.sequence)
         self.sequence = followers[-1].sequence if followers else message.sequence
@@ -407,7 +415,7 @@ class MessageWindow:
         if snapshot.sequence > self.sequence:
             return True
         as_new = snapshot.sequence == self.sequence
-        return as_new and self.phase not in (Phase.IN_ORDER, Phase.GAP)
+        return as_new and self.phase not in (WindowPhase.IN_ORDER, WindowPhase.GAP)
 
     def _take_heartbeat(self, heartbeat: Heartbeat, now: float, own_digest: OwnDigest) -> None:
         if self._knows_no_state_of(heartbeat.epoch):
@@ -455,7 +463,7 @@ class MessageWindow:
         self.counters.old_epochs += 1
         silent_at_s = self._heard_at_s + self._times.silent_after_s
         speaks_for_itself = isinstance(message, Heartbeat | Hello)
-        if self.phase is not Phase.SILENT or now < silent_at_s or not speaks_for_itself:
+        if self.phase is not WindowPhase.SILENT or now < silent_at_s or not speaks_for_itself:
             return NOTHING
         if max(self.epoch, self._closed_epoch) > limits.EPOCH_ASKED_MAX >= message.epoch:
             self.counters.epochs_given_up += 1
@@ -472,7 +480,7 @@ class MessageWindow:
 
     def _stays_behind(self, heartbeat: Heartbeat, now: float) -> bool:
         """Whether only heartbeats of older sequences than the copy's have arrived for ``BEHIND_S``."""
-        if self.phase is not Phase.IN_ORDER or self.sequence is None or heartbeat.sequence >= self.sequence:
+        if self.phase is not WindowPhase.IN_ORDER or self.sequence is None or heartbeat.sequence >= self.sequence:
             self._behind = None
             return False
         if self._behind is None or self._behind[0] != self.sequence:
@@ -502,7 +510,7 @@ class MessageWindow:
     def _hold(self, message: Increment) -> None:
         self.counters.early += 1
         # If a snapshot is to come, newer messages are more likely to follow it.
-        keep_oldest = self.sequence is not None and self.phase is not Phase.LOST
+        keep_oldest = self.sequence is not None and self.phase is not WindowPhase.LOST
         self.counters.early_dropped += self._early.hold(message, keep_oldest)
 
     def _step(self, cause: Cause, now: float) -> None:
@@ -513,25 +521,25 @@ class MessageWindow:
             self.phase = after
             self._enter(after, now)
 
-    def _enter(self, phase: Phase, now: float) -> None:
+    def _enter(self, phase: WindowPhase, now: float) -> None:
         self._gap_ends_s = None
-        if phase is Phase.IN_ORDER and self._asks and self._in_flight is not None:
+        if phase is WindowPhase.IN_ORDER and self._asks and self._in_flight is not None:
             self._in_flight.end()
         if phase not in ASKING:
             self._ask_at_s = None
             self._asks = self._delays = 0
-        if phase is Phase.GAP:
+        if phase is WindowPhase.GAP:
             self.counters.gaps += 1
             self._gap_ends_s = now + self._times.gap_max_s
-        if phase is Phase.SILENT:
+        if phase is WindowPhase.SILENT:
             self._verified = None
             self._early.clear()
         if phase in ASKING and self._ask_at_s is None:
             self._ask_at_s = self._first_ask_s(phase, now)
 
-    def _first_ask_s(self, phase: Phase, now: float) -> float:
+    def _first_ask_s(self, phase: WindowPhase, now: float) -> float:
         """When to request a resync first; later each time if the copy differs again right after its snapshot."""
-        attempts = self._mismatches - 1 if phase is Phase.DIFFERS else 0
+        attempts = self._mismatches - 1 if phase is WindowPhase.DIFFERS else 0
         wait_s = self._times.hold_s + self._jitter_s(attempts)
         return max(now + wait_s, self._patient_until_s)
 
@@ -551,13 +559,13 @@ class MessageWindow:
             wait_s = self._bucket.wait_s(now) + self._times.hold_s
             self._ask_at_s = now + wait_s + self._jitter_s(self._delays)
             return None
-        if self.phase is Phase.LOST and self._asks:
+        if self.phase is WindowPhase.LOST and self._asks:
             self._early.clear()  # older than the snapshot that will answer this request
         self._asks += 1
         self._delays = 0
         self.counters.resyncs_asked += 1
         self._ask_at_s = now + self._times.resync_timeout_s + self._jitter_s(self._asks)
-        if self.phase is Phase.GAP:
+        if self.phase is WindowPhase.GAP:
             assert self.sequence is not None, "a gap needs a copy"
             return ResyncWish(self.epoch, self.sequence)
         return ResyncWish(0, 0)
@@ -578,8 +586,8 @@ class MessageWindow:
         assert self.held <= limits.HELD_MAX_MESSAGES
         assert self._early.size_bytes <= limits.HELD_MAX_BYTES
         assert (self._ask_at_s is not None) == (self.phase in ASKING)
-        assert (self._gap_ends_s is not None) == (self.phase is Phase.GAP)
+        assert (self._gap_ends_s is not None) == (self.phase is WindowPhase.GAP)
         assert not self.held or self.sequence is None or self._early.oldest > self.sequence + 1
-        assert self.phase is not Phase.IN_ORDER or (self.lag == 0 and self.held == 0)
-        assert self.phase is not Phase.GAP or self.lag > 0
-        assert self.phase in (Phase.NEW, Phase.LOST, Phase.SILENT) or self.sequence is not None
+        assert self.phase is not WindowPhase.IN_ORDER or (self.lag == 0 and self.held == 0)
+        assert self.phase is not WindowPhase.GAP or self.lag > 0
+        assert self.phase in (WindowPhase.NEW, WindowPhase.LOST, WindowPhase.SILENT) or self.sequence is not None

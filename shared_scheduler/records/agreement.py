@@ -26,7 +26,7 @@ from enum import StrEnum
 from typing import Any
 
 from shared_scheduler.decision.record import DecisionRecord
-from shared_scheduler.records.store import COMPARISON, Record, Store, Wanted
+from shared_scheduler.records.store import COMPARISON, Record, RecordConditions, Store
 
 #: failure codes with which ours says that no host fits
 REFUSALS = frozenset({"no_valid_host", "no_candidates"})
@@ -97,7 +97,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ComparedRequest:
     """One request; ``asked`` are the fields of a record that name the request."""
 
     asked: Mapping[str, Any]
@@ -132,7 +132,7 @@ def compare(
     stock: Chosen,
     near_tie: float,
     why_refused: Callable[[str], str],
-) -> Comparison:
+) -> ComparedRequest:
     """Compare two answers.  ``why_refused`` returns the reason for which ours refuses a node now."""
     result = _result(record, ours, stock)
     reason, rank = "", None
@@ -146,7 +146,7 @@ def compare(
         rank = Rank.of(record.weights, *_apart(ours, stock))
         node = _apart(ours, stock)[1]
         reason = _refusal(record, node, why_refused) if rank is None else rank.reason(near_tie)
-    return Comparison(asked, result, reason, ours, stock, rank)
+    return ComparedRequest(asked, result, reason, ours, stock, rank)
 
 
 def _result(record: DecisionRecord, ours: Chosen, stock: Chosen) -> Agreement:
@@ -185,7 +185,7 @@ def comparisons(store: Store, since_s: float, until_s: float) -> Iterator[Record
     """
     length_s = until_s - since_s
     if length_s <= PART_S:
-        found = store.last(PART_MAX, Wanted(COMPARISON, since_s=since_s, until_s=until_s))
+        found = store.last(PART_MAX, RecordConditions(COMPARISON, since_s=since_s, until_s=until_s))
         if len(found) < PART_MAX or length_s <= TICK_S:
             yield from found
             return

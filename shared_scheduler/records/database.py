@@ -29,7 +29,7 @@ from shared_scheduler.records.store import (
     FOUND_MAX,
     SECONDS_PER_DAY,
     Record,
-    Wanted,
+    RecordConditions,
     as_current,
     host_name,
     names_of,
@@ -153,7 +153,7 @@ class RecordTable:
         """See ``store.Store``."""
         return self._newest(_named(name), FOUND_MAX)
 
-    def last(self, count: int, wanted: Wanted) -> list[Record]:
+    def last(self, count: int, wanted: RecordConditions) -> list[Record]:
         """See ``store.Store``."""
         query = _named(host_name(wanted.host)) if wanted.host else sa.select(RECORDS.c.id)
         columns = {RECORDS.c.kind: wanted.kind, RECORDS.c.project_id: wanted.project, RECORDS.c.result: wanted.result}

@@ -33,7 +33,7 @@ from shared_scheduler.records.store import (
     FOUND_MAX,
     SECONDS_PER_DAY,
     Record,
-    Wanted,
+    RecordConditions,
     as_current,
     names_of,
     text_of,
@@ -196,13 +196,13 @@ class JsonLines:
 
     def find(self, name: str) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(Wanted(), name, FOUND_MAX)
+        return self._newest(RecordConditions(), name, FOUND_MAX)
 
-    def last(self, count: int, wanted: Wanted) -> list[Record]:
+    def last(self, count: int, wanted: RecordConditions) -> list[Record]:
         """See ``store.Store``."""
         return self._newest(wanted, "", count)
 
-    def _newest(self, wanted: Wanted, name: str, count: int) -> list[Record]:
+    def _newest(self, wanted: RecordConditions, name: str, count: int) -> list[Record]:
         """The newest ``count`` records that are wanted and have the name, if there is one; oldest first."""
         try:
             if not self._files():
@@ -213,14 +213,14 @@ class JsonLines:
             raise RecordsError("records_file", error, remedy) from error
         return sorted(found, key=lambda record: float(record["at"]))
 
-    def _matching(self, wanted: Wanted, name: str) -> Iterator[Record]:
+    def _matching(self, wanted: RecordConditions, name: str) -> Iterator[Record]:
         for path in self._files():
             with mapped(path) as data:
                 for _, record in _records(data, self._candidates(path, data, wanted, name)):
                     if wanted.accepts(record) and (not name or name in names_of(record)):
                         yield record
 
-    def _candidates(self, path: Path, data: Any, wanted: Wanted, name: str) -> Iterator[int]:
+    def _candidates(self, path: Path, data: Any, wanted: RecordConditions, name: str) -> Iterator[int]:
         """Where lines begin that may match, last first: those not indexed yet, then those that the index finds."""
         first = 0 if wanted.since_s is None else _place(data, wanted.since_s - DISORDER_MAX_S)
         end = len(data) if wanted.until_s is None else _place(data, wanted.until_s + DISORDER_MAX_S)

@@ -37,7 +37,7 @@ SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordConditions:
     """Conditions on records; one that is empty or None is always met.
 
     ``reason`` is part of the text of the reason, or of one of the reasons for which hosts were rejected.  ``since_s``
@@ -100,7 +100,7 @@ class Store(RecordWriter, Protocol):
         :raises RecordsError: when the records cannot be read
         """
 
-    def last(self, count: int, wanted: Wanted) -> list[Record]:
+    def last(self, count: int, wanted: RecordConditions) -> list[Record]:
         """The newest ``count`` records that are wanted, oldest first.
 
         :raises RecordsError: when the records cannot be read

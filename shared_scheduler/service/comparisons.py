@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from shared_scheduler.core.effects import Answer, Fail, FailureCode
 from shared_scheduler.decision.record import DecisionRecord
 from shared_scheduler.decision.request import Request
-from shared_scheduler.records.agreement import REFUSAL, REQUEST_FILTER, Agreement, Chosen, Comparison, compare
+from shared_scheduler.records.agreement import REFUSAL, REQUEST_FILTER, Agreement, Chosen, ComparedRequest, compare
 
 LOG = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Ours(Protocol):
     def near_tie(self) -> float:
         """Up to this difference of weights any host may be chosen."""
 
-    def keep(self, comparison: Comparison) -> None:
+    def keep(self, comparison: ComparedRequest) -> None:
         """Record a comparison; must not block."""
 
 
@@ -125,7 +125,7 @@ class Comparisons:
             if pending.ours is not None:
                 self._places.release()
 
-    def _keep(self, comparison: Comparison) -> None:
+    def _keep(self, comparison: ComparedRequest) -> None:
         with self._counting:
             if comparison.result is Agreement.DROPPED:
                 self._counters["comparisons_dropped"] += 1
@@ -133,9 +133,9 @@ class Comparisons:
                 self._counters["comparisons"] += 1
         self._ours.keep(comparison)
 
-    def _comparison(self, pending: Pending, stock: Chosen) -> Comparison:
+    def _comparison(self, pending: Pending, stock: Chosen) -> ComparedRequest:
         if pending.ours is None:
-            return Comparison(pending.asked, Agreement.DROPPED, "", Chosen(), stock)
+            return ComparedRequest(pending.asked, Agreement.DROPPED, "", Chosen(), stock)
         try:
             ours = pending.ours.result(2 * OURS_MAX_S)
         except Exception as error:
@@ -146,7 +146,7 @@ class Comparisons:
         )  # fmt: skip
 
     @staticmethod
-    def _without_decision(asked: Asked, error: Exception, stock: Chosen) -> Comparison:
+    def _without_decision(asked: Asked, error: Exception, stock: Chosen) -> ComparedRequest:
         """Ours did not come to a decision: Nova's request filters refused, or something failed."""
         name = type(error).__name__
         if name != REFUSAL:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from shared_scheduler.answers.shapes import FleetHost
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.model.leaves import AGENT_RELEASE
-from shared_scheduler.protocol.phases import ASKING, Phase
+from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.release import UNKNOWN, release
 from shared_scheduler.service.admin import Handler, Handlers
 from shared_scheduler.service.engine import Engine
@@ -33,7 +33,7 @@ Queues = Mapping[str, Callable[[], int]]
 LAG_CLASSES = (0, 1, 4, 16)
 LAG_BEYOND = "more"
 #: States of a window whose agent is behind or away.
-LAGGING = frozenset(phase.value for phase in (*ASKING, Phase.SILENT))
+LAGGING = frozenset(phase.value for phase in (*ASKING, WindowPhase.SILENT))
 #: Number of nodes that ``load`` names, those with the largest lag first.
 LAGGING_MAX = 20
 
@@ -219,7 +219,7 @@ def _fleet_host(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
 def _lag(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
     known = core.nodes.get(node)
     if known is None:
-        return {"state": Phase.NEW.value, "lag": 0, "heard_ago_s": None}
+        return {"state": WindowPhase.NEW.value, "lag": 0, "heard_ago_s": None}
     return {"state": known.window.phase.value, "lag": known.window.lag, "heard_ago_s": _heard_ago_s(core, node, now)}
 
 
@@ -232,7 +232,7 @@ def load(engine: Engine, queues: Queues) -> dict[str, Any]:
     return {
         "clock_s": clock_s,
         "nodes": len(found),
-        "windows": {each.value: 0 for each in Phase} | Counter(row["state"] for row in found),
+        "windows": {each.value: 0 for each in WindowPhase} | Counter(row["state"] for row in found),
         "lags": {name: 0 for name in (*map(str, LAG_CLASSES), LAG_BEYOND)} | Counter(map(_lag_class, found)),
         "lagging": sorted(filter(_is_lagging, found), key=_lag_order)[:LAGGING_MAX],
         "decisions": answered + failed,

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.record import DecisionRecord
-from shared_scheduler.protocol.phases import Phase
+from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.records.store import PLACED
 from shared_scheduler.service import inspection
 from shared_scheduler.service.engine import Engine
@@ -112,15 +112,15 @@ def _of_status(status: Mapping[str, Any]) -> Iterator[Gauge]:
 def _agent_row(now: float, core: SchedulerCore, node: str) -> dict[str, Any]:
     known = core.nodes.get(node)
     if known is None:
-        return {"state": Phase.NEW.value, "age_s": None}
+        return {"state": WindowPhase.NEW.value, "age_s": None}
     heard_at_s = known.window.heard_at_s
     return {"state": known.window.phase.value, "age_s": now - heard_at_s if isfinite(heard_at_s) else None}
 
 
 def _of_agents(rows: Sequence[Mapping[str, Any]]) -> Iterator[Gauge]:
-    states = {each.value: 0 for each in Phase} | Counter(row["state"] for row in rows)
+    states = {each.value: 0 for each in WindowPhase} | Counter(row["state"] for row in rows)
     yield "windows", "Windows of nodes, by state.", ["state"], _labelled(states)
-    silent = (Phase.NEW.value, Phase.SILENT.value)
+    silent = (WindowPhase.NEW.value, WindowPhase.SILENT.value)
     ages = sorted(row["age_s"] for row in rows if row["age_s"] is not None and row["state"] not in silent)
     lags = {f"{part:g}": ages[round(part * (len(ages) - 1))] for part in QUANTILES} if ages else {}
     yield "agent_lag_seconds", "Age of the last message of the agents that report.", ["quantile"], _labelled(lags)

@@ -34,14 +34,14 @@ class Dependency:
     unix_socket: str = ""
 
 
-class UnreachableError(Exception):
+class ServerUnreachableError(Exception):
     """One line: the server that does not answer, the option that names it, and the remedy."""
 
 
 def database(name: str, option: str, url: str | None) -> Dependency | None:
     """From an SQLAlchemy URL; None if there is no server (SQLite)."""
     if not url:
-        raise UnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
+        raise ServerUnreachableError(f"{option} is not set; {name} is needed. Set it in nova.conf.")
     parts = _parsed(option, url)
     _check_driver(option, parts)
     port = DEFAULT_PORTS.get(parts.get_backend_name())
@@ -58,7 +58,7 @@ def _parsed(option: str, url: str) -> sa.URL:
     try:
         return sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):  # their text may contain a part of the password
-        raise UnreachableError(
+        raise ServerUnreachableError(
             f"{option} is not a valid database URL, which looks like mysql+pymysql://user:password@host/nova. "
             "Correct it in nova.conf."
         ) from None
@@ -69,7 +69,7 @@ def _check_driver(option: str, parts: sa.URL) -> None:
     try:
         parts.get_dialect().import_dbapi()
     except (sa.exc.NoSuchModuleError, ImportError) as error:
-        raise UnreachableError(
+        raise ServerUnreachableError(
             f"{option} begins with {parts.drivername}, a driver that is not installed ({error}); Nova's default is "
             "mysql+pymysql. Correct it in nova.conf, or install the driver."
         ) from None
@@ -100,7 +100,7 @@ def wait_for_answer(
         say(f"Waiting for {name}: {problem} ({option})")
     while problem:
         if time.monotonic() >= until_s:
-            raise UnreachableError(
+            raise ServerUnreachableError(
                 f"{name} does not answer: {problem}. Start it, or correct {option} in nova.conf, "
                 "then start this service again."
             )

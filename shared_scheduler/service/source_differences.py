@@ -56,7 +56,7 @@ class SourceView:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SourceDifference:
     """``source`` has ``value``, and ``authority`` has ``expected``; None: the fact is missing."""
 
     node: str
@@ -73,7 +73,7 @@ class Difference:
         )
 
 
-def differences(views: Sequence[SourceView]) -> list[Difference]:
+def differences(views: Sequence[SourceView]) -> list[SourceDifference]:
     """All facts on which a source and the authority differ, in a stable order."""
     found = [
         difference
@@ -83,7 +83,7 @@ def differences(views: Sequence[SourceView]) -> list[Difference]:
     return sorted(found, key=lambda d: (d.node, d.fact, d.source))
 
 
-def _of_family(family: str, views: Sequence[SourceView]) -> Iterator[Difference]:
+def _of_family(family: str, views: Sequence[SourceView]) -> Iterator[SourceDifference]:
     for node in sorted({node for view in views for node in view.nodes}):
         speakers = [p for p in views if node in p.nodes or p.whole]
         truth = _authority(family, node, speakers)
@@ -100,11 +100,11 @@ def _authority(family: str, node: str, speakers: Iterable[SourceView]) -> Source
     return next((by_source[s] for s in AUTHORITIES[family] if s in by_source), None)
 
 
-def _between(family: str, node: str, truth: SourceView, other: SourceView) -> Iterator[Difference]:
+def _between(family: str, node: str, truth: SourceView, other: SourceView) -> Iterator[SourceDifference]:
     expected, said = _facts(family, truth, node), _facts(family, other, node)
     for fact in sorted(expected.keys() | said.keys()):
         if expected.get(fact) != said.get(fact):
-            yield Difference(
+            yield SourceDifference(
                 node, fact, truth.source, expected.get(fact), other.source, said.get(fact)
             )
 

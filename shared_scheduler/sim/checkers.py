@@ -21,7 +21,7 @@ from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
-from shared_scheduler.sim.workload import Asked, Fate, Server
+from shared_scheduler.sim.workload import Fate, SentRequest, Server
 from shared_scheduler.table.row import Version
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class Checkers:
 
     # -- requests
 
-    def answered(self, scheduler: SimScheduler, asked: Asked, effect: ef.Answer | ef.Fail) -> None:
+    def answered(self, scheduler: SimScheduler, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
         """A scheduler ends a request."""
         where, request_id = asked.scheduler, asked.request.request_id
         self.check("answered_once", asked.outcome is None, where, request_id, "again")
@@ -319,14 +319,14 @@ class Checkers:
         elif undisturbed:
             self._check_failure(asked)
 
-    def _check_record(self, asked: Asked, effect: ef.Answer | ef.Fail) -> None:
+    def _check_record(self, asked: SentRequest, effect: ef.Answer | ef.Fail) -> None:
         request_id = asked.request.request_id
         for counts in effect.record.decisions:
             parts = counts.survivors + sum(counts.reasons.values())
             whole = counts.hosts == parts
             self.check("reasons_add_up", whole, asked.scheduler, request_id, parts, "of", counts.hosts)
 
-    def _check_answer(self, asked: Asked, answer: ef.Answer) -> None:
+    def _check_answer(self, asked: SentRequest, answer: ef.Answer) -> None:
         placement = self._world.placement
         chosen = {inner[0].node for inner in answer.choices}
         for server, inner in zip(asked.servers, answer.choices, strict=True):
@@ -340,7 +340,7 @@ class Checkers:
             enough = len(inner) - 1 <= asked.request.num_alternates
             self.check("alternates", others and enough, asked.scheduler, server.uuid)
 
-    def _check_failure(self, asked: Asked) -> None:
+    def _check_failure(self, asked: SentRequest) -> None:
         """Applies only when Placement was reachable all the time."""
         if self._world.placement.up and not self._world.was_down_since(asked.asked_s):
             first = (s for s in asked.servers if s.tries == 1)  # an earlier try may have left something

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
-from shared_scheduler.sim.workload import Asked, Fate, Server, ServerGroup
+from shared_scheduler.sim.workload import Fate, SentRequest, Server, ServerGroup
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.nodes import SimNode
@@ -98,7 +98,7 @@ class GroupChecks:
 
     # -- answers
 
-    def answered(self, scheduler: SimScheduler, asked: Asked, answer: ef.Answer) -> None:
+    def answered(self, scheduler: SimScheduler, asked: SentRequest, answer: ef.Answer) -> None:
         """A scheduler answers a request."""
         nodes = {s.uuid: inner[0].node for s, inner in zip(asked.servers, answer.choices, strict=True)}
         self._answered.update(nodes)
@@ -119,7 +119,7 @@ class GroupChecks:
         elif group.policy == GroupPolicy.ANTI_AFFINITY:
             self._check_without_agents(scheduler, group, set(nodes.values()))
 
-    def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: Asked, nodes: set[str]) -> None:
+    def _check_spread(self, scheduler: SimScheduler, group: ServerGroup, asked: SentRequest, nodes: set[str]) -> None:
         """Every node is eligible.  A server that was deleted while the request was under way leaves the others where
         they are."""
         if group.left_s >= asked.asked_s:

@@ -23,7 +23,7 @@ from shared_scheduler.protocol.messages import RefusalCode
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.schedulers import SimScheduler
-from shared_scheduler.sim.workload import Asked, Fate
+from shared_scheduler.sim.workload import Fate, SentRequest
 from shared_scheduler.table.row import Freshness
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def is_at_rest(world: World) -> bool:
     return not under_way and not any(node.has_work for node in world.nodes.values())
 
 
-def refused_for_each_other(asked: Asked) -> int:
+def refused_for_each_other(asked: SentRequest) -> int:
     """The refusals of servers of one request because of other ones of it: their claims may arrive in any order, and the
     agent says once that it has more members of a soft group than the decision saw."""
     if len(asked.servers) == 1 or asked.outcome is None:
@@ -104,7 +104,7 @@ def refused_for_each_other(asked: Asked) -> int:
     return sum(attempt.outcome == RefusalCode.GROUP_CHANGED for attempt in attempts)
 
 
-def refused_for_unseen(asked: Asked, unseen: frozenset[str]) -> int:
+def refused_for_unseen(asked: SentRequest, unseen: frozenset[str]) -> int:
     """The refusals of Placement for these nodes, which hold allocations that no scheduler can know."""
     if asked.outcome is None:
         return 0

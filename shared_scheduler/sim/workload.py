@@ -107,7 +107,7 @@ class Server:
 
 
 @dataclass(slots=True)
-class Asked:
+class SentRequest:
     """A request that a scheduler has, and its instances."""
 
     request: Request
@@ -170,7 +170,7 @@ class Users:
     habits: Habits
     rng: Random
     count: int = 0
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: dict[str, SentRequest] = field(default_factory=dict)
     servers: dict[str, Server] = field(default_factory=dict)
     groups: list[ServerGroup] = field(default_factory=list)
     #: the next request is for a member of this group, and comes at the same moment as the last one
@@ -241,7 +241,7 @@ class Users:
         found = Group(group.uuid, group.policy, frozenset(group.members), hosts, group.max_server_per_host)
         return replace(request, group=found)
 
-    def ask(self, scheduler: str, now: float, host_of: Callable[[Server], str]) -> Asked:
+    def ask(self, scheduler: str, now: float, host_of: Callable[[Server], str]) -> SentRequest:
         """The next request, for ``scheduler``.  ``host_of`` returns the service host of a server that was built."""
         self.count += 1
         rng, habits = self.rng, self.habits
@@ -262,7 +262,9 @@ class Users:
         self.servers.update({server.uuid: server for server in servers})
         return self._asked(request, servers, scheduler, now)
 
-    def ask_again(self, failed: Asked, scheduler: str, now: float, host_of: Callable[[Server], str]) -> Asked:
+    def ask_again(
+        self, failed: SentRequest, scheduler: str, now: float, host_of: Callable[[Server], str]
+    ) -> SentRequest:
         """A request for the same servers again, as after a failed unshelve or evacuation."""
         tries = failed.servers[0].tries + 1
         first_id = failed.request.request_id.partition("/")[0]
@@ -276,8 +278,8 @@ class Users:
 
     def _asked(
         self, request: Request, servers: tuple[Server, ...], scheduler: str, now: float
-    ) -> Asked:
-        asked = Asked(request, scheduler, now, now + self.habits.patience_s, servers)
+    ) -> SentRequest:
+        asked = SentRequest(request, scheduler, now, now + self.habits.patience_s, servers)
         self.asked[request.request_id] = asked
         return asked
 

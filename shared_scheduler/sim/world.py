@@ -30,7 +30,7 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, SimScheduler
 from shared_scheduler.sim.surroundings import Surroundings
-from shared_scheduler.sim.workload import RACK, Asked, Fate, Habits, Server, Users, disturb_group, placed
+from shared_scheduler.sim.workload import RACK, Fate, Habits, SentRequest, Server, Users, disturb_group, placed
 from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
@@ -258,7 +258,7 @@ class World:
                 return None
         return False
 
-    def _is_awaited(self, asked: Asked) -> bool:
+    def _is_awaited(self, asked: SentRequest) -> bool:
         """Whether the conductor waits for an answer, or has got one with hosts."""
         return asked.outcome is not None or self.now <= asked.deadline_s + CALLER_GRACE_S
 
@@ -291,7 +291,7 @@ class World:
             self.ask()
         self.agenda.after(self.users.next_pause_s(), self._arrive)
 
-    def ask(self) -> Asked:
+    def ask(self) -> SentRequest:
         """Send one request to one of the running schedulers."""
         scheduler = self.schedulers[self._edge_rng.choice(sorted(self.schedulers))]
         asked = self.users.ask(scheduler.name, self.now, self._host_of)
@@ -328,7 +328,7 @@ class World:
         self.trace.note(scheduler.name, f"answers {asked.request.request_id}: {where}")
         self.agenda.work(RPC_S * self._edge_rng.random(), self._build_all, asked, effect)
 
-    def _failed(self, asked: Asked) -> None:
+    def _failed(self, asked: SentRequest) -> None:
         """The servers get no host; some users ask for them again."""
         for server in asked.servers:
             server.fate = Fate.FAILED
@@ -338,7 +338,7 @@ class World:
     def _host_of(self, server: Server) -> str:
         return self.nodes[server.node].host
 
-    def _ask_again(self, asked: Asked) -> None:
+    def _ask_again(self, asked: SentRequest) -> None:
         if not (self.is_open and self.schedulers):
             return
         scheduler = self.schedulers[self._again_rng.choice(sorted(self.schedulers))]
@@ -349,7 +349,7 @@ class World:
 
     # -- builds
 
-    def _build_all(self, asked: Asked, answer: ef.Answer) -> None:
+    def _build_all(self, asked: SentRequest, answer: ef.Answer) -> None:
         for server, inner in zip(asked.servers, answer.choices, strict=True):
             server.fate, server.node = Fate.BUILDING, inner[0].node
             self.counters["instances"] += 1

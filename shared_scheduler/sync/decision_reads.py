@@ -25,10 +25,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Place
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import Keys, Source, Waits
+from shared_scheduler.sync.sources import ReadKey, Source, Waits
 
 Outcome = TypeVar("Outcome")
 
@@ -41,7 +41,7 @@ SHARED_S = 1.0
 class DecisionReads:
     """Its methods may be called from any thread, and block."""
 
-    def __init__(self, revalidator: Revalidator, fleet: Fleet, clock: Callable[[], float]) -> None:
+    def __init__(self, revalidator: Revalidator, fleet: KnownNodes, clock: Callable[[], float]) -> None:
         self._revalidator = revalidator
         self._fleet = fleet
         self._clock = clock
@@ -89,5 +89,5 @@ class DecisionReads:
         self._revalidator.wait_for_requested(requested)
 
     def _places(self, source: Source) -> list[Place]:
-        keys = [(uuid,) for uuid in self._fleet.cells] if source.key is Keys.CELL else [()]
+        keys = [(uuid,) for uuid in self._fleet.cells] if source.key is ReadKey.CELL else [()]
         return [(source.name, key) for key in keys]

@@ -11,7 +11,7 @@ from shared_scheduler.sync.cell_reads import CellReads
 RECOUNT_S = 1.0
 
 
-class Fleet:
+class KnownNodes:
     """``nodes_max``: the maximum number of nodes that counts as few."""
 
     def __init__(

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 
 from shared_scheduler.model.read_schedule import ReadSchedule
-from shared_scheduler.sync.sources import Authority, Source
+from shared_scheduler.sync.sources import ReadFrom, Source
 
 #: () for the cloud, (cell uuid,), or (cell uuid, node uuid).
 Key = tuple[str, ...]
@@ -65,12 +65,12 @@ class Flight:
     def authorities(self) -> tuple[str, ...]:
         """The authorities that this read needs.  The outcome of the read is evidence about the first one only."""
         match self.source.authority:
-            case Authority.CELL:
+            case ReadFrom.CELL:
                 return (f"cell {self.key[0]}",)
-            case Authority.PLACEMENT:
-                return (Authority.PLACEMENT,)
-            case Authority.CELL_AND_PLACEMENT:
-                return (f"nodes of cell {self.key[0]}", f"cell {self.key[0]}", Authority.PLACEMENT)
+            case ReadFrom.PLACEMENT:
+                return (ReadFrom.PLACEMENT,)
+            case ReadFrom.CELL_AND_PLACEMENT:
+                return (f"nodes of cell {self.key[0]}", f"cell {self.key[0]}", ReadFrom.PLACEMENT)
         return (self.source.name,)
 
     @property

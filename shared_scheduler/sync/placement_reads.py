@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shared_scheduler.core.events import SharingRead
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.sources import NODE
 
@@ -18,7 +18,7 @@ PROVIDERS_A_TREE = 100
 class PlacementReads:
     """Each read may raise ``PlacementError``; what it yielded before remains valid."""
 
-    def __init__(self, mirror: PlacementMirror, fleet: Fleet) -> None:
+    def __init__(self, mirror: PlacementMirror, fleet: KnownNodes) -> None:
         self._mirror = mirror
         self._fleet = fleet
 

@@ -13,8 +13,8 @@ from shared_scheduler.placement.questions import (
     Answered,
     MembersOf,
     MembersUnreadableError,
+    PlacementQuestions,
     Question,
-    Questions,
     no_answer,
 )
 from shared_scheduler.sync.databases import DatabaseError
@@ -39,7 +39,7 @@ class QuestionReads:
         max_waiting: int = MAX_WAITING,
     ) -> None:
         """``members_of`` may raise ``DatabaseError``."""
-        self._questions = Questions(client, partial(_members, members_of))
+        self._questions = PlacementQuestions(client, partial(_members, members_of))
         self._revalidator = revalidator
         self._answer = answer
         self._max_waiting = max_waiting

@@ -31,7 +31,7 @@ from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest
 from shared_scheduler.sync.lane import Lane
-from shared_scheduler.sync.sources import LANES, NODE, QUESTIONS, SOURCES, WIDE, Keys, Source
+from shared_scheduler.sync.sources import LANES, NODE, QUESTIONS, SOURCES, WIDE, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
@@ -85,14 +85,14 @@ class Revalidator:
     def provide(self, reads: Mapping[str, Read]) -> None:
         """Set the functions that read, by source, and begin to poll the sources of the whole cloud."""
         self._reads.update(reads)
-        self._add([name for name in reads if self.sources[name].key is Keys.CLOUD], ())
+        self._add([name for name in reads if self.sources[name].key is ReadKey.CLOUD], ())
 
     def add_cell(self, cell: str) -> None:
         """Begin to poll the sources of a cell."""
         lane = Lane(f"cell-{cell}", self._lock, self._clock)
         with self._lock:
             self._lanes[cell] = lane
-        self._add([name for name in self._reads if self.sources[name].key is Keys.CELL], (cell,))
+        self._add([name for name in self._reads if self.sources[name].key is ReadKey.CELL], (cell,))
         if self._started:
             lane.start(self._work, 1)
 

@@ -27,7 +27,7 @@ from shared_scheduler.core.effects import DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.core.write_pace import MAX_WAITING
 from shared_scheduler.core.write_queue import Work, Writer, not_carried_out
-from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import SELECTED
 
@@ -53,7 +53,7 @@ class Check:
 class CellChecks:
     """The checks of one cell, and the thread that reads its database for them."""
 
-    def __init__(self, cell: str, fleet: Fleet, revalidator: Revalidator) -> None:
+    def __init__(self, cell: str, fleet: KnownNodes, revalidator: Revalidator) -> None:
         self._cell = cell
         self._fleet = fleet
         self._revalidator = revalidator
@@ -115,7 +115,7 @@ class ServiceChecks:
     def __init__(
         self,
         writer: Writer,
-        fleet: Fleet,
+        fleet: KnownNodes,
         revalidator: Revalidator,
         answer: Callable[[AllocationWritten | AllocationDeleted], None],
     ) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 from shared_scheduler.model.read_schedule import ReadTimes
 
 
-class Authority(StrEnum):
+class ReadFrom(StrEnum):
     """Who answers."""
 
     API = "API database"
@@ -26,7 +26,7 @@ class Authority(StrEnum):
     SCHEDULER = "this scheduler"
 
 
-class Keys(StrEnum):
+class ReadKey(StrEnum):
     """The key of a source: at most one read is in flight for each key."""
 
     CLOUD = "cloud"
@@ -49,7 +49,7 @@ class Waits(StrEnum):
     UNWRITTEN = "nothing is written"
     ALWAYS = "always"
 
-    def holds(self, fleet: Fleet, writes: bool) -> bool:
+    def holds(self, fleet: AgentCoverage, writes: bool) -> bool:
         """Whether a caller waits in this cloud; evaluates only the conditions that are needed.
 
         ``writes``: allocations will be written for the request."""
@@ -63,7 +63,7 @@ class Waits(StrEnum):
         return self is Waits.ALWAYS
 
 
-class Fleet(Protocol):
+class AgentCoverage(Protocol):
     """See ``sync.fleet``."""
 
     @property
@@ -82,8 +82,8 @@ class Source:
 
     name: str
     what: str
-    authority: Authority
-    key: Keys
+    authority: ReadFrom
+    key: ReadKey
     cost: str
     poll_s: float | None = None
     option: str = ""
@@ -101,7 +101,7 @@ class Source:
     @property
     def is_on_request(self) -> bool:
         """Whether a key exists only while a read of it is requested."""
-        return self.key in (Keys.NODE, Keys.QUESTION)
+        return self.key in (ReadKey.NODE, ReadKey.QUESTION)
 
     @property
     def is_waited_for(self) -> bool:
@@ -131,89 +131,89 @@ CANDIDATES, FITTING, CONSUMER, GROUP = "candidates", "fitting hosts", "consumer"
 SOURCES = (
     Source(
         SERVICES, "nova-compute services that are disabled, forced down, not heard of or new, and those that were so "
-        "at the last read", Authority.CELL, Keys.CELL, "1 query, a handful of rows",
+        "at the last read", ReadFrom.CELL, ReadKey.CELL, "1 query, a handful of rows",
         1.5, "services_poll_interval_s", "decision",
         decision=Waits.UNWRITTEN, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
     ),
     Source(
         SELECTED, "nova-compute services of the hosts for which allocations are about to be written; the write waits",
-        Authority.CELL, Keys.CELL, "1 query by an index, 1 row a host", None, "", "a claim, or a write without one",
+        ReadFrom.CELL, ReadKey.CELL, "1 query by an index, 1 row a host", None, "", "a claim, or a write without one",
     ),
     Source(
-        NODE_LIST, "uuids of all compute nodes: new ones are read, missing ones are removed", Authority.CELL, Keys.CELL,
-        "1 query, 1 row a node", 10.0, "nodes_poll_interval_s", "decision, refusal",
+        NODE_LIST, "uuids of all compute nodes: new ones are read, missing ones are removed",
+        ReadFrom.CELL, ReadKey.CELL, "1 query, 1 row a node", 10.0, "nodes_poll_interval_s", "decision, refusal",
         decision=Waits.UNLISTED, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
     ),
     Source(
         PROVIDERS, "generations of the resource providers of nodes without an agent: trees that changed",
-        Authority.PLACEMENT, Keys.CLOUD, "1 call over the cloud, or 1 a node without an agent",
+        ReadFrom.PLACEMENT, ReadKey.CLOUD, "1 call over the cloud, or 1 a node without an agent",
         30.0, "placement_poll_interval_s", "decision, refusal",
         decision=Waits.SILENT, refusal=Waits.SILENT, max_age_s=MAX_AGE_S, lane=PLACEMENT,
     ),
     Source(
         RECORDS, "records and instances of the nodes without an agent: those that changed are read",
-        Authority.CELL, Keys.CELL, "2 queries, 1 row a node and an instance", None, "", "decision, refusal",
+        ReadFrom.CELL, ReadKey.CELL, "2 queries, 1 row a node and an instance", None, "", "decision, refusal",
         decision=Waits.SILENT, refusal=Waits.SILENT, max_age_s=MAX_AGE_S,
     ),
     Source(
-        NODE, "record, instances and provider tree of one node without an agent", Authority.CELL_AND_PLACEMENT,
-        Keys.NODE, "2 queries, 2 calls (5 a provider that changed)", None, "",
+        NODE, "record, instances and provider tree of one node without an agent", ReadFrom.CELL_AND_PLACEMENT,
+        ReadKey.NODE, "2 queries, 2 calls (5 a provider that changed)", None, "",
         "a source that found a change; a suspect row; a message of nova-compute", lane=NODES,
     ),
     Source(
         REPORTED, "nodes that nova-compute has reported since the last read: those without an agent are read, twice, "
         "because nova-compute reports a deleted instance before it deletes its allocation",
-        Authority.CELL, Keys.CELL, "1 query, 1 row a report", 3.0, "changes_poll_interval_s",
+        ReadFrom.CELL, ReadKey.CELL, "1 query, 1 row a report", 3.0, "changes_poll_interval_s",
     ),
     Source(
-        ALL_SERVICES, "all nova-compute services", Authority.CELL, Keys.CELL, "1 query, 1 row a service", 60.0,
+        ALL_SERVICES, "all nova-compute services", ReadFrom.CELL, ReadKey.CELL, "1 query, 1 row a service", 60.0,
     ),
     Source(
-        AUDIT, "every node without an agent, spread over this time, at most 20 a second", Authority.SCHEDULER,
-        Keys.CLOUD, "as many reads of one node", 60.0, "audit_interval_s", lane=PLACEMENT,
+        AUDIT, "every node without an agent, spread over this time, at most 20 a second", ReadFrom.SCHEDULER,
+        ReadKey.CLOUD, "as many reads of one node", 60.0, "audit_interval_s", lane=PLACEMENT,
     ),
     Source(
-        SHARING, "providers that share with other trees, and what is left of them", Authority.PLACEMENT, Keys.CLOUD,
+        SHARING, "providers that share with other trees, and what is left of them", ReadFrom.PLACEMENT, ReadKey.CLOUD,
         "1 call, 1 a provider that shares", 30.0, "placement_poll_interval_s", lane=PLACEMENT,
     ),
     Source(
-        AGGREGATES, "host aggregates and their metadata; messages of nova-api are faster", Authority.API, Keys.CLOUD,
+        AGGREGATES, "host aggregates and their metadata; messages of nova-api are faster", ReadFrom.API, ReadKey.CLOUD,
         "3 queries, 1 row an aggregate, a host and an item", 60.0, "aggregates_read_interval_s", lane=API,
     ),
     Source(
         ORPHANED, "servers whose build or unshelve failed while their allocation was written: it is deleted",
-        Authority.ALL, Keys.CLOUD, "1 query, 1 a cell, 1 call a new server", 15.0, lane=ORPHANS,
+        ReadFrom.ALL, ReadKey.CLOUD, "1 query, 1 a cell, 1 call a new server", 15.0, lane=ORPHANS,
     ),
     Source(
-        START, "everything, in bulk", Authority.ALL, Keys.CLOUD,
+        START, "everything, in bulk", ReadFrom.ALL, ReadKey.CLOUD,
         "2 queries, 3 a cell, 2 calls", None, "", "start", lane=API,
     ),
-    Source(CELLS, "cell mappings", Authority.API, Keys.CLOUD, "1 query, 1 row a cell", None, "", "SIGHUP", lane=API),
+    Source(CELLS, "cell mappings", ReadFrom.API, ReadKey.CLOUD, "1 query, 1 row a cell", None, "", "SIGHUP", lane=API),
     Source(
-        FILL, "every node without an agent, once, after the agents had time to answer", Authority.SCHEDULER, Keys.CLOUD,
-        "as many reads of one node", None, "", "start", lane=PLACEMENT,
+        FILL, "every node without an agent, once, after the agents had time to answer",
+        ReadFrom.SCHEDULER, ReadKey.CLOUD, "as many reads of one node", None, "", "start", lane=PLACEMENT,
     ),
     Source(
-        COUNTERS, "what the core has counted, for warnings in the log", Authority.SCHEDULER, Keys.CLOUD, "nothing",
+        COUNTERS, "what the core has counted, for warnings in the log", ReadFrom.SCHEDULER, ReadKey.CLOUD, "nothing",
         10.0, lane=API,
     ),
     Source(
         CANDIDATES, "allocation candidates of one host, where a request cannot be answered from memory",
-        Authority.PLACEMENT, Keys.QUESTION, "1 call a query of the request, more with shared storage", None, "",
+        ReadFrom.PLACEMENT, ReadKey.QUESTION, "1 call a query of the request, more with shared storage", None, "",
         "the core asks; its request waits for the answer", lane=QUESTIONS,
     ),
     Source(
-        FITTING, "hosts that fit, before \"no valid host\" is returned", Authority.PLACEMENT, Keys.QUESTION,
+        FITTING, "hosts that fit, before \"no valid host\" is returned", ReadFrom.PLACEMENT, ReadKey.QUESTION,
         "1 call over the cloud a query of the request", None, "", "the core asks; its request waits for the answer",
         lane=WIDE,
     ),
     Source(
-        CONSUMER, "what a consumer holds whose claim no agent has reported", Authority.PLACEMENT, Keys.QUESTION,
+        CONSUMER, "what a consumer holds whose claim no agent has reported", ReadFrom.PLACEMENT, ReadKey.QUESTION,
         "1 call", None, "", "the core asks", lane=QUESTIONS,
     ),
     Source(
         GROUP, "the members of a server group and what they hold, before a request is answered that was written",
-        Authority.PLACEMENT, Keys.QUESTION, "1 query and 1 call a member that is not known to be there", None, "",
+        ReadFrom.PLACEMENT, ReadKey.QUESTION, "1 query and 1 call a member that is not known to be there", None, "",
         "the core asks; its request waits for the answer", lane=QUESTIONS,
     ),
 )  # fmt: skip

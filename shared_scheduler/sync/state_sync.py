@@ -19,7 +19,7 @@ from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase
 from shared_scheduler.sync.decision_reads import DecisionReads
-from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.node_reads import NodeReads
 from shared_scheduler.sync.placement_reads import PlacementReads
@@ -78,7 +78,7 @@ class StateSync:
         self._cells: tuple[Cell, ...] = ()
         self._audit_due_s = float("-inf")
         self._filling = False
-        self.fleet = Fleet(nodes_max, clock, has_unlisted)
+        self.fleet = KnownNodes(nodes_max, clock, has_unlisted)
         self.revalidator = Revalidator(
             submit, clock, self._rng, sources=sources, threads={of.QUESTIONS: question_threads}
         )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.errors import RemoteProtocolError, UnknownSender, UnsendableMessage, WrongSender
-from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind, Sender, may_send
+from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind, VerifiedSender, may_send
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -171,7 +171,7 @@ class Channel:
         sender = sender_of(message)
         self._count_and_log(counter, sender, f"a message from {sender} {what}", self._tolerated_log)
 
-    def _check_sender(self, sender: Sender, message: Message) -> None:
+    def _check_sender(self, sender: VerifiedSender, message: Message) -> None:
         """Drop a message that its sender may not send.
 
         :raises WrongSender: when it may not; the error names the sender

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from shared_scheduler.records import migrations, recorder
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.recorder import Recorder
-from shared_scheduler.records.store import Wanted
+from shared_scheduler.records.store import RecordConditions
 from tests.functional.private_placement import PrivatePlacement
 from tests.unit.records.first_starts import write_together
 from tests.unit.records.test_stores import numbers, record
@@ -38,7 +38,7 @@ def url(server: PrivatePlacement) -> str:
 
 def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
     write_together(url, STARTS)
-    assert numbers(RecordTable(url).last(10, Wanted())) == list(range(STARTS))
+    assert numbers(RecordTable(url).last(10, RecordConditions())) == list(range(STARTS))
 
 
 def test_a_record_is_found_by_each_of_its_names_and_by_conditions(url: str) -> None:
@@ -47,7 +47,7 @@ def test_a_record_is_found_by_each_of_its_names_and_by_conditions(url: str) -> N
 
     for name in ("req-3", "req-global-3", "server-3", "host:cmp2"):
         assert RecordTable(url).find(name) == [kept]
-    assert RecordTable(url).last(5, Wanted(host="cmp2", reason="größe")) == [kept]
+    assert RecordTable(url).last(5, RecordConditions(host="cmp2", reason="größe")) == [kept]
 
 
 def test_a_record_that_the_database_refuses_costs_no_other(url: str) -> None:
@@ -55,7 +55,7 @@ def test_a_record_that_the_database_refuses_costs_no_other(url: str) -> None:
 
     Recorder([table], counters).keep([record(1), record(2, project_id="x" * 300), record(3)])
 
-    assert numbers(table.last(10, Wanted())) == [1, 3]
+    assert numbers(table.last(10, RecordConditions())) == [1, 3]
     assert counters == {"records_lost": 1}
 
 
@@ -71,7 +71,7 @@ def test_a_scheduler_does_not_migrate_while_another_one_does(url: str, monkeypat
 
     RecordTable(url).write([record(2)])
 
-    assert numbers(RecordTable(url).last(10, Wanted())) == [2]
+    assert numbers(RecordTable(url).last(10, RecordConditions())) == [2]
 
 
 def test_a_migration_that_fails_gives_the_lock_back(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_a_migration_that_fails_gives_the_lock_back(url: str, monkeypatch: pytes
 
     RecordTable(url).write([record(2)])
 
-    assert numbers(RecordTable(url).last(10, Wanted())) == [2]
+    assert numbers(RecordTable(url).last(10, RecordConditions())) == [2]
 
 
 def test_a_database_that_is_killed_costs_the_records_of_that_time_only(
@@ -104,4 +104,4 @@ def test_a_database_that_is_killed_costs_the_records_of_that_time_only(
     keeper.keep([record(3)])
 
     assert counters == {"records_lost": 1}
-    assert numbers(table.last(10, Wanted())) == [1, 3]
+    assert numbers(table.last(10, RecordConditions())) == [1, 3]

@@ -24,7 +24,7 @@ from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.messages import Heartbeat, Increment, Leaf, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import Freshness, MessageWindow
+from shared_scheduler.protocol.window import MessageWindow, WindowFreshness
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
@@ -455,7 +455,7 @@ def test_a_window_stays_true_through_everything_an_administrator_does(post: Post
     def is_true() -> bool:
         turn()
         whole = window.sequence == pipe.sequence and not pipe.has_changes
-        return window.freshness is Freshness.FRESH and whole
+        return window.freshness is WindowFreshness.FRESH and whole
 
     eventually(is_true, "the window is fresh")
     for trouble in (close_connections, restart, close_connections):

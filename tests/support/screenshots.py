@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from shared_scheduler.page.questions import LOAD_TTL_S, Questions
+from shared_scheduler.page.questions import LOAD_TTL_S, PageQuestions
 from shared_scheduler.page.site import Site
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.service.admin import AdminServer
@@ -50,7 +50,7 @@ def _take(directory: Path) -> None:
     scheduler = AdminServer(directory / "c-1.sock", ShownScheduler(fleet).questions())
     scheduler.start()
     server = serve_at(TelemetryAddress("127.0.0.1", 0), threads=True)
-    server.set_app(Site(Questions(store, directory, lambda: NOW_S), ("127.0.0.1",)))
+    server.set_app(Site(PageQuestions(store, directory, lambda: NOW_S), ("127.0.0.1",)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     IMAGES.mkdir(exist_ok=True)
     for name, (path, scheme, height) in PICTURES.items():

@@ -10,11 +10,11 @@ from typing import Any
 from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
-from shared_scheduler.protocol.phases import FRESHNESS, Phase
+from shared_scheduler.protocol.phases import FRESHNESS, WindowPhase
 from shared_scheduler.records import entries
 from tests.unit.records.test_entries import record
 
-STATES = [Phase.IN_ORDER] * 60 + [Phase.UNVERIFIED, Phase.GAP, Phase.SILENT, Phase.NEW]
+STATES = [WindowPhase.IN_ORDER] * 60 + [WindowPhase.UNVERIFIED, WindowPhase.GAP, WindowPhase.SILENT, WindowPhase.NEW]
 NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
 
 
@@ -30,11 +30,13 @@ def _host(number: int, rng: Random) -> dict[str, Any]:
     shares = [load, load if even else load * rng.random(), load * 0.6]
     phase = rng.choice(STATES)
     capacity = {"VCPU": cores * 4, "MEMORY_MB": gib * 1024, "DISK_GB": 3600}
-    lag = rng.randint(1, 40) if phase == Phase.GAP else 0
+    lag = rng.randint(1, 40) if phase == WindowPhase.GAP else 0
     return {
         "host": f"rack{number // 40:03d}-c{number % 40:02d}", "node": f"node-{number}", "cell": "cell1",
         "freshness": FRESHNESS[phase].value, "state": phase.value, "lag": lag,
-        "heard_ago_s": None if phase == Phase.NEW else round(rng.random() * (90 if phase == Phase.SILENT else 2), 1),
+        "heard_ago_s": None
+        if phase == WindowPhase.NEW
+        else round(rng.random() * (90 if phase == WindowPhase.SILENT else 2), 1),
         "why_not": "disabled" if rng.random() < 0.02 else "",
         "resources": {name: {"used": int(share * most), "capacity": most}
                       for share, (name, most) in zip(shares, capacity.items(), strict=True)},
@@ -57,7 +59,7 @@ class ShownScheduler:
         states = [one["state"] for one in self._fleet]
         return {
             **self._head, "clock_s": float(self._asked), "nodes": len(self._fleet),
-            "windows": {each.value: states.count(each.value) for each in Phase},
+            "windows": {each.value: states.count(each.value) for each in WindowPhase},
             "lags": {"0": len(self._fleet) - len(lagging), "1": 0, "4": 0, "16": 0, "more": len(lagging)},
             "lagging": [{name: one[name] for name in ("host", "state", "lag", "heard_ago_s")} for one in lagging[:20]],
             "decisions": 181_204 + 38 * self._asked, "failures": 312, "refusals": 1_094, "conflicts": 27,

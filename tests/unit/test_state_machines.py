@@ -10,9 +10,9 @@ import pytest
 from compute_agent.claim_ledger import ClaimEnd
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.recheck import RecheckState
-from shared_scheduler.core.request_state import Phase as RequestPhase
-from shared_scheduler.protocol.phases import Phase as WindowPhase
-from shared_scheduler.protocol.window import Freshness
+from shared_scheduler.core.request_state import RequestPhase
+from shared_scheduler.protocol.phases import WindowPhase
+from shared_scheduler.protocol.window import WindowFreshness
 from tools.drawings.machines import DOCUMENT, MACHINES, MalformedTable, checked, document, tables_of, window
 
 
@@ -37,7 +37,7 @@ def test_every_state_is_in_the_table_of_its_module(module: str, states: type[Enu
 
 def test_the_windows_states_are_all_drawn() -> None:
     words = set(window().split())
-    assert {phase.value for phase in WindowPhase} | {one.value for one in Freshness} <= words
+    assert {phase.value for phase in WindowPhase} | {one.value for one in WindowFreshness} <= words
 
 
 def test_a_module_that_loses_its_table_is_missed() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from docutils.parsers.rst.tableparser import SimpleTableParser, TableMarkupError
 from docutils.statemachine import StringList
 
-from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, Phase
+from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, WindowPhase
 from tools.drawings import claim_life, increment_life
 from tools.drawings.tables import table
 
@@ -99,10 +99,10 @@ def spans(lines: list[str]) -> Iterator[tuple[int, int]]:
 def window() -> str:
     """The phases of the window and all its steps."""
     meaning = [("phase", "the row is", "asks"), *(
-        (phase.value, FRESHNESS[phase].value, "yes" if phase in ASKING else "no") for phase in Phase
+        (phase.value, FRESHNESS[phase].value, "yes" if phase in ASKING else "no") for phase in WindowPhase
     )]  # fmt: skip
     steps = [("phase", "event", "next")]
-    for phase in Phase:
+    for phase in WindowPhase:
         happens = [(cause, TRANSITIONS[phase, cause]) for cause in Cause if (phase, cause) in TRANSITIONS]
         steps += [(phase.value, cause.value, after.value) for cause, after in happens]
     return f"{table(meaning)}\n\nA pair that is not in this table cannot occur.\n\n{table(steps)}"

@@ -27,7 +27,7 @@ ADDRESS_BITS = "hw:maxphysaddr_bits"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedCapability:
     """One extra spec.  ``optional``: a key without a scope applies only to hosts that have it."""
 
     path: tuple[str, ...]
@@ -47,18 +47,18 @@ class Wanted:
         return is_attribute(self.path[0]) or self.path[0] in view.stats
 
 
-def wanted_by(extra_specs: Mapping[str, str]) -> tuple[Wanted, ...]:
+def wanted_by(extra_specs: Mapping[str, str]) -> tuple[WantedCapability, ...]:
     """The extra specs of a flavor that concern this filter."""
     return tuple(one for key, value in extra_specs.items() if (one := _wanted(key, value)))
 
 
-def _wanted(key: str, value: str) -> Wanted | None:
+def _wanted(key: str, value: str) -> WantedCapability | None:
     if key == ADDRESS_BITS:
-        return Wanted(("cpu_info", "maxphysaddr", "bits"), f">= {value}", False)
+        return WantedCapability(("cpu_info", "maxphysaddr", "bits"), f">= {value}", False)
     path = tuple(key.split(":"))
     if len(path) == 1:
-        return Wanted(path, value, True)
-    return Wanted(path[1:], value, False) if path[0] == SCOPE else None
+        return WantedCapability(path, value, True)
+    return WantedCapability(path[1:], value, False) if path[0] == SCOPE else None
 
 
 class ComputeCapabilitiesFilter(NativeFilter):
@@ -84,11 +84,11 @@ class ComputeCapabilitiesFilter(NativeFilter):
             return of_row if of_kind is None else of_kind
         return of_kind & of_row
 
-    def _by_kind(self, context: DecisionContext, wanted: tuple[Wanted, ...]) -> BoolArray:
+    def _by_kind(self, context: DecisionContext, wanted: tuple[WantedCapability, ...]) -> BoolArray:
         kinds, key = context.columns.hypervisors, (self.code, wanted)
         return context.masks.kinds(context.table, key, kinds, lambda: _test(context.table, wanted))
 
-    def _by_row(self, context: DecisionContext, wanted: tuple[Wanted, ...]) -> BoolArray:
+    def _by_row(self, context: DecisionContext, wanted: tuple[WantedCapability, ...]) -> BoolArray:
         key, table = (self.code, wanted), context.table
         return context.masks.rows(table, key, lambda: _test_named(table, wanted), static=False)
 
@@ -100,7 +100,7 @@ class ComputeCapabilitiesFilter(NativeFilter):
         return {}
 
 
-def _is_nowhere(table: HostTable, one: Wanted) -> bool:
+def _is_nowhere(table: HostTable, one: WantedCapability) -> bool:
     """Whether an optional extra spec is an attribute or statistic of no host.
 
     Flavors have extra specs for aggregates, which this filter also looks up on hosts.
@@ -111,7 +111,7 @@ def _is_nowhere(table: HostTable, one: Wanted) -> bool:
     return not table.may_have_leaf(STATS + name)
 
 
-def _test_named(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
+def _test_named(table: HostTable, wanted: tuple[WantedCapability, ...]) -> RowTest:
     """Like ``_test``, but without views of hosts that have none of the optional keys."""
     test = _test(table, wanted)
     if not all(one.optional and not is_attribute(one.path[0]) for one in wanted):
@@ -120,7 +120,7 @@ def _test_named(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
     return lambda row: (row.extra is None and row.leaves.keys().isdisjoint(names)) or test(row)
 
 
-def _test(table: HostTable, wanted: tuple[Wanted, ...]) -> RowTest:
+def _test(table: HostTable, wanted: tuple[WantedCapability, ...]) -> RowTest:
     def test(row: Row) -> bool:
         view = table.view_at(row.slot)
         return all(one.refused_with(view) is None for one in wanted)

@@ -53,7 +53,7 @@ _VERSION_BASE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedImage:
     """The requirements of an image."""
 
     features: tuple[str | None, ...]  # architecture, hypervisor type, mode
@@ -61,11 +61,11 @@ class Wanted:
     address_bits: int | None
 
 
-def wanted_by(properties: Mapping[str, Any], default_architecture: str | None) -> Wanted:
+def wanted_by(properties: Mapping[str, Any], default_architecture: str | None) -> WantedImage:
     """The requirements from the properties of an image."""
     version, address_bits = (properties.get(name) or None for name in _OTHERS)
     features = _features(properties, default_architecture)
-    return Wanted(_canonical(features), version, address_bits)
+    return WantedImage(_canonical(features), version, address_bits)
 
 
 def _features(
@@ -116,12 +116,12 @@ class ImagePropertiesFilter(NativeFilter):
         }
 
     @staticmethod
-    def _wanted(context: DecisionContext) -> Wanted:
+    def _wanted(context: DecisionContext) -> WantedImage:
         default = context.settings.image_properties_default_architecture
         return wanted_by(context.request.image_properties, default)
 
 
-def _test(wanted: Wanted) -> RowTest:
+def _test(wanted: WantedImage) -> RowTest:
     version_fits = _version_test(wanted.version)
 
     def test(row: Row) -> bool:
@@ -135,7 +135,7 @@ def _test(wanted: Wanted) -> RowTest:
     return test
 
 
-def _has_features(wanted: Wanted, supported: Any) -> bool:
+def _has_features(wanted: WantedImage, supported: Any) -> bool:
     needed = {feature for feature in wanted.features if feature}
     return any(needed <= set(_canonical(kind)) for kind in supported)
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.schema import ANSWERS, schema_of, schemas
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.store import Store, Wanted
+from shared_scheduler.records.store import RecordConditions, Store
 from tests.unit.cmd.test_questions_to_records import stored
 
 
@@ -35,7 +35,7 @@ def test_each_schema_is_one(name: str) -> None:
 def test_the_answers_from_records_obey_their_schemas(store: Store) -> None:
     story = from_records.why(store, "server-1")
     not_there = from_records.why_not(store, "server-1", "c9")
-    last = from_records.last(store, 100, Wanted())
+    last = from_records.last(store, 100, RecordConditions())
     of_host = from_records.story(store, "c1", 10)
 
     assert story and not_there and len(last) == len(stored()) and of_host

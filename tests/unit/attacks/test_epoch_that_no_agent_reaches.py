@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from compute_agent.epochs import Ask, Epochs
+from compute_agent.epochs import Epochs, ResyncCase
 from shared_scheduler.core import effects as ef
 from shared_scheduler.protocol.limits import COUNT_MAX, HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Heartbeat, Leave, Resync
@@ -37,7 +37,7 @@ def go_on(driver: SchedulerDriver, for_s: float) -> list[Resync]:
 
 
 def test_the_agent_refuses_to_exceed_it() -> None:
-    assert Epochs(TRUE, Random(1)).judge(BEYOND, 0.0) is Ask.REFUSED
+    assert Epochs(TRUE, Random(1)).judge(BEYOND, 0.0) is ResyncCase.REFUSED
 
 
 @pytest.mark.parametrize("kind", FORGED)

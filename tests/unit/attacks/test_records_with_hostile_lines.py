@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.store import Wanted
+from shared_scheduler.records.store import RecordConditions
 from tests.unit.records.test_stores import record
 
 GOOD = record(1)
@@ -45,9 +45,9 @@ def test_the_other_records_are_read(hostile: str, tmp_path: Path) -> None:
     store = JsonLines(path)
 
     assert store.find("server-1") == [GOOD]
-    assert store.last(10, Wanted(reason="no_room")) == []
+    assert store.last(10, RecordConditions(reason="no_room")) == []
     store.write([record(2)])
-    assert store.last(10, Wanted(kind="decision")) == [GOOD, record(2)]
+    assert store.last(10, RecordConditions(kind="decision")) == [GOOD, record(2)]
 
 
 @pytest.mark.parametrize("command", [("why", "server-1"), ("records", "last", "9"), ("story", "cmp1")])

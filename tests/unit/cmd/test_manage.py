@@ -14,7 +14,7 @@ from shared_scheduler.cmd.endings import INTERRUPTED
 from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.manage import COMMANDS, main
 from shared_scheduler.cmd.progress import Progress
-from shared_scheduler.cmd.swarm import Outcome
+from shared_scheduler.cmd.swarm import SeedOutcome
 from shared_scheduler.release import release
 from shared_scheduler.sim.exhibition import Exhibition
 from shared_scheduler.sim.network import Weather
@@ -118,12 +118,12 @@ def test_a_broken_seed_is_printed_with_its_replay_and_its_trace(
     assert "BROKEN" in story and "window of node-" in story and "-> all Heartbeat" in story
 
 
-def swarm_that_ends(with_error: BaseException) -> Callable[..., Iterator[Outcome]]:
+def swarm_that_ends(with_error: BaseException) -> Callable[..., Iterator[SeedOutcome]]:
     """Seeds of which the second is broken; then nothing comes any more."""
 
-    def many(*_: object) -> Iterator[Outcome]:
-        yield Outcome(11, ())
-        yield Outcome(12, ("overlay: somebody forgot",))
+    def many(*_: object) -> Iterator[SeedOutcome]:
+        yield SeedOutcome(11, ())
+        yield SeedOutcome(12, ("overlay: somebody forgot",))
         raise with_error
 
     return many

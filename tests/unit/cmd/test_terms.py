@@ -20,7 +20,7 @@ from shared_scheduler.decision import candidates, filtering, spreading, targets
 from shared_scheduler.nova.shadow import UNREADABLE
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import RefusalCode
-from shared_scheduler.protocol.phases import Phase
+from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.protocol.window import WindowCounters
 from shared_scheduler.records import agreement
 from shared_scheduler.records.store import ACTIVE, FAILED, PLACED
@@ -109,11 +109,11 @@ def test_the_counters_are_defined() -> None:
 def test_what_top_shows_is_defined() -> None:
     counted = {*COUNTED, "lag", "requests", "placement_writes"} - {"conflicts"}  # a counter of status
 
-    assert terms.TOP.terms.keys() == values(Phase) | counted
+    assert terms.TOP.terms.keys() == values(WindowPhase) | counted
 
 
 @pytest.mark.parametrize("group", terms.GROUPS, ids=lambda group: group.title)
-def test_a_definition_is_a_sentence(group: terms.Group) -> None:
+def test_a_definition_is_a_sentence(group: terms.TermGroup) -> None:
     assert [name for name, meaning in group.terms.items() if not meaning.endswith(".")] == []
 
 

@@ -18,13 +18,13 @@ from jsonschema import Draft202012Validator
 
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
-from shared_scheduler.protocol.phases import Phase
+from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.service import admin
 
 FORGED = "c9\x1b[2K"
 LOAD = {
     "scheduler": "sched1", "pid": 17, "nodes": 3,
-    "windows": {each.value: 0 for each in Phase} | {"in_order": 2, "gap": 1},
+    "windows": {each.value: 0 for each in WindowPhase} | {"in_order": 2, "gap": 1},
     "lags": {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0},
     "lagging": [{"host": FORGED, "state": "gap", "lag": 3, "heard_ago_s": 1.5}],
     "failures": 0, "refusals": 1, "conflicts": 0, "queues": {"requests": 2, "placement_writes": 4, "records": 0},

@@ -12,13 +12,13 @@ from compute_agent import events as ev
 from compute_agent.agent_settings import EPOCH_STEP_MAX, EPOCHS_BURST, EPOCHS_PER_S, AgentSettings
 from compute_agent.core import AgentCore
 from compute_agent.effects import Broadcast, Keep, KeepEpoch, NoticeCode, ReadTree
-from compute_agent.epochs import Ask, Epochs
+from compute_agent.epochs import Epochs, ResyncCase
 from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.digest import digest_of
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, COUNT_MAX, EPOCH_ASKED_MAX, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Resync, Snapshot, Verdict
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import Freshness, MessageWindow
+from shared_scheduler.protocol.window import MessageWindow, WindowFreshness
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim, report
 
@@ -85,7 +85,7 @@ class TestEpochOfThePast:
         epochs = Epochs(EPOCH, random.Random(1))
         for number, asked in enumerate(asks):
             before = epochs.epoch
-            if epochs.judge(asked, number / EPOCHS_PER_S) is Ask.SURPASS:
+            if epochs.judge(asked, number / EPOCHS_PER_S) is ResyncCase.SURPASS:
                 epochs.surpass(asked)
                 assert max(before, asked) < epochs.epoch <= EPOCH_ASKED_MAX + EPOCH_STEP_MAX
             assert epochs.epoch >= before
@@ -105,7 +105,7 @@ class TestEpochOfThePast:
         )
 
         assert window.receive(snapshot, node.now, lambda: 0).apply == (snapshot,)
-        assert window.freshness is Freshness.FRESH
+        assert window.freshness is WindowFreshness.FRESH
 
     def test_pending_claims_stay(self) -> None:
         node = Node()

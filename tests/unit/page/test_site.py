@@ -19,7 +19,7 @@ from shared_scheduler.answers.schema import ANSWERS, schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
-from shared_scheduler.page.questions import Questions
+from shared_scheduler.page.questions import PageQuestions
 from shared_scheduler.page.site import HEADERS, QUERY_CHARS_MAX, Site
 from shared_scheduler.page.views import Views
 from shared_scheduler.records import entries
@@ -47,7 +47,7 @@ class Cloud:
         self.store.write(list(day(NOW_S, 100, rng, [one["host"] for one in self.fleet])))
         self.store.write([build(SERVER, HOST, NOW_S - 5, NO_ADDRESS)])
         self.scheduler = AdminServer(directory / "c-1.sock", ShownScheduler(self.fleet).questions())
-        self.site = Site(Questions(self.store, directory, lambda: NOW_S), names)
+        self.site = Site(PageQuestions(self.store, directory, lambda: NOW_S), names)
 
     def get(self, path: str, **environ: str) -> tuple[str, dict[str, str], str]:
         """Status, headers and body, as the site gives them to its server."""
@@ -276,7 +276,7 @@ def test_top_and_the_page_ask_the_same_scheduler(cloud: Cloud, capsys: pytest.Ca
 
 
 def test_every_question_of_the_site_has_a_schema() -> None:
-    questions = Questions(JsonLines(Path("none")), None, lambda: 0.0)
+    questions = PageQuestions(JsonLines(Path("none")), None, lambda: 0.0)
 
     assert questions.names == SAME.keys() | {"reasons", "fleet", "top"}
     assert questions.names < ANSWERS.keys()

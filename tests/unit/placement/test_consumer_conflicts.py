@@ -9,7 +9,7 @@ from hypothesis import given
 from shared_scheduler.core.effects import ConsumerPolicy
 from shared_scheduler.model.resources import same_allocations
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.consumer_conflicts import Comparison, ConflictAction, ConsumerAllocations
+from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 
 SOURCE = {"node1": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
 TARGET = {"node2": {"VCPU": 2, "MEMORY_MB": 512}, "shared": {"DISK_GB": 10}}
@@ -62,25 +62,25 @@ def held(allocations: dict[str, dict[str, int]], owner: str = "us") -> ConsumerA
 
 def test_new() -> None:
     wanted = held(TARGET)
-    assert consumer_conflicts.find_new(ConsumerAllocations(), wanted) is Comparison.NOTHING
-    assert consumer_conflicts.find_new(held(TARGET), wanted) is Comparison.AS_WANTED
-    assert consumer_conflicts.find_new(held(TARGET), wanted, unsure=False) is Comparison.TWIN
-    assert consumer_conflicts.find_new(held(SOURCE), wanted) is Comparison.FOREIGN
-    assert consumer_conflicts.find_new(held(SOURCE), wanted, (SOURCE,)) is Comparison.OWN_ATTEMPT
+    assert consumer_conflicts.find_new(ConsumerAllocations(), wanted) is ConflictCase.NOTHING
+    assert consumer_conflicts.find_new(held(TARGET), wanted) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_new(held(TARGET), wanted, unsure=False) is ConflictCase.TWIN
+    assert consumer_conflicts.find_new(held(SOURCE), wanted) is ConflictCase.FOREIGN
+    assert consumer_conflicts.find_new(held(SOURCE), wanted, (SOURCE,)) is ConflictCase.OWN_ATTEMPT
 
 
 def test_equal_amounts_of_another_writer_are_not_ours() -> None:
-    assert consumer_conflicts.find_new(held(TARGET, "them"), held(TARGET)) is Comparison.FOREIGN
-    assert consumer_conflicts.find_new(held(SOURCE, "them"), held(TARGET), (SOURCE,)) is Comparison.FOREIGN
+    assert consumer_conflicts.find_new(held(TARGET, "them"), held(TARGET)) is ConflictCase.FOREIGN
+    assert consumer_conflicts.find_new(held(SOURCE, "them"), held(TARGET), (SOURCE,)) is ConflictCase.FOREIGN
 
 
 def test_every_finding_of_a_rule_has_its_step() -> None:
     new, merge = consumer_conflicts.RULES[ConsumerPolicy.NEW], consumer_conflicts.RULES[ConsumerPolicy.MERGE]
-    assert set(Comparison) - set(new) == {Comparison.UNCHANGED}
-    assert set(Comparison) - set(merge) == {Comparison.NOTHING, Comparison.OWN_ATTEMPT, Comparison.TWIN}
+    assert set(ConflictCase) - set(new) == {ConflictCase.UNCHANGED}
+    assert set(ConflictCase) - set(merge) == {ConflictCase.NOTHING, ConflictCase.OWN_ATTEMPT, ConflictCase.TWIN}
     for rule in (new, merge):
-        assert rule[Comparison.FOREIGN] is ConflictAction.REFUSE
-        assert rule[Comparison.AS_WANTED] is ConflictAction.DONE
+        assert rule[ConflictCase.FOREIGN] is ConflictAction.REFUSE
+        assert rule[ConflictCase.AS_WANTED] is ConflictAction.DONE
 
 
 def test_a_conflict_that_shows_nothing_is_the_consumers_where_no_provider_has_moved() -> None:
@@ -106,18 +106,18 @@ def test_an_orphan_is_waited_for_longer_while_a_write_of_ours_may_be_out() -> No
 
 def test_merge() -> None:
     before, both = ConsumerAllocations(SOURCE, 3), consumer_conflicts.union(SOURCE, TARGET)
-    assert consumer_conflicts.find_merge(ConsumerAllocations(SOURCE, 3), before, both) is Comparison.UNCHANGED
-    assert consumer_conflicts.find_merge(ConsumerAllocations(both, 4), before, both) is Comparison.AS_WANTED
-    assert consumer_conflicts.find_merge(ConsumerAllocations(TARGET, 4), before, both) is Comparison.FOREIGN
-    assert consumer_conflicts.find_merge(ConsumerAllocations(), before, both) is Comparison.FOREIGN
+    assert consumer_conflicts.find_merge(ConsumerAllocations(SOURCE, 3), before, both) is ConflictCase.UNCHANGED
+    assert consumer_conflicts.find_merge(ConsumerAllocations(both, 4), before, both) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_merge(ConsumerAllocations(TARGET, 4), before, both) is ConflictCase.FOREIGN
+    assert consumer_conflicts.find_merge(ConsumerAllocations(), before, both) is ConflictCase.FOREIGN
 
 
 def test_delete() -> None:
-    assert consumer_conflicts.find_delete(ConsumerAllocations(), TARGET, 1) is Comparison.NOTHING
-    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET, 1) is Comparison.AS_WANTED
-    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET, None) is Comparison.AS_WANTED
-    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 2), TARGET, 1) is Comparison.FOREIGN
-    assert consumer_conflicts.find_delete(ConsumerAllocations(SOURCE, 1), TARGET, 1) is Comparison.FOREIGN
+    assert consumer_conflicts.find_delete(ConsumerAllocations(), TARGET, 1) is ConflictCase.NOTHING
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET, 1) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 1), TARGET, None) is ConflictCase.AS_WANTED
+    assert consumer_conflicts.find_delete(ConsumerAllocations(TARGET, 2), TARGET, 1) is ConflictCase.FOREIGN
+    assert consumer_conflicts.find_delete(ConsumerAllocations(SOURCE, 1), TARGET, 1) is ConflictCase.FOREIGN
 
 
 def test_order_and_empty_parts_do_not_count() -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from shared_scheduler.placement.in_doubt_writes import (
     AGAIN_AFTER_S,
     UNDER_WAY_MAX_S,
-    Attempt,
     CheckResult,
     InDoubtWrites,
+    WriteAttempt,
 )
 
-ONE, TWO = Attempt({"n1": {"VCPU": 1}}), Attempt({"n2": {"VCPU": 1}})
+ONE, TWO = WriteAttempt({"n1": {"VCPU": 1}}), WriteAttempt({"n2": {"VCPU": 1}})
 
 
 def test_a_doubt_is_checked_a_few_times_and_then_forgotten() -> None:

@@ -15,7 +15,7 @@ from shared_scheduler.core.events import Candidate
 from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.mirror import PlacementMirror
-from shared_scheduler.placement.questions import Questions, divisions, needs_whole_cloud
+from shared_scheduler.placement.questions import PlacementQuestions, divisions, needs_whole_cloud
 from tests.unit.placement.world import World
 
 Canonical = set[tuple[frozenset[tuple[str, str, int]], frozenset[tuple[str, frozenset[str]]]]]
@@ -38,11 +38,11 @@ def canonical(candidates: Any) -> Canonical:
 
 
 @pytest.fixture
-def questions(world: World) -> Questions:
-    return Questions(world.client, lambda group: frozenset())
+def questions(world: World) -> PlacementQuestions:
+    return PlacementQuestions(world.client, lambda group: frozenset())
 
 
-def ours(questions: Questions, node: str, query: str, sharing: Sharing) -> Canonical:
+def ours(questions: PlacementQuestions, node: str, query: str, sharing: Sharing) -> Canonical:
     answer = questions.answer(AskCandidates("ask", node, (query,), "", sharing))
     assert answer.error == ""
     return canonical(answer.candidates)  # type: ignore[union-attr]
@@ -116,7 +116,7 @@ class Cloud:
 
 @pytest.mark.parametrize("seed", range(CLOUDS))
 def test_the_same_candidates_as_placement_for_the_whole_cloud(
-    world: World, questions: Questions, seed: int
+    world: World, questions: PlacementQuestions, seed: int
 ) -> None:
     cloud = Cloud(world, random.Random(seed))
     sharing = {node: sharing_with(world, node) for node in cloud.nodes}
@@ -130,7 +130,7 @@ def test_the_same_candidates_as_placement_for_the_whole_cloud(
 
 
 def test_a_numbered_group_from_a_pool_is_asked_of_the_whole_cloud(
-    world: World, questions: Questions
+    world: World, questions: PlacementQuestions
 ) -> None:
     aggregate = str(uuid.uuid4())
     node = world.provider(aggregates=(aggregate,))

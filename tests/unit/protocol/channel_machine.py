@@ -20,7 +20,7 @@ from shared_scheduler.protocol.codec import decode, encode
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Leave, Role, Snapshot
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import Freshness, MessageWindow, Outcome
+from shared_scheduler.protocol.window import MessageWindow, Outcome, WindowFreshness
 from tests.unit.protocol.copies import NODE, Copy, names, uuids, values
 
 
@@ -184,7 +184,7 @@ class ChannelMachine(RuleBasedStateMachine):
     def a_leaf_of_the_copy_rots(self) -> None:
         self.copy.leaves["agent.ready"] = "rotten"
 
-    @precondition(lambda self: self.window.freshness is Freshness.SILENT)
+    @precondition(lambda self: self.window.freshness is WindowFreshness.SILENT)
     @rule()
     def the_scheduler_reads_the_node_elsewhere(self) -> None:
         self.copy.leaves.clear()
@@ -203,9 +203,9 @@ class ChannelMachine(RuleBasedStateMachine):
             if self.asks_on_the_way:
                 self.an_ask_arrives_or_not(lost=False)
             self.all_arrive()
-            if self.window.freshness is Freshness.FRESH and self.copy.parts == self.published():
+            if self.window.freshness is WindowFreshness.FRESH and self.copy.parts == self.published():
                 break
-        assert self.window.freshness is Freshness.FRESH
+        assert self.window.freshness is WindowFreshness.FRESH
         assert self.copy.parts == self.published()
         assert self.window.counters.resyncs_asked - asked_before <= 16, "a storm"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.protocol.window import Freshness
+from shared_scheduler.protocol.window import WindowFreshness
 from tests.unit.protocol.receiver import Receiver, snapshot
 
 
@@ -14,5 +14,5 @@ def fresh() -> Receiver:
     """In order at sequence 5 of epoch 1."""
     receiver = Receiver()
     assert receiver.take(snapshot(5)) == ["snapshot 1.5"]
-    assert receiver.window.freshness is Freshness.FRESH
+    assert receiver.window.freshness is WindowFreshness.FRESH
     return receiver

@@ -15,7 +15,7 @@ from shared_scheduler.protocol.host_keys import (
     HostKeysMode,
     Kind,
     MasterKeys,
-    Sender,
+    VerifiedSender,
     agent_line,
     parse_agent_keys,
 )
@@ -50,7 +50,7 @@ def agent(host: str, *keys: tuple[str, bytes], mode: HostKeysMode = HostKeysMode
     return HostKeys(mode, parse_agent_keys("\n".join(lines), host), CLOCK)
 
 
-def sender(receiver: HostKeys, data: bytes) -> Sender | None:
+def sender(receiver: HostKeys, data: bytes) -> VerifiedSender | None:
     content, found, problem = receiver.open(data)
     assert (found is None) == bool(problem)
     assert found is None or content.endswith(BODY)
@@ -59,7 +59,7 @@ def sender(receiver: HostKeys, data: bytes) -> Sender | None:
 
 class TestWhoCanSpeak:
     def test_an_agent_is_known_by_its_host(self) -> None:
-        assert sender(scheduler(), agent("compute-1").seal(Kind.AGENT, BODY)) == Sender(Role.AGENT, "compute-1")
+        assert sender(scheduler(), agent("compute-1").seal(Kind.AGENT, BODY)) == VerifiedSender(Role.AGENT, "compute-1")
 
     def test_a_scheduler_is_known_to_the_agent_that_it_addresses(self) -> None:
         assert sender(agent("compute-1"), scheduler().seal(Kind.TO_AGENT, BODY, "compute-1")) == SCHEDULER

@@ -10,7 +10,7 @@ import pytest
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import MisroutedMessage
 from shared_scheduler.protocol.messages import Heartbeat, Increment
-from shared_scheduler.protocol.window import Freshness, ResyncWish
+from shared_scheduler.protocol.window import ResyncWish, WindowFreshness
 from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
 
 # --- in order ------------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, incr
 
 def test_a_node_of_which_nothing_was_heard_is_new_and_asks_nothing() -> None:
     receiver = Receiver()
-    assert receiver.window.freshness is Freshness.NEW
+    assert receiver.window.freshness is WindowFreshness.NEW
     assert receiver.window.next_deadline_s() is None
     assert receiver.wait(1000) == []
 
@@ -44,11 +44,11 @@ def test_a_message_of_another_node_is_the_callers_mistake(fresh: Receiver) -> No
 
 def test_reordered_messages_are_applied_in_order_without_a_resync(fresh: Receiver) -> None:
     assert fresh.take(increment(8), increment(7)) == []
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     assert fresh.window.lag == 3
     fresh.wait(limits.HOLD_S / 2)
     assert fresh.take(increment(6)) == ["increment 1.6", "increment 1.7", "increment 1.8"]
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
     assert fresh.wait(10) == []
 
 
@@ -62,10 +62,10 @@ def test_a_lost_message_is_asked_for_once_and_its_replay_heals(fresh: Receiver) 
 def test_no_gap_is_stepped_over_however_long_it_lasts(fresh: Receiver) -> None:
     fresh.take(increment(7))
     fresh.wait(limits.GAP_MAX_S + 1)
-    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.window.freshness is WindowFreshness.STALE
     assert fresh.take(increment(8)) == []
     assert fresh.take(snapshot(8)) == ["snapshot 1.8"]
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_a_gap_that_is_filled_late_is_filled_all_the_same(fresh: Receiver) -> None:
@@ -73,7 +73,7 @@ def test_a_gap_that_is_filled_late_is_filled_all_the_same(fresh: Receiver) -> No
     fresh.wait(limits.GAP_MAX_S + 1)
     # the held one was given up by then, so a replay brings both
     assert fresh.take(increment(6), increment(7)) == ["increment 1.6", "increment 1.7"]
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_unanswered_asks_back_off_with_jitter_up_to_a_minute(fresh: Receiver) -> None:
@@ -99,9 +99,9 @@ def test_early_messages_are_bounded_and_the_nearest_are_kept(fresh: Receiver) ->
     assert fresh.window.counters.early_dropped == 193 - limits.HELD_MAX_MESSAGES
     # the replay brings the missing one, then the ones that were dropped
     assert len(fresh.take(increment(6))) == 1 + limits.HELD_MAX_MESSAGES
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     assert len(fresh.take(*(increment(n) for n in range(6, 200)))) == 199 - 6 - 64
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_early_messages_are_bounded_in_bytes_too(fresh: Receiver) -> None:
@@ -116,10 +116,10 @@ def test_early_messages_are_bounded_in_bytes_too(fresh: Receiver) -> None:
 
 def test_a_heartbeat_reveals_a_lost_last_message(fresh: Receiver) -> None:
     assert fresh.take(heartbeat(6)) == []
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     assert fresh.wait(1) == [ResyncWish(1, 5)]
     fresh.take(increment(6))
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_the_digest_is_computed_once_for_a_sequence(fresh: Receiver) -> None:
@@ -136,13 +136,13 @@ def test_a_copy_that_rots_although_nothing_happens_is_found_out(fresh: Receiver)
         fresh.wait(limits.HEARTBEAT_INTERVAL_S)
         fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
 
 
 def test_an_old_heartbeat_has_no_effect(fresh: Receiver) -> None:
     fresh.take(heartbeat(4, digest=1))
     assert fresh.digests_computed == 0
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_a_copy_that_differs_is_replaced_by_a_snapshot_of_the_same_sequence(
@@ -150,12 +150,12 @@ def test_a_copy_that_differs_is_replaced_by_a_snapshot_of_the_same_sequence(
 ) -> None:
     fresh.own_digest = 1
     fresh.take(heartbeat(5))
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     assert fresh.wait(1) == [ResyncWish(0, 0)]
     fresh.own_digest = DIGEST
     assert fresh.take(snapshot(5)) == ["snapshot 1.5"]
     fresh.take(heartbeat(5))
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
     assert fresh.window.counters.digests_different == 1
 
 
@@ -163,7 +163,7 @@ def test_a_copy_that_differs_still_follows_the_node(fresh: Receiver) -> None:
     fresh.own_digest = 1
     fresh.take(heartbeat(5))
     assert fresh.take(increment(6)) == ["increment 1.6"]
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     # the snapshot that was made before cannot roll it back
     assert fresh.take(snapshot(5)) == []
     assert fresh.take(snapshot(6)) == ["snapshot 1.6"]
@@ -179,4 +179,4 @@ def test_a_copy_that_always_differs_costs_ever_fewer_snapshots(fresh: Receiver) 
             asked.append(fresh.now)
     # back-off ends at a minute, and only a heartbeat of that node reveals it again
     assert len(asked) < 140
-    assert fresh.window.freshness is not Freshness.STALE
+    assert fresh.window.freshness is not WindowFreshness.STALE

@@ -7,7 +7,7 @@ from random import Random
 
 from shared_scheduler.protocol.messages import Heartbeat, Leave
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import Freshness, MessageWindow, ResyncWish
+from shared_scheduler.protocol.window import MessageWindow, ResyncWish, WindowFreshness
 from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, increment, snapshot
 
 # --- silence -------------------------------------------------------------------------------------
@@ -15,9 +15,9 @@ from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, increment, s
 
 def test_three_missed_heartbeats_are_silence_and_a_silent_node_is_asked_nothing(fresh: Receiver) -> None:
     fresh.wait(44)
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
     fresh.wait(2)
-    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.window.freshness is WindowFreshness.SILENT
     assert fresh.wait(10_000) == []
 
 
@@ -26,7 +26,7 @@ def test_a_node_that_returns_unchanged_is_verified_by_its_digest(fresh: Receiver
     fresh.wait(60)
     fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
     assert fresh.asks == []
 
 
@@ -39,34 +39,34 @@ def test_a_node_that_returns_changed_is_asked(fresh: Receiver) -> None:
 def test_an_old_word_after_silence_proves_life_only(fresh: Receiver) -> None:
     fresh.wait(60)
     fresh.take(increment(4))
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     fresh.take(heartbeat(5))
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_a_copy_that_the_caller_dropped_needs_a_snapshot(fresh: Receiver) -> None:
     fresh.wait(60)
     fresh.window.forget(fresh.now)
-    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.window.freshness is WindowFreshness.SILENT
     fresh.take(heartbeat(5))
-    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.window.freshness is WindowFreshness.STALE
     assert fresh.take(snapshot(5)) == ["snapshot 1.5"]
 
 
 def test_a_gap_ends_in_silence_too(fresh: Receiver) -> None:
     fresh.take(increment(9))
     asked = fresh.wait(60)
-    assert asked and fresh.window.freshness is Freshness.SILENT
+    assert asked and fresh.window.freshness is WindowFreshness.SILENT
     assert fresh.window.held == 0
     assert fresh.take(increment(6)) == ["increment 1.6"]
-    assert fresh.window.freshness is Freshness.SUSPECT  # 9 is still known to exist
+    assert fresh.window.freshness is WindowFreshness.SUSPECT  # 9 is still known to exist
 
 
 def test_leave_ends_an_epoch(fresh: Receiver) -> None:
     fresh.take(Leave(NODE, 1, 5))
-    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.window.freshness is WindowFreshness.SILENT
     assert fresh.take(increment(6), snapshot(9), heartbeat(5)) == []
-    assert fresh.window.freshness is Freshness.SILENT
+    assert fresh.window.freshness is WindowFreshness.SILENT
     assert fresh.take(snapshot(1, 2)) == ["snapshot 2.1"]
 
 
@@ -89,16 +89,16 @@ def test_a_late_heartbeat_after_a_leave_has_no_effect(fresh: Receiver) -> None:
 def test_after_the_channel_was_away_a_copy_waits_for_proof(fresh: Receiver) -> None:
     fresh.take(heartbeat(5))
     fresh.window.reconnected(fresh.now)
-    assert fresh.window.freshness is Freshness.SUSPECT
+    assert fresh.window.freshness is WindowFreshness.SUSPECT
     fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_after_the_channel_was_away_the_next_in_order_is_proof(fresh: Receiver) -> None:
     fresh.window.reconnected(fresh.now)
     assert fresh.take(increment(6)) == ["increment 1.6"]
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 # --- storms --------------------------------------------------------------------------------------

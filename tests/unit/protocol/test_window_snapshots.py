@@ -7,7 +7,7 @@ import pytest
 
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Leave
-from shared_scheduler.protocol.window import Freshness, NodeMessage, ResyncWish
+from shared_scheduler.protocol.window import NodeMessage, ResyncWish, WindowFreshness
 from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, hello, increment, snapshot
 
 # --- snapshots -----------------------------------------------------------------------------------
@@ -16,9 +16,9 @@ from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, hello, incre
 def test_messages_before_the_first_snapshot_are_held(fresh: Receiver) -> None:
     receiver = Receiver()
     assert receiver.take(increment(8), increment(9)) == []
-    assert receiver.window.freshness is Freshness.STALE
+    assert receiver.window.freshness is WindowFreshness.STALE
     assert receiver.take(snapshot(8)) == ["snapshot 1.8", "increment 1.9"]
-    assert receiver.window.freshness is Freshness.FRESH
+    assert receiver.window.freshness is WindowFreshness.FRESH
     assert receiver.wait(10) == []
 
 
@@ -31,7 +31,7 @@ def test_a_gap_behind_a_snapshot_is_asked_for_by_replay() -> None:
     receiver = Receiver()
     receiver.take(increment(10))
     assert receiver.take(snapshot(8)) == ["snapshot 1.8"]
-    assert receiver.window.freshness is Freshness.SUSPECT
+    assert receiver.window.freshness is WindowFreshness.SUSPECT
     assert receiver.wait(1) == [ResyncWish(1, 8)]
 
 
@@ -40,16 +40,16 @@ def test_a_snapshot_keeps_the_newest_known_sequence() -> None:
     receiver.take(heartbeat(3), heartbeat(9))
     assert receiver.window.lag == 9
     assert receiver.take(snapshot(7)) == ["snapshot 1.7"]
-    assert receiver.window.freshness is Freshness.SUSPECT
+    assert receiver.window.freshness is WindowFreshness.SUSPECT
     assert receiver.wait(1) == [ResyncWish(1, 7)]
 
 
 def test_a_sequence_that_never_existed_is_forgotten_after_a_while(fresh: Receiver) -> None:
     fresh.take(heartbeat(10**6))  # nobody can give us these
     fresh.wait(limits.GAP_MAX_S + 1)
-    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.window.freshness is WindowFreshness.STALE
     fresh.take(snapshot(6))
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
     assert fresh.take(increment(7)) == ["increment 1.7"]
 
 
@@ -58,7 +58,7 @@ def test_a_copy_that_was_dropped_is_not_begun_again_from_something_older(fresh: 
     fresh.take(increment(6))
     fresh.window.forget(fresh.now)
     assert fresh.take(snapshot(5)) == []
-    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.window.freshness is WindowFreshness.STALE
     assert fresh.take(snapshot(6)) == ["snapshot 1.6"]
     fresh.window.forget(fresh.now)
     assert fresh.take(snapshot(1, epoch=2)) == ["snapshot 2.1"]
@@ -109,11 +109,11 @@ def test_any_word_of_a_new_epoch_makes_the_copy_useless(
     fresh: Receiver, message: NodeMessage
 ) -> None:
     assert fresh.take(message) == []
-    assert fresh.window.freshness is Freshness.STALE
+    assert fresh.window.freshness is WindowFreshness.STALE
     assert (fresh.window.epoch, fresh.window.sequence) == (2, None)
     assert fresh.wait(0.5) == [ResyncWish(0, 0)]
     assert fresh.take(snapshot(1, 2)) == ["snapshot 2.1"]
-    assert fresh.window.freshness is Freshness.FRESH
+    assert fresh.window.freshness is WindowFreshness.FRESH
 
 
 def test_a_snapshot_of_a_new_epoch_needs_no_asking(fresh: Receiver) -> None:

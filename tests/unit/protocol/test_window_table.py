@@ -9,14 +9,14 @@ from typing import ClassVar
 from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import NOTHING, Cause, MessageWindow, Phase, WindowTimes
+from shared_scheduler.protocol.window import NOTHING, Cause, MessageWindow, WindowPhase, WindowTimes
 from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, hello, increment, snapshot
 
 
 class Watched(MessageWindow):
     """Remembers which rows of the table it has used."""
 
-    used: ClassVar[set[tuple[Phase, Cause]]] = set()
+    used: ClassVar[set[tuple[WindowPhase, Cause]]] = set()
 
     def _step(self, cause: Cause, now: float) -> None:
         self.used.add((self.phase, cause))
@@ -59,8 +59,8 @@ def test_every_row_of_the_table_happens_and_nothing_else_does() -> None:
 
 
 def test_every_phase_has_a_freshness_and_can_be_left() -> None:
-    assert set(FRESHNESS) == set(Phase)
-    for phase in Phase:
+    assert set(FRESHNESS) == set(WindowPhase)
+    for phase in WindowPhase:
         assert any(
             after is not phase for (before, _), after in TRANSITIONS.items() if before is phase
         )
@@ -70,13 +70,13 @@ def test_only_a_snapshot_or_all_that_was_missing_makes_a_stale_node_fresh() -> N
     causes = {
         c
         for (before, c), after in TRANSITIONS.items()
-        if before is Phase.LOST and after is Phase.IN_ORDER
+        if before is WindowPhase.LOST and after is WindowPhase.IN_ORDER
     }
     assert causes == {Cause.SNAPSHOT_ALL, Cause.APPLIED_ALL}
 
 
 def test_a_silent_node_is_never_asked_and_a_differing_one_always() -> None:
-    assert frozenset({Phase.GAP, Phase.DIFFERS, Phase.LOST}) == ASKING
+    assert frozenset({WindowPhase.GAP, WindowPhase.DIFFERS, WindowPhase.LOST}) == ASKING
 
 
 def test_nothing_is_one_object(fresh: Receiver) -> None:

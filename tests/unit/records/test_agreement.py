@@ -13,7 +13,7 @@ import pytest
 from shared_scheduler.cmd import manage
 from shared_scheduler.decision.record import Attempt, DecisionRecord
 from shared_scheduler.records import agreement
-from shared_scheduler.records.agreement import Agreement, Chosen, Comparison, compare
+from shared_scheduler.records.agreement import Agreement, Chosen, ComparedRequest, compare
 from shared_scheduler.records.json_lines import JsonLines
 
 ASKED = {"request_id": "req-1", "global_request_id": "", "project_id": "p", "user_id": "u", "instances": ["server-1"]}
@@ -29,7 +29,7 @@ def refused(node: str) -> str:
     return f"reason of {node}"
 
 
-def compared(ours: Chosen, stock: Chosen, failure: str = "", attempts: tuple[Attempt, ...] = ()) -> Comparison:
+def compared(ours: Chosen, stock: Chosen, failure: str = "", attempts: tuple[Attempt, ...] = ()) -> ComparedRequest:
     record = DecisionRecord("req-1", {}, attempts=attempts, failure=failure, weights=WEIGHTS)
     return compare(ASKED, record, ours, stock, NEAR_TIE, refused)
 
@@ -87,7 +87,7 @@ def test_a_week_in_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     now_s, file = time.time(), tmp_path / "records.jsonl"
     same = compared(chosen("n1", took_ms=2.0), chosen("n1", took_ms=80.0))
     other = compared(chosen("n1"), chosen("n4", took_ms=90.0))
-    dropped = Comparison(ASKED, Agreement.DROPPED, "", Chosen(), chosen("n1", took_ms=70.0))
+    dropped = ComparedRequest(ASKED, Agreement.DROPPED, "", Chosen(), chosen("n1", took_ms=70.0))
     store = JsonLines(file)
     store.write([same.entry("sched1", now_s - 8 * 86400)])
     store.write([one.entry("sched1", now_s - 60) for one in [*[same] * 6, other, dropped]])

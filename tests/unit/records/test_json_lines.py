@@ -12,7 +12,7 @@ import pytest
 from shared_scheduler.records import line_index
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.line_index import LineIndex
-from shared_scheduler.records.store import Wanted
+from shared_scheduler.records.store import RecordConditions
 from tests.unit.records.test_stores import numbers, record
 
 
@@ -31,7 +31,7 @@ def test_records_are_found_in_rotated_files_too(path: Path) -> None:
         store.write([large(number)])
 
     assert [len(store.find(f"req-{number}")) for number in range(5)] == [0, 0, 1, 1, 1]
-    assert numbers(store.last(10, Wanted())) == [2, 3, 4]
+    assert numbers(store.last(10, RecordConditions())) == [2, 3, 4]
 
 
 def test_the_indexes_of_deleted_files_are_deleted(path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_file_that_logrotate_moves_and_creates_again(path: Path) -> None:
 
     store.write([record(2)])
 
-    assert numbers(JsonLines(path).last(10, Wanted())) == [1, 2]
+    assert numbers(JsonLines(path).last(10, RecordConditions())) == [1, 2]
 
 
 def test_a_file_that_is_truncated_is_indexed_anew(path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_line_that_was_written_half_harms_no_other(path: Path) -> None:
     assert numbers(JsonLines(path).find("req-1")) == [1]
     JsonLines(path).write([record(2)])
 
-    assert numbers(JsonLines(path).last(10, Wanted())) == [1, 2]
+    assert numbers(JsonLines(path).last(10, RecordConditions())) == [1, 2]
     assert numbers(JsonLines(path).find("req-2")) == [2]
 
 
@@ -134,16 +134,16 @@ def test_a_time_is_found_without_reading_what_is_far_from_it(path: Path) -> None
     text = path.read_text()
     path.write_text(text.replace('"req-4900"', '"req-2000"'))
 
-    assert numbers(JsonLines(path).last(5, Wanted(since_s=at, until_s=at + 250))) == [2000, 2100, 2200]
-    assert numbers(JsonLines(path).last(1, Wanted(until_s=at + 199))) == [2100]
+    assert numbers(JsonLines(path).last(5, RecordConditions(since_s=at, until_s=at + 250))) == [2000, 2100, 2200]
+    assert numbers(JsonLines(path).last(1, RecordConditions(until_s=at + 199))) == [2100]
 
 
 def test_a_record_that_was_stored_late_is_found_by_its_time(path: Path) -> None:
     JsonLines(path).write([record(number) for number in (0, 100, 230, 200, 300)])
     at = record(200)["at"]
 
-    assert numbers(JsonLines(path).last(5, Wanted(since_s=at, until_s=at))) == [200]
-    assert numbers(JsonLines(path).last(5, Wanted(since_s=at + 1))) == [230, 300]
+    assert numbers(JsonLines(path).last(5, RecordConditions(since_s=at, until_s=at))) == [200]
+    assert numbers(JsonLines(path).last(5, RecordConditions(since_s=at + 1))) == [230, 300]
 
 
 def test_reasons_that_a_killed_writer_left_half_hide_no_other(path: Path) -> None:
@@ -154,8 +154,8 @@ def test_reasons_that_a_killed_writer_left_half_hide_no_other(path: Path) -> Non
 
     JsonLines(path).write([record(2, reason="away")])
 
-    assert numbers(JsonLines(path).last(5, Wanted(reason="away"))) == [2]
-    assert JsonLines(path).last(5, Wanted(reason="half")) == []
+    assert numbers(JsonLines(path).last(5, RecordConditions(reason="away"))) == [2]
+    assert JsonLines(path).last(5, RecordConditions(reason="half")) == []
 
 
 def test_many_writers_lose_nothing_while_files_are_rotated(path: Path) -> None:
@@ -172,7 +172,7 @@ def test_many_writers_lose_nothing_while_files_are_rotated(path: Path) -> None:
         thread.join()
 
     store = JsonLines(path)
-    assert numbers(store.last(1000, Wanted())) == list(range(200))
+    assert numbers(store.last(1000, RecordConditions())) == list(range(200))
     assert all(len(store.find(f"req-{number}")) == 1 for number in range(200))
 
 
@@ -180,6 +180,6 @@ def test_a_reader_needs_no_right_to_write(path: Path) -> None:
     JsonLines(path).write([record(1)])
     before = sorted(each.stat().st_mtime_ns for each in path.parent.rglob("*"))
     JsonLines(path).find("req-1")
-    JsonLines(path).last(1, Wanted())
+    JsonLines(path).last(1, RecordConditions())
 
     assert sorted(each.stat().st_mtime_ns for each in path.parent.rglob("*")) == before

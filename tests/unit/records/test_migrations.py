@@ -13,7 +13,7 @@ from alembic.runtime.migration import MigrationContext
 
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.migrations import REVISION_TABLE
-from shared_scheduler.records.store import Wanted, as_current
+from shared_scheduler.records.store import RecordConditions, as_current
 from shared_scheduler.records.tables import METADATA
 from tests.unit.records.first_starts import write_together
 from tests.unit.records.test_stores import record
@@ -51,7 +51,7 @@ def test_decisions_of_an_earlier_release_are_kept(url: str) -> None:
     table = RecordTable(url)
     table.write([record(2)])
 
-    assert table.find("req-old") == table.last(5, Wanted(reason="größe")) == [as_current(old)]
+    assert table.find("req-old") == table.last(5, RecordConditions(reason="größe")) == [as_current(old)]
     assert table.find("req-2") == [record(2)]
 
 
@@ -76,4 +76,5 @@ def test_a_migration_that_was_killed_is_done_by_the_next_start(url: str, killed_
 
 def test_schedulers_that_start_together_all_keep_their_first_record(url: str) -> None:
     write_together(url, STARTS)
-    assert [one["request_id"] for one in RecordTable(url).last(10, Wanted())] == [f"req-{n}" for n in range(STARTS)]
+    stored = RecordTable(url).last(10, RecordConditions())
+    assert [one["request_id"] for one in stored] == [f"req-{n}" for n in range(STARTS)]

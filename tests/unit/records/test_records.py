@@ -21,7 +21,7 @@ from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.recorder import Recorder
-from shared_scheduler.records.store import Record, Wanted
+from shared_scheduler.records.store import Record, RecordConditions
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class TestRecorder:
 
         Recorder([store], counters).keep([record(1), refused, record(3)])
 
-        assert store.last(10, Wanted()) == [record(1), record(3)]
+        assert store.last(10, RecordConditions()) == [record(1), record(3)]
         assert counters == {"records_lost": 1}
         assert "refuses the record of req-2, which is lost: TypeError" in caplog.text
         store.close()
@@ -303,7 +303,7 @@ class TestRecorder:
 
         carrier.retain(0.0)
 
-        assert table.last(5, Wanted()) == [record(1), record(2)] and not counters
+        assert table.last(5, RecordConditions()) == [record(1), record(2)] and not counters
         assert "Old records stay in RecordTable" in caplog.text
         table.close()
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from shared_scheduler.records import database
 from shared_scheduler.records.database import ARCHIVE, RecordTable
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.store import SECONDS_PER_DAY, Store, Wanted
+from shared_scheduler.records.store import SECONDS_PER_DAY, RecordConditions, Store
 from shared_scheduler.records.tables import METADATA
 from tests.unit.records.test_stores import numbers, record
 
@@ -31,7 +31,7 @@ def until_done(store: Store, now_s: float) -> int:
 
 
 def kept(store: Store) -> list[int]:
-    return numbers(store.last(1_000, Wanted()))
+    return numbers(store.last(1_000, RecordConditions()))
 
 
 class TestDatabase:

@@ -16,7 +16,7 @@ import pytest
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.store import Store, Wanted
+from shared_scheduler.records.store import RecordConditions, Store
 
 Open = Callable[[], Store]
 STORES: dict[str, Callable[[Path], Store]] = {
@@ -79,7 +79,7 @@ def test_records_of_one_process_can_be_read_by_another_at_once(opened: Open) -> 
         writer.write([record(number)])
 
         assert reader.find(f"req-{number}") == [record(number)]
-        assert numbers(reader.last(1, Wanted())) == [number]
+        assert numbers(reader.last(1, RecordConditions())) == [number]
 
 
 def test_two_processes_write_to_one_store(opened: Open) -> None:
@@ -87,7 +87,7 @@ def test_two_processes_write_to_one_store(opened: Open) -> None:
     for number in range(6):
         (first if number % 2 else second).write([record(number)])
 
-    assert numbers(opened().last(10, Wanted())) == [0, 1, 2, 3, 4, 5]
+    assert numbers(opened().last(10, RecordConditions())) == [0, 1, 2, 3, 4, 5]
     assert [opened().find(f"req-{number}") for number in range(6)] == [[record(number)] for number in range(6)]
 
 
@@ -105,25 +105,25 @@ def test_a_line_of_an_earlier_release_is_read_as_one_of_this(tmp_path: Path) -> 
 def test_the_last_records(opened: Open) -> None:
     opened().write([record(number) for number in range(10)])
 
-    assert numbers(opened().last(3, Wanted())) == [7, 8, 9]
+    assert numbers(opened().last(3, RecordConditions())) == [7, 8, 9]
 
 
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [
-        (Wanted(), [0, 1, 2, 3]),
-        (Wanted(kind="build"), [3]),
-        (Wanted(project="other"), [1]),
-        (Wanted(host="cmp2"), [2, 3]),
-        (Wanted(result="no_valid_host"), [1]),
-        (Wanted(reason="no_room:MEMORY_MB"), [1]),
-        (Wanted(reason="IP addresses"), [3]),
-        (Wanted(since_s=1_760_000_002.0), [2, 3]),
-        (Wanted(until_s=1_760_000_002.0), [0, 1]),
-        (Wanted(host="cmp2", kind="decision"), [2]),
+        (RecordConditions(), [0, 1, 2, 3]),
+        (RecordConditions(kind="build"), [3]),
+        (RecordConditions(project="other"), [1]),
+        (RecordConditions(host="cmp2"), [2, 3]),
+        (RecordConditions(result="no_valid_host"), [1]),
+        (RecordConditions(reason="no_room:MEMORY_MB"), [1]),
+        (RecordConditions(reason="IP addresses"), [3]),
+        (RecordConditions(since_s=1_760_000_002.0), [2, 3]),
+        (RecordConditions(until_s=1_760_000_002.0), [0, 1]),
+        (RecordConditions(host="cmp2", kind="decision"), [2]),
     ],
 )
-def test_the_last_records_with_conditions(opened: Open, wanted: Wanted, found: list[int]) -> None:
+def test_the_last_records_with_conditions(opened: Open, wanted: RecordConditions, found: list[int]) -> None:
     opened().write([
         record(0),
         record(1, project_id="other", result="no_valid_host", hosts=[], reasons={"no_room:MEMORY_MB": 7}),
@@ -160,13 +160,13 @@ def test_a_store_that_does_not_exist_is_an_error_that_names_the_option(tmp_path:
     with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: .*No such file"):
         JsonLines(tmp_path / "nowhere" / "records.jsonl").find("req-1")
     with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_file: .*no file .*record.jsonl"):
-        JsonLines(tmp_path / "record.jsonl").last(1, Wanted())
+        JsonLines(tmp_path / "record.jsonl").last(1, RecordConditions())
     with pytest.raises(RecordsError, match=r"\[shared_scheduler\] records_connection: .*no file"):
         RecordTable(f"sqlite:///{tmp_path}/nowhere/records.sqlite").find("req-1")
 
 
 def test_reading_makes_no_file(opened: Open, tmp_path: Path) -> None:
     with suppress(RecordsError):
-        opened().last(1, Wanted())
+        opened().last(1, RecordConditions())
 
     assert list(tmp_path.iterdir()) == []

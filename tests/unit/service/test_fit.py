@@ -17,7 +17,7 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.what_if import WhatIf, WhatIfError
 from shared_scheduler.service import fit as fit_module
 from shared_scheduler.service.engine import Engine
-from shared_scheduler.service.fit import BusyError, Fit
+from shared_scheduler.service.fit import BusyError, FitQuestions
 from shared_scheduler.table import table_copy
 from tests.unit.core.scheduler_driver import AcceptAll, SchedulerDriver, request
 
@@ -43,12 +43,12 @@ def make(asked: WhatIf, servers: int) -> Request:
     return request(*(f"server-{number}" for number in range(servers)))
 
 
-def fit(engine: InspectedEngine, **changes: Any) -> Fit:
+def fit(engine: InspectedEngine, **changes: Any) -> FitQuestions:
     parts: dict[str, Any] = {
         "make_request": make, "prepare": lambda table: (Decider(table), AcceptAll()), "candidates": None,
         "last_words_max": 3, "rest": lambda _: None,
     }  # fmt: skip
-    return Fit(cast(Engine, engine), "sched1", **(parts | changes))
+    return FitQuestions(cast(Engine, engine), "sched1", **(parts | changes))
 
 
 def test_each_server_is_decided_alone_and_the_table_is_copied_in_parts() -> None:

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shared_scheduler.decision.record import Attempt, DecisionRecord
-from shared_scheduler.protocol.phases import Phase
+from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.release import release
 from shared_scheduler.service.engine import Engine
 from shared_scheduler.service.metrics import SchedulerMetrics
@@ -62,7 +62,7 @@ def test_every_freshness_and_state_has_a_number(world: World) -> None:
     assert world.value("nodes", freshness="provisional") == 1
     assert all(world.value("nodes", freshness=each.value) is not None for each in Freshness)
     assert world.value("windows", state="in_order") == 2
-    assert all(world.value("windows", state=each.value) is not None for each in Phase)
+    assert all(world.value("windows", state=each.value) is not None for each in WindowPhase)
 
 
 def test_the_mode_is_told(world: World) -> None:

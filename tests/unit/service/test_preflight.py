@@ -43,7 +43,7 @@ def test_a_server_that_is_down_is_named_with_option_and_remedy() -> None:
     assert dependency is not None
     said: list[str] = []
 
-    with pytest.raises(preflight.UnreachableError) as raised:
+    with pytest.raises(preflight.ServerUnreachableError) as raised:
         preflight.wait_for([dependency], 0.0, said.append)
 
     line = str(raised.value)
@@ -58,7 +58,7 @@ def test_a_unix_socket_in_the_url_is_what_counts(tmp_path: object) -> None:
     dependency = preflight.database("the database", "[database] connection", url)
     assert dependency is not None
 
-    with pytest.raises(preflight.UnreachableError, match=r"mysqld\.sock"):
+    with pytest.raises(preflight.ServerUnreachableError, match=r"mysqld\.sock"):
         preflight.wait_for([dependency], 0.0, lambda _: None)
 
 
@@ -73,7 +73,7 @@ def test_a_password_may_have_all_characters_that_sqlalchemy_accepts() -> None:
 @pytest.mark.parametrize("url", ["nonsense", "mysql+pymysql://nova:secret@db:port/nova"])
 def test_an_invalid_url_is_reported_without_the_password(url: str) -> None:
     text = r"\[database\] connection is not a valid database URL"
-    with pytest.raises(preflight.UnreachableError, match=text) as error:
+    with pytest.raises(preflight.ServerUnreachableError, match=text) as error:
         preflight.database("the database", "[database] connection", url)
     assert "secret" not in str(error.value)
 
@@ -81,7 +81,7 @@ def test_an_invalid_url_is_reported_without_the_password(url: str) -> None:
 @pytest.mark.parametrize("url", ["mysql+pymsql://nova:secret@db/nova", "msql://nova:secret@db/nova",
                                  "mysql+mysqldb://nova:secret@db/nova"])  # fmt: skip
 def test_a_missing_driver_is_reported_at_once(url: str) -> None:
-    with pytest.raises(preflight.UnreachableError, match=r"\[database\] connection .* driver") as error:
+    with pytest.raises(preflight.ServerUnreachableError, match=r"\[database\] connection .* driver") as error:
         preflight.database("the database", "[database] connection", url)
     assert url.partition(":")[0] in str(error.value)
     assert "secret" not in str(error.value)
@@ -92,5 +92,5 @@ def test_sqlite_needs_no_server() -> None:
 
 
 def test_a_missing_connection_is_reported_at_once() -> None:
-    with pytest.raises(preflight.UnreachableError, match=r"\[api_database\] connection is not set"):
+    with pytest.raises(preflight.ServerUnreachableError, match=r"\[api_database\] connection is not set"):
         preflight.database("the API database", "[api_database] connection", None)

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
-from shared_scheduler.sim.workload import FLAVORS, Asked, Server, make_request
+from shared_scheduler.sim.workload import FLAVORS, SentRequest, Server, make_request
 from shared_scheduler.sim.world import World
 
 #: above the numbers of the requests that a world draws
 FIRST_NUMBER = 1_000_000
 
 
-def ask_for(world: World, count: int = 1, scheduler: int = 0, patience_s: float = 20.0) -> Asked:
+def ask_for(world: World, count: int = 1, scheduler: int = 0, patience_s: float = 20.0) -> SentRequest:
     """One request for so many small servers."""
     request = make_request(FIRST_NUMBER + len(world.users.asked), FLAVORS[0], count, True, "", 0)
     servers = tuple(Server(uuid, request.request_id, request.usage) for uuid in request.instance_uuids)
-    asked = Asked(request, world.schedulers[scheduler].name, world.now, world.now + patience_s, servers)
+    asked = SentRequest(request, world.schedulers[scheduler].name, world.now, world.now + patience_s, servers)
     world.users.servers.update({server.uuid: server for server in servers})
     world.users.asked[request.request_id] = asked
     world.schedulers[scheduler].ask(request, asked.deadline_s)

@@ -9,7 +9,7 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.workload import FLAVORS, Asked, Habits, Server, ServerGroup, make_request
+from shared_scheduler.sim.workload import FLAVORS, Habits, SentRequest, Server, ServerGroup, make_request
 from shared_scheduler.sim.world import Sizes, World
 
 FIRST, SECOND = "server-1-0", "server-1-1"
@@ -24,7 +24,8 @@ def world() -> World:
     group = ServerGroup("group-1", GroupPolicy.SOFT_ANTI_AFFINITY, 1, [FIRST, SECOND])
     servers = tuple(Server(uuid, request.request_id, request.usage, group=group) for uuid in group.members)
     made.users.servers.update({server.uuid: server for server in servers})
-    made.users.asked[request.request_id] = Asked(request, made.schedulers[0].name, made.now, made.now + 20.0, servers)
+    sent = SentRequest(request, made.schedulers[0].name, made.now, made.now + 20.0, servers)
+    made.users.asked[request.request_id] = sent
     return made
 
 

@@ -15,7 +15,7 @@ from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed, Servi
 from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
-from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import NODE_LIST, RETRY_MOST_S, SERVICES
 from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
@@ -259,7 +259,7 @@ def test_cells_are_asked_side_by_side() -> None:
     # given cells of which none answers before all of them have been asked
     all_asked = threading.Barrier(3)
     cells = {f"cell-{number}": Waiting(f"cell-{number}", all_asked) for number in range(3)}
-    fleet = Fleet(0, time.monotonic)
+    fleet = KnownNodes(0, time.monotonic)
     fleet.cells = cells  # type: ignore[assignment]
     revalidator = Revalidator(lambda event: None)
     revalidator.provide({

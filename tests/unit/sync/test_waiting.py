@@ -13,7 +13,7 @@ from typing import Any
 from shared_scheduler.core.events import AggregatesRead, Event
 from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync.databases import DatabaseError
-from shared_scheduler.sync.fleet import Fleet
+from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.revalidator import MAX_WAIT_S, Revalidator
 from shared_scheduler.sync.sources import NODE, NODE_LIST, PROVIDERS, RECORDS, SERVICES
@@ -210,7 +210,7 @@ class OneCell:
 def test_decisions_that_come_together_after_a_start_both_see_that_few_nodes_have_no_agent() -> None:
     # given a cloud of three nodes, one of them without an agent, that has not been counted
     answers: list[bool] = []
-    fleet = Fleet(2, lambda: 100.0)
+    fleet = KnownNodes(2, lambda: 100.0)
 
     class Counted(OneCell):
         nodes = frozenset("abc")

@@ -15,7 +15,7 @@ from typing import Any
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.decision.what_if import WhatIfError, what_if_of
-from shared_scheduler.page.questions import Questions
+from shared_scheduler.page.questions import PageQuestions
 from shared_scheduler.page.site import POLICY, Site
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.service.admin import QUESTION_BYTES_MAX, AdminServer, Handlers
@@ -129,7 +129,7 @@ class Page:
     def feed(self, rng: Random) -> bool:
         """One request."""
         self._store.change(rng)
-        site = Site(Questions(JsonLines(self._store.path), None, lambda: NOW_S + 5), ("localhost",))
+        site = Site(PageQuestions(JsonLines(self._store.path), None, lambda: NOW_S + 5), ("localhost",))
         query = "&".join(f"{rng.choice(FIELDS)}={rng.choice(VALUES)}" for _ in range(rng.randrange(4)))
         path = rng.choice((*PAGES, "/static/" + rng.choice(VALUES), "/" + rng.choice(TEXTS)))
         host = rng.choice(("localhost", "localhost:8780", "evil.example", "localhost.evil.example", "", "localhost,x"))
