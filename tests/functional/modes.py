@@ -16,6 +16,7 @@ from shared_scheduler.service.mode import Mode
 from tests.functional import cloud_state
 from tools.laboratory import ROOT
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.errors import LabError
 
 #: three computes with room for three servers each
 SLOTS = 9
@@ -116,7 +117,10 @@ class Users:
 
     def _use_a_server(self) -> None:
         [server] = self._cloud.boot(1)
-        row = self._cloud.wait_built([server])[server]
+        try:
+            row = self._cloud.wait_built([server])[server]
+        except LabError as error:
+            raise LabError(f"{error}: {server}") from error
         over = self._cloud.overcommit()
         with self._counting:
             self.ended[row["status"]] += 1
@@ -160,8 +164,9 @@ def users(cloud: Cloud) -> Iterator[Users]:
         crowd.stop()
         for thread in threads:
             thread.join()
-    assert failures == []
-    assert (set(crowd.ended), crowd.faults, crowd.over) == ({"ACTIVE"}, [], [])
+    assert failures == [], f"{failures}; servers by status: {crowd.ended}"
+    found = (set(crowd.ended), crowd.faults, crowd.over)
+    assert found == ({"ACTIVE"}, [], []), found
 
 
 def wait_for_servers(cloud: Cloud, crowd: Users, count: int) -> None:
