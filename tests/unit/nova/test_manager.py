@@ -360,6 +360,19 @@ def test_the_number_of_alternates_can_be_asked_for(start: Any, cloud: Cloud) -> 
     assert len(found[0]) == 5
 
 
+def test_a_request_is_answered_if_servers_may_be_spread(start: Any, cloud: Cloud, conf: Any) -> None:
+    cloud.compute("cmp1", 32)
+    conf.set_override("spread_keys", ["rack"], group="shared_scheduler")
+    conf.set_override("request_timeout_s", 5, group="shared_scheduler")
+    start()
+
+    [[chosen, *_]] = ask(small(), uuids(1))
+
+    assert chosen.service_host == "cmp1"
+    with pytest.raises(exception.NoValidHost):
+        ask(request_spec(flavor=flavor(vcpus=1000)), uuids(1))
+
+
 def test_old_conductors_get_dicts_and_no_claim(start: Any, cloud: Cloud) -> None:
     cloud.compute("cmp1")
     manager = start().manager
