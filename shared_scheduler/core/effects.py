@@ -231,12 +231,14 @@ class FailureCode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One inner tuple for each instance, in order: the claimed choice, then alternates.  ``claim_ids`` are the
-    claims of the answer, for an ``AnswerUnheard``; empty if nothing was claimed."""
+    claims of the answer, for an ``AnswerUnheard``; empty if nothing was claimed.  ``request`` contains what was read
+    from its texts; ``arrived`` is the object that arrived, None if it is the same."""
 
     request: Request
     choices: tuple[tuple[Choice, ...], ...]
     record: Any  # decision.record.DecisionRecord
     claim_ids: tuple[str, ...] = ()
+    arrived: Request | None = None
 
     @property
     def cause(self) -> str:
@@ -245,12 +247,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The request ends without a host; ``text`` is a message for operators, ``record`` contains the details."""
+    """The request ends without a host; ``text`` is a message for operators, ``record`` contains the details.
+    ``arrived``: as for ``Answer``."""
 
     request: Request
     code: FailureCode
     text: str
     record: Any  # decision.record.DecisionRecord
+    arrived: Request | None = None
 
     @property
     def cause(self) -> str:

@@ -221,6 +221,8 @@ class RequestState:
 
     key: int
     request: Request
+    #: the object that arrived; ``request`` also contains what was read from its texts
+    arrived: Request
     arrived_s: float
     deadline_s: float
     instances: list[InstancePlacement]
@@ -241,7 +243,7 @@ class RequestState:
     def begin(cls, key: int, request: Request, now: float, deadline_s: float) -> RequestState:
         """The state of a request that arrives: all instances are open."""
         instances = [InstancePlacement(i, consumer) for i, consumer in enumerate(request.instance_uuids)]
-        return cls(key, request, now, deadline_s, instances)
+        return cls(key, request, request, now, deadline_s, instances)
 
     @property
     def claims_hosts(self) -> bool:

@@ -613,7 +613,7 @@ class Requests:
         choices = tuple(self._inner(state, instance) for instance in state.instances)
         record = state.journal.record(state.request, choices, step.now - state.arrived_s)
         claim_ids = tuple(claim.claim_id for claim in state.claims())
-        step.emit(Answer(state.request, choices, record, claim_ids))
+        step.emit(Answer(state.request, choices, record, claim_ids, state.arrived))
 
     @staticmethod
     def _inner(state: RequestState, instance: InstancePlacement) -> tuple[Choice, ...]:
@@ -645,7 +645,7 @@ class Requests:
     def _emit_fail(self, step: Step, state: RequestState, code: FailureCode, text: str) -> None:
         passed_s = step.now - state.arrived_s
         record = state.journal.record(state.request, (), passed_s, code, text)
-        step.emit(Fail(state.request, code, text, record))
+        step.emit(Fail(state.request, code, text, record, state.arrived))
 
     def _close(self, state: RequestState) -> None:
         del self._under_way[state.key]

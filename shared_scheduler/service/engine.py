@@ -243,7 +243,7 @@ class Engine:
     def _resolve(self, outcome: Outcome) -> None:
         kind = "requests_answered" if isinstance(outcome, ef.Answer) else "requests_failed"
         self.counters["requests_previewed" if outcome.request.dry_run else kind] += 1
-        waiting = self._waiting.get(id(outcome.request))
+        waiting = self._waiting.get(id(outcome.arrived or outcome.request))
         if waiting is not None and _end(waiting, outcome):
             return
         self.counters["outcomes_unheard"] += 1
