@@ -10,6 +10,7 @@ from typing import Any
 
 from oslo_config import cfg, types
 
+from shared_scheduler.decision.alternates import ALTERNATES_MAX
 from shared_scheduler.service.mode import Mode
 from shared_scheduler.service.telemetry_address import TELEMETRY
 from shared_scheduler.transport.keys import SIGNING
@@ -147,6 +148,17 @@ Empty: spreading is disabled, and the extra spec and the hint are ignored.
 Multiplier of the weight by which soft constraints of ``shared_scheduler:spread`` prefer hosts. The default is twice
 that of the other weighers, as in Kubernetes. The metadata of an aggregate may set another value for its hosts. A
 negative value packs servers together.
+"""),
+    ),
+    cfg.IntOpt(
+        "alternates",
+        min=0,
+        max=ALTERNATES_MAX,
+        mutable=True,
+        help=_text("""
+How many hosts the answer has besides the selected one, for nova-conductor to try when a build fails. The extra spec
+``shared_scheduler:alternates`` of a flavor sets another number for its servers. A request for several servers
+gets none if either is set. Not set: ``[scheduler] max_attempts`` minus 1, as in Nova, whatever the number of servers.
 """),
     ),
     cfg.IntOpt(

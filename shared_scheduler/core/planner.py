@@ -18,6 +18,7 @@ from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
 from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
+from shared_scheduler.decision.alternates import with_alternates
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
@@ -164,10 +165,10 @@ class Planner:
         self._last_words_max = last_words_max
         self._judged_max = judged_per_step_max
 
-    def spread(self, state: RequestState) -> tuple[FailureCode, str] | None:
-        """Read what the request asks of spreading; returns why it is malformed."""
+    def read_texts(self, state: RequestState) -> tuple[FailureCode, str] | None:
+        """Read what the request asks of spreading and alternates; returns why it is malformed."""
         try:
-            state.request = with_spreading(state.request, self._decider.spread_keys)
+            state.request = with_alternates(with_spreading(state.request, self._decider.spread_keys))
         except DecisionError as error:
             return FailureCode.BAD_REQUEST, str(error)
         return None

@@ -245,7 +245,7 @@ class Requests:
             return FailureCode.OVERLOADED, f"more than {settings.claims_max} claims under way"
         if not state.instances:
             return FailureCode.BAD_REQUEST, "the request names no instance"
-        return self._planner.spread(state)
+        return self._planner.read_texts(state)
 
     def _has_no_time(self, state: RequestState, now: float) -> tuple[FailureCode, str] | None:
         """Whether Placement cannot write all instances before the claims of the request have to be released."""

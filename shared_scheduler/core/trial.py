@@ -88,7 +88,7 @@ class Trial:
         self._count = 0
         self._assumed: list[str] = []
         self._elsewhere: set[str] = set()  # providers of other trees that have given to servers
-        malformed = self._planner.spread(self._state)
+        malformed = self._planner.read_texts(self._state)
         if malformed is not None:
             raise DecisionError(malformed[1])
         self._state.instances = []

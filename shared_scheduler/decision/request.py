@@ -130,7 +130,9 @@ class Request:
     instance_uuids: tuple[str, ...]
     root_only: bool = True
     queries: tuple[str, ...] = ()
+    #: see ``alternates.py``
     num_alternates: int = 0
+    flavor_sets_alternates: bool = False
     is_rebuild: bool = False
     #: False: the caller named no consumer; hosts are chosen and consumed, but not claimed (legacy callers)
     claim: bool = True

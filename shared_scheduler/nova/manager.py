@@ -24,6 +24,7 @@ from oslo_service import periodic_task
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.effects import Answer, Fail
+from shared_scheduler.decision.alternates import ALTERNATES_MAX, for_servers
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import errors, selection
 from shared_scheduler.nova.aggregates import AggregateCache
@@ -177,7 +178,7 @@ class SharedSchedulerManager(manager.Manager):
         """Hosts for the instances: one list for each, the claimed host first, then alternates.
 
         Arguments and answer are those of version 4.5 of Nova's RPC API.  ``num_alternates`` is an addition:
-        it overrides the number that follows from ``[scheduler] max_attempts``.
+        it overrides the flavor and the options (``decision/alternates.py``).
         """
         if self.mode.passes_on:
             arguments = {"instance_uuids": instance_uuids, "return_objects": return_objects,
@@ -193,8 +194,11 @@ class SharedSchedulerManager(manager.Manager):
             running = self._scheduler()
         if not utils.request_is_rebuild(spec_obj):
             self._request_filters(context, spec_obj)
-        alternates = _alternates(return_objects and return_alternates, num_alternates)
+        wanted = return_objects and return_alternates
+        alternates = _alternates(num_alternates, len(instance_uuids or ())) if wanted else 0
         request = make_request(context, spec_obj, instance_uuids, alternates, self.host_manager)
+        if wanted and num_alternates is None:
+            request = replace(request, flavor_sets_alternates=True)
         self._notifications.start(context, spec_obj)
         with errors.internal_errors_hidden():
             outcome = self._decide(running, request)
@@ -317,7 +321,9 @@ class SharedSchedulerManager(manager.Manager):
             self._running.aggregates_changed(self._aggregates.update(aggregates))
 
 
-def _alternates(wanted: bool, number: int | None) -> int:
-    if not wanted:
-        return 0
-    return max(0, CONF.scheduler.max_attempts - 1 if number is None else number)
+def _alternates(number: int | None, servers: int) -> int:
+    """The number of the caller, of our option, or of Nova's."""
+    chosen: int | None = CONF.shared_scheduler.alternates if number is None else number
+    if chosen is not None:
+        return for_servers(servers, chosen)
+    return min(ALTERNATES_MAX, int(CONF.scheduler.max_attempts) - 1)

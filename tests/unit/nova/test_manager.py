@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import oslo_messaging as messaging
 import pytest
 from nova import baserpc, context, exception, objects, service
 from nova.scheduler import rpcapi
@@ -371,6 +372,40 @@ def test_a_request_is_answered_if_servers_may_be_spread(start: Any, cloud: Cloud
     assert chosen.service_host == "cmp1"
     with pytest.raises(exception.NoValidHost):
         ask(request_spec(flavor=flavor(vcpus=1000)), uuids(1))
+
+
+@pytest.mark.parametrize("number", [-1, 101])
+def test_an_absurd_number_of_alternates_is_refused(number: int, start: Any, cloud: Cloud) -> None:
+    cloud.compute("cmp1")
+    manager = start().manager
+
+    with pytest.raises(messaging.ExpectedException) as refused:
+        manager.select_destinations(
+            user_context(), spec_obj=small(), instance_uuids=uuids(1), return_objects=True,
+            return_alternates=True, num_alternates=number,
+        )
+
+    assert isinstance(refused.value.exc_info[1], exception.NoValidHost)
+    assert cloud.used("cmp1") == 0
+
+
+def test_a_flavor_and_the_deployment_set_the_number_of_alternates(start: Any, cloud: Cloud, conf: Any) -> None:
+    for number in range(6):
+        cloud.compute(f"cmp{number}", 32)
+    start()
+    four = flavor(vcpus=2, memory_mb=512, root_gb=1, extra_specs={"shared_scheduler:alternates": "4"})
+    nonsense = flavor(vcpus=2, memory_mb=512, root_gb=1, extra_specs={"shared_scheduler:alternates": "-1"})
+
+    assert [len(each) for each in ask(small(), uuids(1))] == [3], "Nova's max_attempts"
+    assert [len(each) for each in ask(request_spec(flavor=four), uuids(1))] == [5]
+    assert [len(each) for each in ask(request_spec(flavor=four, num_instances=2), uuids(2))] == [1, 1]
+    with pytest.raises(exception.NoValidHost):
+        ask(request_spec(flavor=nonsense), uuids(1))
+
+    conf.set_override("alternates", 1, group="shared_scheduler")
+    assert [len(each) for each in ask(small(), uuids(1))] == [2]
+    assert [len(each) for each in ask(small(num_instances=2), uuids(2))] == [1, 1]
+    assert [len(each) for each in ask(request_spec(flavor=four), uuids(1))] == [5]
 
 
 def test_old_conductors_get_dicts_and_no_claim(start: Any, cloud: Cloud) -> None:
