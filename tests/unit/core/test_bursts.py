@@ -9,10 +9,13 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.write_pace import FORECAST_VALID_S, WRITERS
-from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, request
+from tests.unit.core.scheduler_driver import SchedulerDriver, claims_in, of_kind, only, only_claim, releases_in, request
 
 VCPUS = 4_000
+NEVER_SENT = ev.WriteCode.NEVER_SENT
+WAIT_S = SchedulerSettings().crowded_wait_s
 
 
 def servers(count: int) -> list[str]:
@@ -131,13 +134,61 @@ def test_the_writes_of_a_burst_are_all_deleted_when_placement_fails(count: int) 
     driver.idle()
 
 
-def test_a_write_that_was_never_sent_fails_its_request_and_deletes_nothing() -> None:
-    # given a Placement that does not keep up
+def test_a_write_that_waited_in_vain_is_asked_for_again_on_the_same_host() -> None:
+    # given a Placement that does not keep up, and a caller that waits for a minute
     driver = large_nodes()
-    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask())))
+    claim = only_claim(driver.ask(within_s=60.0))
+    write = only(ef.WriteAllocation, driver.accept(claim))
 
-    # then there is nothing to delete, and no other host is tried, because its write would wait as well
-    effects = driver.written(write, ev.WriteCode.NEVER_SENT)
+    # when the write was not sent, because the agent would not keep its claim any longer
+    driver.now += 10.0
+    effects = driver.written(write, NEVER_SENT)
+
+    # then the claim is released, nothing is deleted, and the caller is not told that there is no host
+    assert releases_in(effects) == [claim.claim_id]
+    assert of_kind(ef.DeleteAllocation, effects) == [] and of_kind(ef.Fail, effects) == []
+
+    # and after a pause the same host is claimed again, and the request succeeds
+    again = only_claim(driver.wait(WAIT_S))
+    assert (again.node, again.consumer) == (claim.node, claim.consumer) and again.claim_id != claim.claim_id
+    only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(again))))
+    driver.idle()
+
+
+def test_a_write_that_waited_in_vain_fails_its_request_when_its_time_is_over() -> None:
+    driver = large_nodes()
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=12.0))))
+
+    driver.now += 9.5
+    effects = driver.written(write, NEVER_SENT)
     assert of_kind(ef.DeleteAllocation, effects) == [] and claims_in(effects) == []
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.OVERLOADED]
+    driver.idle()
+
+
+def test_a_write_that_waited_in_vain_fails_its_request_while_half_of_the_places_are_taken() -> None:
+    # given a scheduler that takes four requests, and three that are under way: the newest have to find a place
+    driver = large_nodes(requests_max=4)
+    writes = [
+        only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request(name, request_id=f"req-{name}")))))
+        for name in ("a", "b", "c")
+    ]
+
+    # then the first one ends, and the second one waits
+    fails = of_kind(ef.Fail, driver.written(writes[0], NEVER_SENT))
+    assert [fail.code for fail in fails] == [ef.FailureCode.OVERLOADED]
+    assert of_kind(ef.Fail, driver.written(writes[1], NEVER_SENT)) == []
+
+
+def test_the_others_of_a_burst_are_kept_while_one_write_waited_in_vain() -> None:
+    # given two servers of one request, of which one is written and the other one waited in vain
+    driver = large_nodes()
+    first, second = claims_in(driver.ask(request("a", "b"), within_s=60.0))
+    driver.written(only(ef.WriteAllocation, driver.accept(first)))
+    assert of_kind(ef.Fail, driver.written(only(ef.WriteAllocation, driver.accept(second)), NEVER_SENT)) == []
+
+    # when the second one is written later, then both are answered, and nothing was deleted
+    again = only_claim(driver.wait(WAIT_S))
+    answer = only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(again))))
+    assert len(answer.choices) == 2
     driver.idle()
