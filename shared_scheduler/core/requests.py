@@ -16,6 +16,8 @@ PLACING     many claims wait for their write                PLACING     decide t
 PLACING     best host found, root-only                      PLACING     begin its claim
 PLACING     best host found, not root-only                  PLACING     AskCandidates; later instances wait
 PLACING     candidates answered                             PLACING     verify; begin a claim, or next host
+PLACING     a write waited in vain, and there is time       PLACING     decide again after a pause, with the
+                                                                        same hosts
 PLACING     hosts pass, but all have the maximum number     PLACING     wait until one ends; later instances
             of claims in flight                                         wait too; decide again
 PLACING     the judge refused many hosts                    PLACING     other events first, then the next hosts
@@ -93,6 +95,10 @@ HARD_ERRORS = {
     WriteCode.REJECTED: FailureCode.BAD_REQUEST,
     WriteCode.NEVER_SENT: FailureCode.OVERLOADED,
 }
+
+#: A request whose write waited in vain is decided again while at most this part of ``requests_max`` are under way:
+#: while Placement does not keep up, the newest requests are served, so they must find a place.
+PATIENT_PART = 0.5
 
 
 class Alternates:
@@ -459,12 +465,30 @@ class Requests:
         self._learn(step, instance, claim, ending)
         if state.phase == RequestPhase.FAILING:
             self._fail_if_clean(step, state)
+        elif self._write_again(step, state, instance, claim, ending):
+            return
         elif (hard := hard_error(claim, ending)) is not None:
             self._fail(step, state, *hard)
         elif state.phase == RequestPhase.YIELDING:
             self._decide_again_if_clean(step, state)
         elif state.phase == RequestPhase.PLACING:
             self._advance(step, state)
+
+    def _write_again(
+        self, step: Step, state: RequestState, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState
+    ) -> bool:
+        """Wait, and decide again, if the write was not sent because Placement does not keep up.  An agent keeps its
+        claim for a short time, but the caller has more."""
+        if ending != ClaimState.NOT_WRITTEN or claim.write_code != WriteCode.NEVER_SENT:
+            return False
+        again_s = step.now + self._settings.crowded_wait_s
+        has_time = again_s < state.deadline_s - self._cleanup_s(state)
+        has_attempts = instance.attempts < self._settings.attempts_max
+        is_crowded = len(self._under_way) > self._settings.requests_max * PATIENT_PART
+        if state.phase != RequestPhase.PLACING or is_crowded or not (has_time and has_attempts):
+            return False
+        self._wait(step, state, instance, again_s)
+        return True
 
     def _learn(self, step: Step, instance: InstancePlacement, claim: OpenClaim, ending: ClaimState) -> None:
         """Update the state of the instance and the quarantine after a failed claim."""
@@ -487,7 +511,8 @@ class Requests:
             self._nodes.verdict_missed(step, node)
         elif ending == ClaimState.NOT_WRITTEN:
             code = claim.write_code or WriteCode.UNREACHABLE
-            instance.out[node] = Reason(code.value, {"text": claim.write_detail})
+            if code != WriteCode.NEVER_SENT:  # which says nothing about the host
+                instance.out[node] = Reason(code.value, {"text": claim.write_detail})
             self._quarantine.claim_not_written(step, node, code)
         elif claim.reason is None:  # otherwise it yielded to its server group
             instance.out.setdefault(node, Reason(ending.value))
