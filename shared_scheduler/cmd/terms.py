@@ -251,6 +251,7 @@ COUNTERS = TermGroup(
     "messages_of_second_agents": "Messages of a node in the name of another host than the database has: two agents "
                                  "have one node uuid, usually because a machine was cloned. Dropped.",
     "messages_unusable": "Messages with a leaf of a wrong type, dropped.",
+    "rows_too_large": "Rows to which increments have added more than a snapshot can hold; a snapshot is asked for.",
     "resyncs_without_host": "Resync requests that were not sent, because the host of the node is not known yet.",
     "reads_ignored": "Database rows of nodes whose agent publishes their state, ignored.",
     "reads_overtaken": "Database rows that were read before the ones in use, ignored.",

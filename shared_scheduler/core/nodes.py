@@ -25,6 +25,7 @@ Messages of a listed node that name another host are of a second agent (``second
 
 A message with a leaf of a wrong kind (``model/leaf_validation.py``) is dropped as if it had been lost.  The window
 detects the gap and asks again with back-off.  If the messages stay unusable, the window becomes LOST and the row stale.
+A row to which increments have added too much (``table/row_size.py``) is stale until the next snapshot.
 """
 
 from __future__ import annotations
@@ -306,6 +307,9 @@ class Nodes:
                 known.increments += 1
             else:
                 self._record(step, known, NodeChange.SNAPSHOT, message.epoch, message.sequence)
+        if outcome.apply and self._table.is_too_large(known.node):
+            self.counters["rows_too_large"] += 1
+            known.window.forget(step.now)
         self._show(known)
         if outcome.resync is not None:
             self._ask(step, known, outcome.resync)

@@ -19,7 +19,7 @@ Methods by caller
                                   delete_aggregates, set_sharing, set_disabled_cells
     copies                        copy_with, index_rows, free_rows
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
-                                  sharing_with, owns, has_plenty, may_have_leaf
+                                  sharing_with, owns, has_plenty, may_have_leaf, is_too_large
 
 Only one thread may call the table at a time.  Other modules name nodes by uuid; slots are for columns.
 """
@@ -55,6 +55,7 @@ from shared_scheduler.table.row import (
     part_of_digest,
     restore,
 )
+from shared_scheduler.table.row_size import is_too_large
 from shared_scheduler.table.row_writer import DirtyFlags, RowWriter
 
 NEVER_REPORTED = CODE_OF_CLOSED[Exclusion.NEVER_REPORTED]
@@ -304,6 +305,10 @@ class HostTable:
             self._static(row)
         else:
             self.columns.changed_at.cells[slot] = self.changes.note(slot)
+
+    def is_too_large(self, node: str) -> bool:
+        """Whether increments have added more to a row than a snapshot can hold."""
+        return is_too_large(self._row(node))
 
     def version(self, node: str) -> Version:
         """(epoch, sequence) of the base; (0, 0) if the base was read from the databases."""

@@ -202,6 +202,8 @@ class Row:
     claims: dict[str, OwnClaim] = field(default_factory=dict)
     extra: PendingUsage | None = None
     used: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: at least the size of what increments have added since the last count (``table/row_size.py``)
+    added_bytes: int = 0
     providers: Mapping[str, Provider] = field(default_factory=dict)
     root: RootInventory = NO_INVENTORY
     #: classes of which another provider of the tree, or a sharing one, has an inventory

@@ -36,6 +36,7 @@ from shared_scheduler.table.row import (
     StoredConsumer,
     compact,
 )
+from shared_scheduler.table.row_size import LEAF_BYTES, PENDING_BYTES, size_of_consumer, size_of_leaf
 
 #: the largest count of Nova's PCI weigher (nova/scheduler/weights/pci.py)
 PCI_DEVICES_MAX = 100
@@ -99,6 +100,8 @@ def dirty_flags_of(name: str) -> int:
 _MAY_BE_SHARED = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
 _NUMBERS = DirtyFlags.MOVED | DirtyFlags.NUMBERS
 _CELLS = DirtyFlags.NUMA | DirtyFlags.STATIC | DirtyFlags.NUMBERS
+#: types of the values that boots and deletes change
+NUMBERS = frozenset({int, float})
 #: the flag for changes of boots and deletes, as a global name, because it is compared for each increment
 MOVED = DirtyFlags.MOVED
 
@@ -191,7 +194,7 @@ class RowWriter:
     ) -> None:
         """Replace everything.  A leaf with the value None does not exist."""
         known, pool = self._names, self._pool
-        row.epoch, row.sequence = epoch, sequence
+        row.epoch, row.sequence, row.added_bytes = epoch, sequence, 0
         row.leaves = {
             known.get(name) or known.learn(name, name): pool.leaf(name, value)
             for name, value in leaves.items()
@@ -239,15 +242,17 @@ class RowWriter:
 
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
         touched, own, known = 0, row.leaves, self._flags
+        before = len(own)
         for name, value in leaves.items():
             touch = known.get(name)
             if touch is None:
                 touch = self._learn(name)
-            if touch <= MOVED and value is not None:  # the usual case
+            if touch <= MOVED and type(value) in NUMBERS:  # the usual case
                 own[name] = value
             else:
                 touch = self._put_rare_leaf(row, name, value, touch)
             touched |= touch
+        row.added_bytes += LEAF_BYTES * max(0, len(own) - before)
         return touched
 
     def _put_rare_leaf(self, row: Row, name: str, value: Leaf, touch: int) -> int:
@@ -257,6 +262,7 @@ class RowWriter:
             return touch | DirtyFlags.READY | DirtyFlags.NUMBERS
         if touch & DirtyFlags.PROVIDERS and _put_generation(row, name, value):
             return DirtyFlags.NOTHING
+        row.added_bytes += size_of_leaf(value)
         row.leaves[name] = self._pool.leaf(name, value) if touch & _MAY_BE_SHARED else value
         return touch
 
@@ -277,6 +283,7 @@ class RowWriter:
             return False
         other_providers = before is not None and self._drop(row, uuid, before)
         row.consumers[uuid] = after
+        row.added_bytes += size_of_consumer(after)
         if after.root:
             self.count_root_amounts(row, after.root, 1)
         if after.member:
@@ -306,6 +313,7 @@ class RowWriter:
         return self._stored.learn(key, StoredConsumer(*key))
 
     def _put_pending(self, row: Row, pending: Mapping[str, str | None]) -> None:
+        row.added_bytes += PENDING_BYTES * len(pending)
         for claim_id, consumer in pending.items():
             if consumer is None:
                 row.pending.pop(claim_id, None)
