@@ -247,6 +247,7 @@ COUNTERS = TermGroup(
     "tolerated": "Messages with a missing or wrong signature that were accepted because of signing = warn.",
     "messages_not_for_schedulers": "Messages that only agents use, ignored.",
     "messages_of_too_many_nodes": "Messages of nodes beyond nodes_max, ignored.",
+    "messages_of_strangers": "Messages of nodes that no database has, beyond those that a host may name, ignored.",
     "rows_of_too_many_nodes": "Database rows of nodes beyond nodes_max, ignored.",
     "messages_of_second_agents": "Messages of a node in the name of another host than the database has: two agents "
                                  "have one node uuid, usually because a machine was cloned. Dropped.",

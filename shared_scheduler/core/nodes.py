@@ -19,7 +19,8 @@ LOST, or unresponsive                  stale        nobody; the row is not selec
 =====================================  ===========  =========================================
 
 The cell's database says which nodes there are and which host a node belongs to.  A node that is only known from
-messages is not selected, and forgotten when a later read of the database does not have it.
+messages is not selected, and forgotten when a later read of the database does not have it (``strangers.py``).  If the
+database has it on another host than messages said, what they said is forgotten.
 
 Messages of a listed node that name another host are of a second agent (``second_agents.py``), and are dropped.
 
@@ -40,6 +41,7 @@ from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.second_agents import SecondAgents
 from shared_scheduler.core.step import Fact, Step, Timers
+from shared_scheduler.core.strangers import Strangers
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
 from shared_scheduler.model.resources import same_allocations
@@ -173,7 +175,7 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._patient_until_s: dict[str, float] = {}
         self._listed_cells: set[str] = set()
-        self._unlisted: set[str] = set()  # nodes that are only known from messages
+        self._strangers = Strangers()
         self.second_agents = SecondAgents(timers)
         self.window_counters = WindowCounters()
         self.counters: Counter[str] = Counter()
@@ -193,10 +195,15 @@ class Nodes:
         known = self._nodes.get(node)
         return "" if known is None else known.host
 
+    def owner_of(self, node: str) -> str:
+        """The host that the database has for a node; empty if that is not known, whatever messages have said."""
+        known = self._nodes.get(node)
+        return known.host if known is not None and known.is_listed else ""
+
     @property
     def has_unlisted(self) -> bool:
         """Whether some nodes are only known from messages."""
-        return bool(self._unlisted)
+        return len(self._strangers) > 0
 
     def agent_speaks_for(self, node: str) -> bool:
         """Whether claims for this node go to its agent."""
@@ -216,9 +223,8 @@ class Nodes:
 
     def receive(self, step: Step, cell: str, message: NodeMessage) -> None:
         """Handle a message of a node's agent."""
-        known = self._nodes.get(message.node) or self._add(cell, message.node, step.now)
+        known = self._nodes.get(message.node) or self._add_stranger(step, cell, message)
         if known is None:
-            self.counters["messages_of_too_many_nodes"] += 1
             return
         if known.is_listed and self._is_of_second_agent(step, known, message):
             self.counters["messages_of_second_agents"] += 1
@@ -280,21 +286,36 @@ class Nodes:
             self._show(known)
             self._arm(known)
 
-    def _add(self, cell: str, node: str, now: float) -> Node | None:
-        if len(self._nodes) >= self._settings.nodes_max:
+    def _add_stranger(self, step: Step, cell: str, message: NodeMessage) -> Node | None:
+        """Add the node of a message, which no database has shown yet; None if it is ignored."""
+        host = _host_in(message)
+        if cell in self._listed_cells and not self._strangers.may_name_one(host, step.now):
+            self.counters["messages_of_strangers"] += 1
             return None
-        window = MessageWindow(
-            node,
-            self._rng,
-            self._bucket,
-            self._times,
-            self.window_counters,
-            self._patient_until_s.get(cell, float("-inf")),
-            self._in_flight,
-        )
-        self._nodes[node] = known = Node(cell, node, window, now)
-        self._unlisted.add(node)
+        if len(self._nodes) >= self._settings.nodes_max:
+            self.counters["messages_of_too_many_nodes"] += 1
+            return None
+        self._strangers.add(message.node, host)
+        return self._add(cell, message.node, step.now)
+
+    def _add(self, cell: str, node: str, now: float) -> Node:
+        self._nodes[node] = known = Node(cell, node, self._window_of(cell, node), now)
         return known
+
+    def _add_listed(self, event: NodeRead, now: float) -> Node | None:
+        """Add a node of the database; a stranger makes room for it."""
+        if len(self._nodes) >= self._settings.nodes_max:
+            stranger = self._strangers.oldest()
+            if stranger is None:
+                return None
+            self._forget(stranger)
+        return self._add(event.cell, event.node, now)
+
+    def _window_of(self, cell: str, node: str) -> MessageWindow:
+        patient_until_s = self._patient_until_s.get(cell, float("-inf"))
+        return MessageWindow(
+            node, self._rng, self._bucket, self._times, self.window_counters, patient_until_s, self._in_flight
+        )
 
     def _heard(self, known: Node) -> None:
         known.unresponsive = known.unresponsive_for_long = False
@@ -393,7 +414,7 @@ class Nodes:
 
     def read(self, step: Step, event: NodeRead) -> None:
         """Update a row from the databases and Placement, if no agent reports for the node."""
-        known = self._nodes.get(event.node) or self._add(event.cell, event.node, step.now)
+        known = self._nodes.get(event.node) or self._add_listed(event, step.now)
         if known is None:
             self.counters["rows_of_too_many_nodes"] += 1
             return
@@ -417,32 +438,40 @@ class Nodes:
     def listed(self, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
         self._listed_cells.add(event.cell)
-        for node in sorted((event.moved | self._unlisted) & event.hosts.keys()):
+        for node in sorted((event.moved | set(self._strangers)) & event.hosts.keys()):
             known = self._nodes.get(node)
             if known is not None and known.cell == event.cell:
                 self._list(known, event.hosts[node])
-        unlisted = [self._nodes[node] for node in self._unlisted]
-        return frozenset(
-            known.node for known in unlisted if known.cell == event.cell and known.added_s < event.read_at_s
-        )
+        left = [self._nodes[node] for node in self._strangers]
+        gone = [known.node for known in left if known.cell == event.cell and known.added_s < event.read_at_s]
+        for node in gone:
+            self._strangers.unknown(node, event.read_at_s)
+        return frozenset(gone)
 
     def _list(self, known: Node, host: str) -> None:
         if known.host != host:
             self.second_agents.forget(known.node)
             known.own_epoch = 0
+            if known.host and not known.is_listed:  # what was believed is of an impostor
+                known.window = self._window_of(known.cell, known.node)
+                known.past = (0, 0.0)
+                self._table.remove(known.node)
         known.host, known.is_listed = host, True
-        self._unlisted.discard(known.node)
+        self._strangers.known(known.node)
         self._show(known)
 
     def gone(self, event: NodesGone) -> None:
         """Remove nodes that no longer exist."""
         for node in sorted(event.nodes):
-            self._unlisted.discard(node)
-            self.second_agents.forget(node)
-            if self._nodes.pop(node, None) is not None:
-                for kind in ("window", "unresponsive"):
-                    self._timers.cancel((kind, node))
-            self._table.remove(node)
+            self._forget(node)
+
+    def _forget(self, node: str) -> None:
+        self._strangers.known(node)
+        self.second_agents.forget(node)
+        if self._nodes.pop(node, None) is not None:
+            for kind in ("window", "unresponsive"):
+                self._timers.cancel((kind, node))
+        self._table.remove(node)
 
     # -- corrections because of claims
 

@@ -37,10 +37,11 @@ CPU_MAX: Final = 2**16
 #: the number of its decimal digits
 DIGITS_MAX: Final = 12
 
-#: Resource classes, and traits, of all providers of a node: the table has columns for each.  Real nodes have at most
-#: some dozens of classes and a few hundred traits.
+#: Resource classes, traits and aggregates of all providers of a node: the table has columns for each.  Real nodes have
+#: at most some dozens of classes and aggregates and a few hundred traits.
 CLASSES_PER_NODE_MAX: Final = 128
 TRAITS_PER_NODE_MAX: Final = 1024
+AGGREGATES_PER_NODE_MAX: Final = 1024
 
 #: fields of a compute node that are computed with
 NUMBERS = (
@@ -88,7 +89,12 @@ def _are_too_many(leaves: Mapping[str, Any]) -> bool:
     trees = [value for name, value in leaves.items() if name.startswith(PROVIDER) and isinstance(value, Mapping)]
     classes = {rc for one in trees for rc in one.get("inventories") or ()}
     traits = {trait for one in trees for trait in one.get("traits") or ()}
-    return len(classes) > CLASSES_PER_NODE_MAX or len(traits) > TRAITS_PER_NODE_MAX
+    aggregates = {aggregate for one in trees for aggregate in one.get("aggregates") or ()}
+    return (
+        len(classes) > CLASSES_PER_NODE_MAX
+        or len(traits) > TRAITS_PER_NODE_MAX
+        or len(aggregates) > AGGREGATES_PER_NODE_MAX
+    )
 
 
 def _by_prefix(name: str) -> Callable[[Any], bool] | None:

@@ -102,7 +102,7 @@ class RunningScheduler:
         ratios = configuration.default_ratios()
         self.states = HostStates(aggregates, self._cell_context)
         self.channels = Channels(
-            name, lambda event: self.engine.handle(event), self._cell_of, lambda node: self.core.nodes.host_of(node)
+            name, lambda event: self.engine.handle(event), self._cell_of, lambda node: self.core.nodes.owner_of(node)
         )
         self.channels.load_keys()
         table = HostTable(ratios)

@@ -57,7 +57,8 @@ class Channel:
     ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``), ``messages_rejected``
     in total and one for each kind of rejected body (names of the errors of ``protocol/errors.py``), ``tolerated``
     (accepted without a valid signature), ``without_host_key`` (accepted although the sender is not known),
-    ``unsendable``, ``outbox_full``.  ``host_of``: the host of a node, empty if it is not known; schedulers set it.
+    ``unsendable``, ``outbox_full``.  ``host_of``: the host that the database has for a node, empty if
+    it is not known; schedulers set it.
     """
 
     def __init__(

@@ -143,7 +143,7 @@ class Scheduler:
         table = HostTable()
         identity = Identity("s1", 1)
         self._core = SchedulerCore(identity, SchedulerSettings(), table, Decider(table), AcceptAll(), rng)
-        self._channel.host_of = self._core.nodes.host_of
+        self._channel.host_of = self._core.nodes.owner_of
         self._channel.start(lambda messages: self._give(ev.MessagesArrived(CELL, tuple(messages))), lambda up: None)
         self._evil = agent_keys(EVIL[1])
         self._begin()
