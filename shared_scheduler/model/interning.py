@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 #: different values in a pool; a full pool is emptied (values in use are not affected)
 POOL_MAX = 16_384
+#: A value counts once for so many characters of its key: 2 MiB of keys, whose values take ten times as much.
+CHARS_OF_ONE = 128
 
 #: leaves whose values are equal on many hosts
 SHARED_LEAVES = frozenset(
@@ -38,12 +40,12 @@ class Pool:
     def same(self, key: Hashable, value: T) -> T:
         """The first value that was stored with this key."""
         found = self._known.get(key)
-        return self._known.learn(key, value) if found is None else found  # type: ignore[no-any-return]
+        return self._known.learn(key, value, _weight(key)) if found is None else found  # type: ignore[no-any-return]
 
     def made(self, key: Hashable, make: Callable[[], T]) -> T:
         """Like ``same``, for values that are expensive to create."""
         found = self._known.get(key)
-        return self._known.learn(key, make()) if found is None else found  # type: ignore[no-any-return]
+        return self._known.learn(key, make(), _weight(key)) if found is None else found  # type: ignore[no-any-return]
 
     def leaf(self, name: str, value: Leaf) -> Leaf:
         """The value of a leaf, shared if many hosts have it."""
@@ -55,3 +57,9 @@ class Pool:
 
     def _part(self, part: Leaf) -> Leaf:
         return self.same(("part", repr(part)), part) if isinstance(part, dict | list) else part
+
+
+def _weight(key: Hashable) -> int:
+    """Keys of values of any size end with a text of that size."""
+    text = key[-1] if isinstance(key, tuple) and key else ""
+    return 1 + len(text) // CHARS_OF_ONE if isinstance(text, str) else 1

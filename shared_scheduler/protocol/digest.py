@@ -31,6 +31,8 @@ GROUP = "g"
 
 #: cached hashes of plain entries; most leaves do not change between two heartbeats
 REMEMBERED_MAX = 65_536
+#: hashes of longer texts are not remembered
+TEXT_MAX_CHARS = 256
 #: types that may be looked up by equality; not floats, because 0.0 equals -0.0 but is packed differently
 _PLAIN = frozenset({str, int, bool})
 #: types that are packed unchanged, without a call for each value; most values are of these types
@@ -83,7 +85,8 @@ def digest_of(
 
 
 def _hash(kind: str, key: str, value: Any) -> int:
-    return _hash_plain(kind, key, value) if type(value) in _PLAIN else _hash_any(kind, key, value)
+    kept = type(value) in _PLAIN and (type(value) is not str or len(value) <= TEXT_MAX_CHARS)
+    return _hash_plain(kind, key, value) if kept else _hash_any(kind, key, value)
 
 
 def _hash_any(kind: str, key: str, value: Any) -> int:

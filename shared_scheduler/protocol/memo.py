@@ -14,20 +14,25 @@ Value = TypeVar("Value")
 
 
 class Memo(dict[Key, Value]):
-    """At most ``most`` entries; adding one to a full memo empties it first.  Add entries only with ``learn``."""
+    """Entries of the weight ``most`` together; adding one to a full memo empties it first.  Add entries only with
+    ``learn``.  The weight of an entry is 1 unless large values are kept."""
 
-    __slots__ = ("most", "was_emptied")
+    __slots__ = ("most", "was_emptied", "weight")
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
+        self.weight = 0
         #: whether the memo was ever emptied
         self.was_emptied = False
 
-    def learn(self, key: Key, value: Value) -> Value:
+    def learn(self, key: Key, value: Value, weight: int = 1) -> Value:
         """Store ``value`` and return it."""
-        if len(self) >= self.most and key not in self:
-            self.clear()
-            self.was_emptied = True
+        if key not in self:
+            if self.weight + weight > self.most:
+                self.clear()
+                self.weight = 0
+                self.was_emptied = True
+            self.weight += weight
         self[key] = value
         return value

@@ -46,11 +46,13 @@ from shared_scheduler.table.host_view import HostView, described
 from shared_scheduler.table.numbers import NOVA_DEFAULT_RATIOS, DefaultRatios
 from shared_scheduler.table.row import (
     CODE_OF_CLOSED,
+    PART_AMOUNTS_MAX,
     Exclusion,
     Freshness,
     OwnClaim,
     Row,
     Version,
+    amounts_of,
     groups_part_of_digest,
     part_of_digest,
     restore,
@@ -553,7 +555,8 @@ class HostTable:
         row = self._row(node)
         digest = digest_of(row.leaves, {}, row.pending) ^ groups_part_of_digest(row)
         for uuid, stored in row.consumers.items():
-            digest ^= part_of_digest(node, uuid, stored)
+            part = part_of_digest if amounts_of(stored) <= PART_AMOUNTS_MAX else part_of_digest.__wrapped__
+            digest ^= part(node, uuid, stored)
         return digest
 
     def describe(self, node: str) -> dict[str, Any]:

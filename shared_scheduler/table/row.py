@@ -19,6 +19,8 @@ from shared_scheduler.table.numbers import PendingUsage
 
 #: cached parts of digests of consumers; few consumers of a node change between two heartbeats
 PARTS_MAX = 65_536
+#: consumers with more amounts are not cached; most have three
+PART_AMOUNTS_MAX = 8
 
 
 class Freshness(StrEnum):
@@ -101,6 +103,12 @@ def allocations_of(node: str, stored: StoredConsumer) -> dict[str, dict[str, int
 def restore(node: str, stored: StoredConsumer, group: str = "") -> Consumer:
     """The inverse of ``compact``; a row stores the group separately (``Row.groups``)."""
     return Consumer(allocations_of(node, stored), stored.member, group, stored.generation, stored.whole)
+
+
+def amounts_of(stored: StoredConsumer) -> int:
+    """The number of its amounts, of all providers."""
+    own = 0 if stored.root is None else len(stored.root)
+    return own + sum(len(amounts) for _, amounts in stored.others) if stored.others else own
 
 
 @lru_cache(PARTS_MAX)

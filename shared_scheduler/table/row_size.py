@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from shared_scheduler.protocol.limits import SNAPSHOT_BODY_MAX_BYTES
-from shared_scheduler.table.row import Row, StoredConsumer
+from shared_scheduler.table.row import Row, StoredConsumer, amounts_of
 
 #: An agent that has more cannot send its snapshot.
 ROW_MAX_BYTES = SNAPSHOT_BODY_MAX_BYTES
@@ -43,8 +43,7 @@ def size_of_leaf(value: Any) -> int:
 
 def size_of_consumer(stored: StoredConsumer) -> int:
     """The size of a consumer; it may name any number of classes."""
-    amounts = len(stored.root or ()) + sum(2 + len(amounts) for _, amounts in stored.others)
-    return CONSUMER_BYTES + AMOUNT_BYTES * amounts
+    return CONSUMER_BYTES + AMOUNT_BYTES * (amounts_of(stored) + 2 * len(stored.others))
 
 
 def is_too_large(row: Row) -> bool:

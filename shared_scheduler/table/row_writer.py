@@ -34,12 +34,15 @@ from shared_scheduler.table.row import (
     RootInventory,
     Row,
     StoredConsumer,
+    amounts_of,
     compact,
 )
 from shared_scheduler.table.row_size import LEAF_BYTES, PENDING_BYTES, size_of_consumer, size_of_leaf
 
 #: the largest count of Nova's PCI weigher (nova/scheduler/weights/pci.py)
 PCI_DEVICES_MAX = 100
+#: A consumer that is kept for equal ones counts once for so many amounts; most have three.
+AMOUNTS_OF_ONE = 4
 #: cached leaf names of a table, so that a lookup is one dictionary access; a node has some dozens
 LEAF_NAMES_MAX = 65_536
 
@@ -166,7 +169,7 @@ class RowWriter:
         found = RowWriter(columns, self._ratios)
         found.sharing = self.sharing
         found._names.update(self._names)
-        found._names.was_emptied = self._names.was_emptied
+        found._names.was_emptied, found._names.weight = self._names.was_emptied, self._names.weight
         return found
 
     def index(self, row: Row) -> None:
@@ -310,7 +313,8 @@ class RowWriter:
         return bool(stored.others) and _use_others(row, stored, -1)
 
     def _store(self, key: CompactConsumer) -> StoredConsumer:
-        return self._stored.learn(key, StoredConsumer(*key))
+        stored = StoredConsumer(*key)
+        return self._stored.learn(key, stored, 1 + amounts_of(stored) // AMOUNTS_OF_ONE)
 
     def _put_pending(self, row: Row, pending: Mapping[str, str | None]) -> None:
         row.added_bytes += PENDING_BYTES * len(pending)
