@@ -41,7 +41,7 @@ def test_no_host_is_false_where_a_host_had_room_all_the_time() -> None:
         (seen(800, 800, 800, 800, open_hosts=frozenset({"c1"})), "it was closed"),
     ],
 )
-def test_no_host_is_true_where_none_had_room_all_the_time(samples: Samples, why: str) -> None:
+def test_no_valid_host_is_correct_if_no_host_had_room(samples: Samples, why: str) -> None:
     assert told(failed(), samples) == "", why
 
 
@@ -67,5 +67,5 @@ def test_no_answer_is_true_only_while_a_scheduler_is_down() -> None:
     assert "no scheduler was killed" in told(operation, samples, faults=(Fault("host disabled", "c1", 5.0, 10.5),))
 
 
-def test_any_other_reason_is_none() -> None:
+def test_a_reason_other_than_no_valid_host_is_reported() -> None:
     assert told(failed("KeyError: 'cell1'"), seen(1200, 1200)) == "a reason that no request may have here"

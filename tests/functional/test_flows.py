@@ -123,7 +123,7 @@ def test_a_cold_migration_that_is_reverted_is_back_where_it_was(cloud: Cloud) ->
     assert_right(cloud)
 
 
-def test_a_live_migration_leaves_nothing_on_its_source(cloud: Cloud) -> None:
+def test_a_live_migration_leaves_no_allocation_on_its_source(cloud: Cloud) -> None:
     server = booted(cloud)
 
     moved = moves.act(cloud, server.server, moves.live_migrate())

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)  # three rounds, each with a build on ever
 SCHEDULERS = 4
 
 
-def test_each_kind_of_request_fills_the_cloud_and_none_is_given_back(cloud: Cloud) -> None:
+def test_each_kind_of_request_fills_the_cloud_without_a_reschedule(cloud: Cloud) -> None:
     # given schedulers that choose at the same time, and computes of which Placement does not know all
     rounds.begin(cloud, SCHEDULERS)
 

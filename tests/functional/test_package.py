@@ -108,7 +108,7 @@ def test_both_would_be_accepted_by_an_index(built: Path) -> None:
     assert run(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir()).count("PASSED") == 2
 
 
-def test_the_wheel_says_who_made_it_and_under_which_terms(wheel: Path) -> None:
+def test_the_wheel_names_its_author_and_its_license(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [name for name in names if name.endswith(".dist-info/METADATA")]
@@ -144,7 +144,7 @@ def test_the_wheel_installs_the_pages_for_operators(bin_of_a_new_venv: Path, clo
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_installed_command_tells_its_release_and_its_arguments(
+def test_each_installed_command_prints_its_release_and_its_arguments(
     command: str, bin_of_a_new_venv: Path, wheel: Path
 ) -> None:
     told = run(bin_of_a_new_venv / command, "--version", cwd=bin_of_a_new_venv)

@@ -44,7 +44,7 @@ def test_versions_are_answered_without_a_token(placement: PrivatePlacement) -> N
     assert answer.status_code == 200 and answer.headers["OpenStack-Shared-Scheduler-Writes"] == "1"
 
 
-def test_of_writers_of_the_same_new_consumer_one_is_told_yes(placement: PrivatePlacement) -> None:
+def test_of_several_writers_of_one_new_consumer_one_succeeds(placement: PrivatePlacement) -> None:
     racers = [Racer(placement.layout.url("placement")) for _ in range(WRITERS)]
     providers = [placement.provider(vcpus=ROUNDS) for _ in racers]
     for _ in range(ROUNDS):

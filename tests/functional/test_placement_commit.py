@@ -196,7 +196,7 @@ def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_th
     assert unchecked > 0, "nobody found plenty"
 
 
-def test_a_hundred_at_once_are_all_written_or_none_is(placement: PrivatePlacement) -> None:
+def test_a_hundred_consumers_at_once_are_written_all_or_none(placement: PrivatePlacement) -> None:
     hosts = [placement.provider(vcpus=50) for _ in range(3)]
     driver = PlacementDriver(placement.transport)
     driver.knows(*hosts, vcpus=50)

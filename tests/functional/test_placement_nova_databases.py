@@ -117,7 +117,7 @@ def test_a_reporting_node_is_seen(placement: PrivatePlacement, cell: CellDatabas
     one.change(main_models.ComputeNode, updated_at=since)
 
 
-def test_a_server_is_found_where_it_lives(placement: PrivatePlacement, api: ApiDatabase) -> None:
+def test_a_server_is_found_on_its_host(placement: PrivatePlacement, api: ApiDatabase) -> None:
     one, server = Compute(placement), str(uuid.uuid4())
     locate = Locator(api, plain_databases.cell_database).locate
     assert locate(server) == ServerLocation(ServerActivity.NO_OWNER)

@@ -154,7 +154,9 @@ def cases(cloud: Cloud) -> dict[str, Case]:
 @pytest.mark.parametrize(
     "name", ["global request id", "memory", "trait", "anti-affinity", "refused and accepted", "alternate", "addresses"]
 )
-def test_why_tells_the_end_and_the_true_causes(cloud: Cloud, cases: dict[str, Case], name: str, store: int) -> None:
+def test_why_reports_the_result_and_the_real_causes(
+    cloud: Cloud, cases: dict[str, Case], name: str, store: int
+) -> None:
     case, place = cases[name], places(cloud)[store]
 
     [request_id] = request_ids(cloud, case.server)
@@ -179,7 +181,7 @@ def test_the_global_id_of_the_caller_finds_the_request(cloud: Cloud, cases: dict
 
 
 @pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
-def test_each_host_of_a_build_is_told(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
+def test_each_host_of_a_build_is_reported(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
     def ends(name: str) -> list[tuple[str, str]]:
         records = ask(cloud, places(cloud)[store], "why", cases[name].server)["records"]
         return [(one["hosts"][0], one["result"]) for one in records if one["kind"] == "build"]
@@ -190,7 +192,7 @@ def test_each_host_of_a_build_is_told(cloud: Cloud, cases: dict[str, Case], stor
 
 
 @pytest.mark.parametrize("store", [0, 1], ids=["file", "database"])
-def test_the_numbers_of_a_refusal_are_told(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
+def test_the_numbers_of_a_refusal_are_reported(cloud: Cloud, cases: dict[str, Case], store: int) -> None:
     place = places(cloud)[store]
     near = {one["host"]: one for one in ask(cloud, place, "why", cases["memory"].server)["records"][-1]["near"]}
     assert near.keys() == set(COMPUTES)

@@ -35,7 +35,7 @@ def compared(**options: Any) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_a_filter_that_lets_everybody_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_passes_every_host_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NATIVE_FILTERS[name], "mask", lambda self, context: None)
     with pytest.raises(AssertionError):
         compared(enabled_filters=[name])()

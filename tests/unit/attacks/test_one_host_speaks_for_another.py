@@ -97,7 +97,7 @@ def sealed(message: Message) -> bytes:
 
 
 @pytest.mark.parametrize("kind", of_node("node-evil", EVIL))
-def test_it_speaks_for_itself(cell: Cell, kind: str) -> None:
+def test_messages_for_its_own_node_are_accepted(cell: Cell, kind: str) -> None:
     message = of_node("node-evil", EVIL)[kind]
 
     cell.send(sealed(message))
@@ -108,7 +108,7 @@ def test_it_speaks_for_itself(cell: Cell, kind: str) -> None:
 
 @pytest.mark.parametrize("named", [VICTIM, EVIL])
 @pytest.mark.parametrize("kind", of_node("node-victim", VICTIM))
-def test_it_does_not_speak_for_the_node_of_another(
+def test_messages_for_the_node_of_another_host_are_dropped(
     cell: Cell, kind: str, named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -120,7 +120,7 @@ def test_it_does_not_speak_for_the_node_of_another(
 
 
 @pytest.mark.parametrize("kind", OF_SCHEDULERS)
-def test_it_does_not_speak_for_a_scheduler(cell: Cell, kind: str) -> None:
+def test_messages_in_the_name_of_a_scheduler_are_dropped(cell: Cell, kind: str) -> None:
     cell.send(sealed(OF_SCHEDULERS[kind]))
 
     assert cell.at_scheduler == []
@@ -129,7 +129,7 @@ def test_it_does_not_speak_for_a_scheduler(cell: Cell, kind: str) -> None:
 
 @pytest.mark.parametrize("forge", [lambda body: body, lambda body: b"\xc1\x01\x03old" + b"\0" * 32 + body])
 @pytest.mark.parametrize("message", [*of_node("node-victim", VICTIM).values(), *OF_SCHEDULERS.values()])
-def test_a_broker_user_without_a_key_is_not_heard(
+def test_messages_of_a_broker_user_without_a_key_are_dropped(
     cell: Cell, message: Message, forge: Callable[[bytes], bytes]
 ) -> None:
     cell.send(forge(encode(message)))

@@ -67,7 +67,7 @@ def test_the_row_stays_that_of_the_host_in_the_database() -> None:
     assert only_claim(driver.ask()).seen_epoch == EPOCH
 
 
-def test_the_operator_is_told_both_hosts(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_both_hosts(caplog: pytest.LogCaptureFixture) -> None:
     driver, clock = listed(), Clock()
     notices = notices_of(driver, clock)
     clone_begins(driver)
@@ -98,7 +98,7 @@ def test_the_agent_of_the_host_takes_over_if_the_copy_was_heard_first() -> None:
     assert driver.table.freshness(NODE) is Freshness.FRESH
 
 
-def test_a_copy_with_the_name_of_the_host_too_is_told() -> None:
+def test_a_copy_with_the_same_host_name_is_logged() -> None:
     driver = listed()
     driver.hear(snapshot(NODE, epoch=LATER))
 
@@ -110,7 +110,7 @@ def test_a_copy_with_the_name_of_the_host_too_is_told() -> None:
     assert told["other_host"] == OWN
 
 
-def test_a_restart_and_a_move_are_not_told() -> None:
+def test_a_restart_and_a_move_are_not_logged() -> None:
     driver = listed()
     driver.hear(snapshot(NODE, epoch=LATER), Heartbeat(NODE, EPOCH, 1, OWN, 0))
     for _ in range(5):

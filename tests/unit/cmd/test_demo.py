@@ -120,7 +120,7 @@ def watched(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> Termina
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 20), (40, 16), (20, 5)], ids=str)
-def test_the_live_view_fits_a_small_terminal(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_view_fits_into_a_small_terminal(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a demo that has told much of what happens
     frames = watched(columns, rows, monkeypatch).frames()
     # then no line wraps, and no frame scrolls the screen

@@ -75,7 +75,7 @@ def test_nothing_secret_is_printed(site: Site, capsys: pytest.CaptureFixture[str
     assert all(len(word) < 64 or Path(word.rstrip(":;")).exists() for word in printed.split())
 
 
-def test_a_rotation_interrupts_nobody(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rotation_does_not_interrupt_messages(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     schedulers, agents = [site.program()], [site.program(HOST)]
     (old,) = site.ids(capsys)
 

@@ -205,7 +205,7 @@ def test_an_interrupted_demo_restores_the_cursor(monkeypatch: pytest.MonkeyPatch
     assert screen.getvalue().endswith("\n\x1b[?25h")
 
 
-def test_the_live_view_redraws_in_place_and_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_live_view_redraws_in_place_and_restores_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     # given a terminal
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()

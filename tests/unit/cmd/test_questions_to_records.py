@@ -188,7 +188,7 @@ def test_a_missing_record_is_one_line(ask: Ask) -> None:
         ("c7", ["does not name c7, so its own reason is not known", "4 hosts passed, rejected: 1 no_room:VCPU"]),
     ],
 )
-def test_why_not_tells_all_that_is_recorded_of_one_host(ask: Ask, host: str, told: list[str]) -> None:
+def test_why_not_prints_all_records_of_one_host(ask: Ask, host: str, told: list[str]) -> None:
     code, out, _ = ask("why-not", "server-1", host)
 
     assert code == 0

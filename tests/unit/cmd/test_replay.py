@@ -104,7 +104,7 @@ def verdict(kind: str, number: int = 0) -> Replayed:
     ("verdicts", "result"),
     [((SAME, CANNOT, DIFFERS), DIFFERS), ((SAME, CANNOT), CANNOT), ((SAME,), SAME), ((), CANNOT)],
 )
-def test_one_difference_outweighs_what_cannot_be_told(verdicts: tuple[str, ...], result: str) -> None:
+def test_one_difference_counts_more_than_unknown_results(verdicts: tuple[str, ...], result: str) -> None:
     found = ReplaySum("recorded")
     for each in verdicts:
         found.add(verdict(each))

@@ -56,7 +56,7 @@ def once(sockets: Path, *more: str) -> int:
     return manage.main(["top", "--socket-dir", str(sockets), "--once", "--interval", "0.1", *more])
 
 
-def test_one_view_has_rates_queues_windows_and_those_who_lag(
+def test_the_view_shows_rates_queues_windows_and_lagging_nodes(
     sockets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert once(sockets, "--scheduler", "17") == 0

@@ -32,7 +32,7 @@ def test_a_server_that_was_written_again_may_have_more_elsewhere() -> None:
     assert read(book, 2) == Consumer(HELD, True, generation=2, whole=False)
 
 
-def test_a_server_that_nobody_claimed_here_may_have_more_elsewhere() -> None:
+def test_an_unclaimed_server_may_have_allocations_on_other_nodes() -> None:
     assert not read(ledger(), 1).whole
 
 
@@ -42,7 +42,7 @@ def test_a_server_whose_claim_takes_from_a_shared_pool_has_more_elsewhere() -> N
     assert read(book, 1) == Consumer(HELD, True, generation=1, whole=False)
 
 
-def test_a_server_with_other_amounts_than_its_claim_was_written_by_somebody_else() -> None:
+def test_amounts_that_differ_from_the_claim_were_written_by_another_writer() -> None:
     book = ledger()
     book.judge(claim("c1", "vm-1", vcpus=1), 1.0)
     assert not read(book, 1).whole

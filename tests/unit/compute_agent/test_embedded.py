@@ -192,7 +192,7 @@ def test_devices_that_are_attached_to_a_running_server_are_taken(
     assert scheduler.leaf(pool) == 1
 
 
-def test_devices_are_followed_by_the_agent_that_lives(compute: Compute, scheduler: Scheduler) -> None:
+def test_devices_are_reported_by_the_running_agent(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     tracker.pci_tracker = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
     for _ in range(2):

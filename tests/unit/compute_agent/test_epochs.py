@@ -79,7 +79,7 @@ class TestEpochOfThePast:
         assert len({node.core.epoch for node in lives}) == len(lives)
 
     @given(st.lists(st.integers(0, COUNT_MAX), max_size=20))
-    def test_it_only_grows_above_whatever_was_asked_and_the_numbers_do_not_run_out(
+    def test_an_epoch_grows_above_each_requested_one_and_numbers_are_not_exhausted(
         self, asks: list[int]
     ) -> None:
         epochs = Epochs(EPOCH, random.Random(1))

@@ -51,7 +51,7 @@ def test_a_soft_claim_is_refused_only_where_more_are_here_than_were_seen() -> No
     assert refusal(ledger, of_group("c1", "vm-2", SOFT, seen=None), "vm-1") == ""
 
 
-def test_a_label_is_remembered_and_refuses_nobody() -> None:
+def test_a_label_is_recorded_and_never_refuses_a_claim() -> None:
     # given three servers of a label on the node
     ledger = GroupLedger({"vm-1": "label", "vm-2": "label", "vm-3": "label"})
     asked = claim("c1", "vm-4", group=ClaimGroup("label", LABEL_POLICY, seen=0))

@@ -10,7 +10,7 @@ from compute_agent.tap.node_snapshot import TrackerReader
 NODE, SERVER = "cmp1", "f1000000-0000-0000-0000-000000000001"
 
 
-def test_a_server_that_moved_away_and_came_back_after_an_audit_is_there() -> None:
+def test_a_server_that_returns_after_an_audit_is_reported() -> None:
     # given a server that left: Nova's statistics keep it until the next audit
     states = {SERVER: "active"}
     stats = {NODE: SimpleNamespace(states=states)}

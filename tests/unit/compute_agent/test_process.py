@@ -186,7 +186,7 @@ def test_without_broker_and_placement_the_agent_logs_that_and_continues(tmp_path
         process.close()
 
 
-def test_metrics_and_health_are_served_where_the_option_says(process: Process, tmp_path: Path) -> None:
+def test_metrics_and_health_are_served_at_the_configured_address(process: Process, tmp_path: Path) -> None:
     # given an agent without broker and nova-compute
     path = tmp_path / "metrics.sock"
     process.configure(metrics_listen=path)
@@ -216,7 +216,7 @@ def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(process: 
     assert "metrics_listen" in said and said.count("\n") == 1
 
 
-def test_a_report_tells_our_release_and_what_the_agent_does(process: Process, tmp_path: Path) -> None:
+def test_a_report_contains_our_release_and_the_state_of_the_agent(process: Process, tmp_path: Path) -> None:
     process.configure(**SLOW)
     with process.conf.open("a") as conf:
         conf.write(f"[oslo_reports]\nlog_dir = {tmp_path}\n")

@@ -353,7 +353,7 @@ class TestReadsOfPlacement:
         assert answer.consumers == {"vm-1": {NODE: {"VCPU": 1}}}
         assert answer.generations == {"vm-1": 1}
 
-    def test_an_answer_that_is_none_is_a_failed_read(self) -> None:
+    def test_an_answer_of_a_wrong_shape_is_a_failed_read(self) -> None:
         self.placement.status = 503
 
         answer = self.thread.carry_out(ReadTree(NODE, cause=""))
@@ -491,7 +491,7 @@ class TestFallback:
 
         assert story.until(300) == 0
 
-    def test_a_conductor_that_was_away_must_show_again_that_nova_compute_lives(
+    def test_after_an_outage_of_the_conductor_nova_compute_must_report_again(
         self, world: World, story: Story
     ) -> None:
         story.until(50)

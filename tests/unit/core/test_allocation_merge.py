@@ -24,13 +24,13 @@ Amounts = Mapping[str, Mapping[str, int]]
 # -- examples ------------------------------------------------------------------------------------
 
 
-def test_a_port_that_was_attached_meanwhile_is_kept() -> None:
+def test_a_port_attached_during_the_move_is_kept() -> None:
     merged = merge(SOURCE, TARGET, SOURCE | PORT)
     assert merged is not None
     assert (merged.allocations, merged.rest) == (SOURCE | PORT | TARGET, SOURCE | PORT)
 
 
-def test_a_port_that_was_detached_meanwhile_does_not_come_back() -> None:
+def test_a_port_detached_during_the_move_is_not_restored() -> None:
     merged = merge(SOURCE | PORT, TARGET, SOURCE)
     assert merged is not None
     assert merged.allocations == SOURCE | TARGET
@@ -193,7 +193,7 @@ TAKE_BACK = st.tuples(st.just("take_back"))
     st.sampled_from([TARGET_WITH_PORT, TARGET]),
     st.lists(st.one_of(ADD, ADD, SEND, SEND, SEND, REMOVE, ARRIVE, TAKE_BACK), min_size=3, max_size=10),
 )
-def test_nobodys_allocation_is_lost_and_ours_is_there_once_or_not_at_all(
+def test_no_other_allocation_is_lost_and_ours_exists_at_most_once(
     base: Amounts, part: Amounts, steps: list[tuple[Any, ...]]
 ) -> None:
     # given a server, a move of ours, and others who write as well

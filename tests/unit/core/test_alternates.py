@@ -82,7 +82,7 @@ def test_alternates_that_are_not_root_only_need_a_candidate_and_the_answer_waits
     assert [choice.node for choice in answer.choices[0]] == [ask.node, asks[1].node]
 
 
-def test_alternates_are_the_best_first_in_whatever_order_placement_names_them() -> None:
+def test_alternates_are_sorted_best_first_in_any_order_of_placement() -> None:
     # given three hosts, one emptier than the other
     driver = SchedulerDriver().with_agents("node-1").with_agents("node-2", free_mb=6144)
     driver.with_agents("node-3", free_mb=2048)

@@ -37,7 +37,7 @@ def test_a_snapshot_that_is_older_than_the_claim_does_not_lose_it() -> None:
     assert driver.table.view(NODE).used == taken(NODE)
 
 
-def test_a_snapshot_that_waited_while_the_scheduler_stood_still_does_not_lose_it() -> None:
+def test_a_snapshot_delayed_by_a_paused_scheduler_keeps_the_claim() -> None:
     driver = booted_and_read_again()
 
     # given a scheduler that stands still for longer than any claim is watched: its timers ring before it reads messages
@@ -69,7 +69,7 @@ def test_a_node_that_the_databases_do_not_show_is_removed_at_once() -> None:
     assert driver.table.outstanding(NODE) == ()
 
 
-def test_after_a_while_it_is_theirs_without_a_question_to_placement() -> None:
+def test_after_some_timers_the_databases_are_believed_without_a_question_to_placement() -> None:
     driver = booted_and_read_again()
 
     effects = driver.wait(SHOWN_TIMERS * driver.core.settings.unreported_after_s)

@@ -34,7 +34,7 @@ def test_more_instances_than_a_host_accepts_at_once_are_placed_there_in_turn() -
     driver.idle()
 
 
-def test_requests_wait_for_one_another_in_the_order_in_which_they_came() -> None:
+def test_requests_wait_in_their_order_of_arrival() -> None:
     driver = SchedulerDriver(claims_per_node_max=1).with_agents("node-1", **ROOMY)
     claim = only_claim(driver.ask(request("first")))
     for name in ("second", "third"):

@@ -28,7 +28,7 @@ def source_is_silent(generation: int, consumer: Consumer = WHOLE) -> SchedulerDr
     return driver
 
 
-def test_a_server_that_nobody_has_written_since_its_agent_is_silent() -> None:
+def test_a_server_not_written_since_its_agent_became_silent() -> None:
     driver = source_is_silent(generation=1)
     assert only(ef.WriteAllocation, driver.ask(EVACUATION)).standing == WHOLE
 

@@ -40,7 +40,7 @@ def test_the_judge_reports_the_reasons_of_the_best_hosts() -> None:
     assert "PciPassthroughFilter: 4" in fail.text
 
 
-def test_a_host_that_the_judge_approves_is_taken_whatever_the_columns_say() -> None:
+def test_the_judge_overrides_the_columns() -> None:
     driver = driver_of(Picky("node-1", "node-2"), last_words_max=3)
     assert only_claim(driver.ask(with_a_device())).node in ("node-3", "node-4")
 

@@ -64,7 +64,7 @@ def test_claims_on_a_node_without_an_agent_are_written_one_after_the_other() -> 
     driver.idle()
 
 
-def test_a_write_is_given_up_before_the_agent_could_think_that_it_never_came() -> None:
+def test_a_write_is_abandoned_before_the_agent_may_end_its_claim() -> None:
     # the agent reads Placement for an accepted claim after 15 s, and ends it if it is not there
     driver = SchedulerDriver().with_agents("node-1")
     write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(within_s=600))))

@@ -67,7 +67,7 @@ def test_hosts_with_shared_storage_have_alternates() -> None:
     assert answer.choices[0][1].candidate == found
 
 
-def test_an_evacuation_that_nobody_hears_of_leaves_the_server_its_disk_in_the_pool() -> None:
+def test_an_evacuation_without_a_receiver_keeps_the_disk_in_the_shared_pool() -> None:
     # given a server that holds its source and some of the pool, evacuated to a host of the same pool
     driver = driver_with_pool()
     found = {"source": {"VCPU": 1}, "pool": TAKEN["pool"]}

@@ -31,7 +31,7 @@ def test_the_allocation_of_an_unheard_answer_is_deleted() -> None:
     assert driver.give(ev.AnswerUnheard(answer.claim_ids, cause="req-1")) == []
 
 
-def test_an_agent_that_has_started_meanwhile_gets_the_release_of_a_direct_write() -> None:
+def test_an_agent_that_starts_later_gets_the_release_of_a_direct_write() -> None:
     # given a write on a node without an agent, and an agent that has come meanwhile
     driver = SchedulerDriver().without_agents("node-1")
     write = only(ef.WriteAllocation, driver.ask())
@@ -146,7 +146,7 @@ def test_a_delete_that_is_tried_again_at_once_is_not_tried_later_as_well() -> No
     driver.idle()
 
 
-def test_the_request_is_told_once_that_a_claim_was_given_up() -> None:
+def test_the_request_is_informed_once_about_an_abandoned_claim() -> None:
     # given two servers of one request, and no answer to either write
     driver = SchedulerDriver(delete_attempts_max=2).with_agents("node-1")
     first, second = claims_in(driver.ask(request("server-1", "server-2"), within_s=600.0))

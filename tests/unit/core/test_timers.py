@@ -29,7 +29,7 @@ def test_a_cancelled_timer_does_not_ring() -> None:
     assert timers.due(100.0) is None and len(timers) == 0
 
 
-def test_memory_follows_the_number_of_live_timers() -> None:
+def test_memory_depends_on_the_number_of_active_timers() -> None:
     timers = Timers()
     for i in range(100_000):
         timers.set(("window", "node-1"), float(i))

@@ -45,7 +45,7 @@ def placed(running: Trial, most: int) -> tuple[Counter[str], object]:
     return hosts, None
 
 
-def test_servers_are_placed_until_none_fits_and_the_next_one_is_explained() -> None:
+def test_servers_are_placed_until_no_host_fits_and_the_failure_is_explained() -> None:
     cloud = SchedulerDriver().with_agents("node-1", "node-2")
     others = {"other": Consumer({"node-3": {"MEMORY_MB": 7680}}, True)}
     cloud.with_agents("node-3", consumers=others)

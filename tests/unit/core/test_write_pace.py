@@ -39,7 +39,7 @@ def test_a_batch_holds_what_placement_writes_in_two_seconds(measured: tuple[int,
     assert paced(measured).batch_max() == size
 
 
-def test_a_second_for_each_call_however_large_ends_in_full_batches() -> None:
+def test_one_second_for_a_call_of_any_size_results_in_full_batches() -> None:
     pace, size = paced((1, 1.0)), 1
     for _ in range(12):
         size = pace.batch_max()
@@ -82,7 +82,7 @@ def test_a_burst_needs_its_share_of_all_writers() -> None:
     assert forecast.needed_s(80, 11.0) == 80 * 0.5 / WRITERS
 
 
-def test_an_answer_without_a_pace_changes_nothing_and_an_old_pace_says_nothing() -> None:
+def test_an_answer_without_a_pace_and_an_old_pace_change_nothing() -> None:
     forecast = BurstForecast()
     assert forecast.needed_s(1_000, 10.0) == 0.0
     forecast.heard(0.5, 10.0)

@@ -32,7 +32,7 @@ def test_the_flavor_counts_before_the_deployment() -> None:
     assert number_of(request(2, str(ALTERNATES_MAX))) == ALTERNATES_MAX
 
 
-def test_the_call_counts_before_the_flavor_and_no_alternates_are_none() -> None:
+def test_the_call_overrides_the_flavor_and_alternates_can_be_turned_off() -> None:
     assert number_of(request(3, "5", from_flavor=False)) == 3
     assert number_of(request(0, "5", from_flavor=False)) == 0
 

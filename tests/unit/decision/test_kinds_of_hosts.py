@@ -59,7 +59,7 @@ def test_a_host_that_gets_another_cpu_passes_from_then_on():
     assert decide(request) == {"n00", "n03"}
 
 
-def test_a_statistic_stands_in_for_a_capability_that_is_not_set():
+def test_a_statistic_replaces_a_capability_that_is_not_set():
     table = cloud("n00", "n01")
     request = asking(**{"capabilities:cpu_info": "fast"})
     decide = deciding(table, "ComputeCapabilitiesFilter")

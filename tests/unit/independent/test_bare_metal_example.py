@@ -12,7 +12,7 @@ from tools.examples.bare_metal import Machines, Shop, machine_class, main, run
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_two_schedulers_use_the_machines_up_and_give_none_twice(seed: int) -> None:
+def test_two_schedulers_use_all_machines_and_assign_none_twice(seed: int) -> None:
     found = run(60, seed)
 
     assert found.refused > 0, "both have selected the same machine at times"
@@ -50,6 +50,6 @@ def test_a_gang_that_does_not_fit_frees_its_machines() -> None:
     assert not any(row.job for row in machines.rows())
 
 
-def test_the_command_says_what_happened(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--machines", "40"]) == 0
     assert "times the inventory refused" in capsys.readouterr().out

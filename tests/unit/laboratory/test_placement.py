@@ -55,7 +55,7 @@ def test_a_consumer_of_another_generation_is_a_conflict(placement: StandIn) -> N
     assert placement.consumers() == {"one": OTHER}
 
 
-def test_several_consumers_are_written_all_or_none(placement: StandIn) -> None:
+def test_several_consumers_are_written_together_or_not_at_all(placement: StandIn) -> None:
     fill(placement, NODE)
 
     refused = placement.call("POST", "/allocations", {"fits": wants(OTHER), "one too many": wants(NODE)})

@@ -123,7 +123,7 @@ def test_a_burst_is_reported_beside_the_same_writes_without_a_scheduler() -> Non
     assert first[-2:] == ["50", "0.5"]
 
 
-def test_bursts_are_read_back_and_older_files_have_none() -> None:
+def test_bursts_are_read_back_and_older_files_have_no_bursts() -> None:
     saved = json.loads(json.dumps(bursts().as_json()))
     assert from_json(saved) == bursts()
     for one in saved["rounds"]:

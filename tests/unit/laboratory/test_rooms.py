@@ -30,7 +30,7 @@ def rooms_imported(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("room", SHARED)
-def test_a_shared_room_imports_none_of_its_users(room: str) -> None:
+def test_a_shared_package_does_not_import_its_users(room: str) -> None:
     place = LABORATORY / room
     files = [place] if place.is_file() else sorted(place.rglob("*.py"))
     found = {(path.name, name) for path in files for name in rooms_imported(path)}

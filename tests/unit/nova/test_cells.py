@@ -100,7 +100,7 @@ def test_cells_on_one_queue_share_one_channel_and_its_address(story: Story) -> N
         "rabbit://nova:secret@mq:5672/?heartbeat=30",
     ],
 )
-def test_one_queue_is_one_queue_however_it_is_spelled(story: Story, url: str) -> None:
+def test_two_spellings_of_one_broker_url_are_one_queue(story: Story, url: str) -> None:
     """Else each cell would take all nodes of both for its own."""
     story.open(cell("a"), cell("b", url))
     assert len(story.wires) == 1

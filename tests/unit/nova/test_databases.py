@@ -87,7 +87,7 @@ def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them
     assert images() == {"image.os_distro=debian": 2, "image.hw_qemu_guest_agent=True": 2}
 
 
-def test_a_server_is_found_where_it_lives(databases: None) -> None:
+def test_a_server_is_found_on_its_host(databases: None) -> None:
     with context.target_cell(admin(), cell1()) as target:
         server = _server(target, _node(target), {})
     objects.InstanceMapping(

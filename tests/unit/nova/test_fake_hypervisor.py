@@ -32,7 +32,7 @@ def live_migrates_away(state_path: str) -> None:
     driver.post_live_migration(None, server, {}, None)
 
 
-def test_a_server_that_has_live_migrated_away_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_live_migrated_server_is_removed_from_its_source(tmp_path: Path) -> None:
     # given a guest here, when Nova has moved it away alive
     process = multiprocessing.get_context("spawn").Process(target=live_migrates_away, args=(str(tmp_path),))
     process.start()

@@ -66,7 +66,7 @@ def test_servers_fit_until_the_last_cpu_and_the_next_one_is_explained(begin: Any
     assert (near["cmp1"]["asked"], near["cmp1"]["used"], near["cmp1"]["capacity"]) == (2, 8, 8)
 
 
-def test_nothing_is_claimed_and_a_request_then_goes_where_fit_said(begin: Any, cloud: Cloud, sockets: Path) -> None:
+def test_fit_claims_nothing_and_names_the_host_of_the_next_request(begin: Any, cloud: Cloud, sockets: Path) -> None:
     cloud.compute("cmp1", 8)
     cloud.compute("cmp2", 4)
     begin()
@@ -142,7 +142,7 @@ def test_placement_names_the_candidates_of_a_numbered_group(begin: Any, cloud: C
     assert {one["code"] for one in answer["next"]["refused"]} | answer["next"]["reasons"].keys() == {"no_room:VCPU"}
 
 
-def test_it_cannot_be_told_if_placement_does_not_name_candidates(
+def test_fit_reports_unknown_if_placement_does_not_name_candidates(
     begin: Any, cloud: Cloud, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.compute("cmp1", 8)
@@ -225,7 +225,7 @@ def test_ten_questions_at_once_are_all_answered_alike(begin: Any, cloud: Cloud, 
 
 
 @pytest.mark.parametrize(("number", "code"), [(4, 0), (5, 1)])
-def test_the_command_prints_the_hosts_and_its_exit_code_tells_whether_all_fit(
+def test_the_command_prints_the_hosts_and_exits_0_if_all_fit(
     begin: Any, cloud: Cloud, sockets: Path, capsys: pytest.CaptureFixture[str], number: int, code: int
 ) -> None:
     cloud.compute("cmp1", 8)
@@ -244,7 +244,7 @@ def test_the_command_prints_the_hosts_and_its_exit_code_tells_whether_all_fit(
     assert answer["fit"] == 4
 
 
-def test_the_command_cannot_tell_without_a_scheduler(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_without_a_scheduler(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["fit", "--flavor", "m1.small", "--socket-dir", str(sockets)]) == 2
 
     assert "no scheduler of this machine answers" in capsys.readouterr().err

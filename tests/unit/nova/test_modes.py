@@ -160,7 +160,7 @@ def test_shadow_returns_the_answer_of_stock_and_writes_nothing(start: Any, stock
     assert cloud.used("cmp1") == cloud.used("cmp2") == 0
 
 
-def test_the_request_reaches_stock_as_it_came(start: Any, stock: Stock) -> None:
+def test_the_request_is_passed_to_stock_unchanged(start: Any, stock: Stock) -> None:
     started = start(Mode.SHADOW)
     servers = uuids(1)
 
@@ -174,7 +174,9 @@ def test_the_request_reaches_stock_as_it_came(start: Any, stock: Stock) -> None:
     assert (record["result"], record["ours"]["hosts"]) == (Agreement.SAME, ["cmp1"])
 
 
-def test_a_host_that_ours_refuses_is_told_with_the_reason(start: Any, stock: Stock, cloud: Cloud) -> None:
+def test_a_host_that_only_our_scheduler_refuses_is_reported_with_the_reason(
+    start: Any, stock: Stock, cloud: Cloud
+) -> None:
     cloud.compute("small", 1)
     started = start(Mode.SHADOW)
     stock.host = "small"
@@ -201,7 +203,7 @@ def test_stocks_refusal_is_returned_and_compared(start: Any, stock: Stock) -> No
     assert results == {Agreement.STOCK_REFUSED: "NoValidHost", Agreement.BOTH_REFUSED: ""}
 
 
-def test_garbage_is_returned_as_it_came(start: Any, stock: Stock) -> None:
+def test_a_malformed_answer_is_returned_unchanged(start: Any, stock: Stock) -> None:
     started = start(Mode.SHADOW)
     stock.answer = lambda: {"not": ["an", "answer"]}
 
@@ -304,7 +306,7 @@ def test_requests_in_flight_end_as_they_began(start: Any, stock: Stock, cloud: C
     assert len(started.compared(IN_FLIGHT)) == IN_FLIGHT
 
 
-def test_requests_that_wait_for_stock_hold_up_nobody_after_the_change(
+def test_requests_that_wait_for_stock_do_not_delay_others_after_the_change(
     start: Any, stock: Stock, conf: Any
 ) -> None:
     # given a scheduler with two threads, which wait for a nova-scheduler that does not answer

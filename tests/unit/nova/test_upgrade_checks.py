@@ -129,7 +129,7 @@ def test_a_set_option_without_effect_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "code"), [("off", Code.WARNING), ("accept", Code.WARNING), ("require", Code.SUCCESS)])
-def test_open_senders_are_told(tmp_path: Path, mode: str, code: Code) -> None:
+def test_senders_without_enforced_keys_are_reported(tmp_path: Path, mode: str, code: Code) -> None:
     file = tmp_path / "master"
     file.write_text("one:" + "ab" * 32)
     file.chmod(0o600)
@@ -139,7 +139,7 @@ def test_open_senders_are_told(tmp_path: Path, mode: str, code: Code) -> None:
     assert (result.code, f"host_keys = {mode}" in str(result.details)) == (code, True)
 
 
-def test_keys_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_unusable_keys_are_reported(tmp_path: Path) -> None:
     result = senders_result(SimpleNamespace(host_keys="require", host_keys_file=str(tmp_path / "none")))
 
     assert (result.code, "none: cannot be read" in str(result.details)) == (Code.FAILURE, True)

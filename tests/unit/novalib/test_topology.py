@@ -91,7 +91,7 @@ class TestLeaves:
 
         assert [pool["product_id"] for pool in pci_stats(leaves).pools] == ["10fb", "2236", "154c"]
 
-    def test_a_host_without_topology_has_none(self) -> None:
+    def test_a_host_without_topology_has_no_cells(self) -> None:
         assert host_topology({}) is None
         assert pci_stats({}).pools == []
 
@@ -130,7 +130,7 @@ class TestNuma:
         assert not isinstance(changed, Reason)
         assert len(changed) == 1 and next(iter(changed)).startswith("numa.")
 
-    def test_shared_cpus_are_limited_as_the_scheduler_says(self) -> None:
+    def test_shared_cpus_are_limited_by_the_limits_of_the_scheduler(self) -> None:
         guest = objects.InstanceNUMATopology(
             cells=[objects.InstanceNUMACell(id=0, cpuset={0, 1, 2}, pcpuset=set(), memory=512, pagesize=None)]
         )

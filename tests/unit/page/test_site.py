@@ -202,7 +202,7 @@ def test_without_a_scheduler_the_records_are_shown_and_the_reverse(tmp_path: Pat
     assert cloud.get(f"/host?host={HOST}")[0] == "200 OK"
 
 
-def test_the_last_failures_are_failures_however_many_other_records_are_newer(tmp_path: Path) -> None:
+def test_failures_are_listed_although_many_other_records_are_newer(tmp_path: Path) -> None:
     # given a build that failed, and then more resyncs and comparisons than one question returns
     cloud = Cloud(tmp_path)
     gap = entries.node_entry(RecordNode(HOST, NodeChange.RESYNC, 3, 41, 0, cause=""), "gap-seen-by", NOW_S - 1)

@@ -41,7 +41,7 @@ def test_nova_and_we_merge_alike() -> None:
 
 
 @given(allocations, allocations)
-def test_a_union_keeps_everything_that_stood_there(
+def test_a_union_keeps_all_existing_allocations(
     standing: dict[str, dict[str, int]], wanted: dict[str, dict[str, int]]
 ) -> None:
     both = consumer_conflicts.union(standing, wanted)

@@ -161,7 +161,7 @@ def test_a_batch_without_an_answer_is_read_back_one_by_one(
 
 
 @pytest.mark.parametrize(("fault", "late"), [(lost_reply, True), (in_trouble, False)])
-def test_after_a_batch_without_an_answer_each_write_says_whether_it_may_be_carried_out(
+def test_after_a_batch_without_an_answer_each_possibly_late_write_is_reported(
     world: World, fault: Fault, late: bool
 ) -> None:
     # given a batch that gets no answer, and a Placement that is away since then
@@ -258,7 +258,7 @@ def test_a_stop_sends_queued_writes(world: World) -> None:
     assert committer.codes(first, *effects) == [W] * 21
 
 
-def test_a_stop_in_the_middle_of_an_outage_ends_and_answers_everybody(world: World) -> None:
+def test_a_stop_during_an_outage_ends_and_answers_every_write(world: World) -> None:
     committer = Committer(world)
     effects = [intent(world.provider()) for _ in range(20)]
     first = committer.while_one_is_held(*effects, faults=[in_trouble] * 10_000)

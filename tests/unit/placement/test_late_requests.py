@@ -156,7 +156,7 @@ def test_a_loser_whose_write_got_no_answer_does_not_take_the_winners_for_its_own
 
 
 @pytest.mark.parametrize("fault", [Held(), lost_reply])
-def test_a_write_without_an_answer_says_that_it_may_be_carried_out(
+def test_a_write_without_an_answer_is_reported_as_possibly_late(
     world: World, allocation_writer: AllocationWriter, clock: Clock, fault: Fault
 ) -> None:
     effect = intent(world.provider(), deadline_s=clock.now + 5.0)

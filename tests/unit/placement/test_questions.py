@@ -96,7 +96,7 @@ def test_numbered_groups_alone_are_kept_to_the_node_too(world: World, asker: Ask
     assert [set(one.allocations) for one in answer.candidates] == [{node}]
 
 
-def test_a_full_node_has_none(world: World, asker: Asker) -> None:
+def test_a_full_node_has_no_candidates(world: World, asker: Asker) -> None:
     node = world.provider(vcpus=1)
     answer = asker.ask(AskCandidates("ask", node, (QUERY,), ""))
     assert (answer.candidates, answer.error) == ((), "")

@@ -115,7 +115,7 @@ def test_a_delete_that_outlives_its_request_leaves_what_the_second_try_wrote(sit
 
 
 @pytest.mark.parametrize("nova", [NOWHERE, NO_OWNER, lives_on("another")])
-def test_a_delete_that_outlives_its_request_frees_what_nobody_relies_on(site: Site, nova: ServerLocation) -> None:
+def test_a_delete_after_its_request_frees_allocations_without_a_server(site: Site, nova: ServerLocation) -> None:
     node = site.world.provider()
     effect = site.move(node)
     site.give_up(effect)
@@ -144,7 +144,7 @@ def test_a_delete_that_nova_cannot_be_asked_about_is_not_done(site: Site) -> Non
     assert site.world.used(node) == 1
 
 
-def test_where_it_lives_when_all_is_over_it_holds_rightly(site: Site) -> None:
+def test_the_allocation_on_the_final_host_is_kept(site: Site) -> None:
     node = site.world.provider()
     effect = site.move(node)
     site.give_up(effect)

@@ -81,7 +81,7 @@ def test_providers_are_read_only_when_patience_is_over(world: World, allocation_
     assert not [path for _, path in world.http.calls if "providers" in path]
 
 
-def test_a_provider_that_everybody_fights_for_is_left_to_them_after_a_while(
+def test_a_contended_provider_is_given_up_after_a_bounded_number_of_attempts(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     node, began_s = world.provider(), clock.now

@@ -241,7 +241,7 @@ def test_a_message_of_the_release_without_groups_is_understood(message: Message)
 
 
 @pytest.mark.parametrize("fields", [2, 3])
-def test_a_consumer_of_a_release_without_generations_has_none(fields: int) -> None:
+def test_a_consumer_from_a_release_without_generations_has_no_generation(fields: int) -> None:
     row = row_of(Increment(NODE, EPOCH, 1, consumers={"c": Consumer(ALLOCATIONS, True, "group", 3, True)}))
     consumers = next(field for field in row if isinstance(field, dict) and "c" in field)
     consumers["c"] = consumers["c"][:fields]
@@ -250,7 +250,7 @@ def test_a_consumer_of_a_release_without_generations_has_none(fields: int) -> No
     assert found.consumers == {"c": Consumer(ALLOCATIONS, True, "group" if fields == 3 else "")}
 
 
-def test_a_consumer_without_a_generation_is_sent_as_to_a_release_that_knows_none() -> None:
+def test_a_consumer_without_a_generation_is_encoded_without_the_field() -> None:
     assert codec.write_consumer(Consumer({}, True)) == [{}, True]
     assert codec.write_consumer(Consumer({}, True, "group")) == [{}, True, "group"]
     assert codec.write_consumer(Consumer({}, True, "", 1)) == [{}, True, "", 1, False]

@@ -80,14 +80,14 @@ class TestWhoCanSpeak:
         assert sender(agent("compute-2"), scheduler().seal(Kind.TO_AGENT, BODY, "compute-1")) is None
 
     @pytest.mark.parametrize("kind", Kind)
-    def test_an_agent_cannot_speak_to_another_agent(self, kind: Kind) -> None:
+    def test_an_agent_cannot_send_to_another_agent(self, kind: Kind) -> None:
         sealed = bytearray(agent("compute-1").seal(Kind.AGENT, BODY))
         sealed[2] = kind
 
         assert sender(agent("compute-2"), bytes(sealed)) is None
 
     @pytest.mark.parametrize("kind", [Kind.TO_AGENT, Kind.SCHEDULERS, Kind.BROADCAST])
-    def test_what_an_agent_says_is_never_what_a_scheduler_says(self, kind: Kind) -> None:
+    def test_a_message_of_an_agent_is_never_accepted_as_one_of_a_scheduler(self, kind: Kind) -> None:
         sealed = bytearray(agent("compute-1").seal(Kind.AGENT, BODY))
         sealed[2] = kind
 

@@ -126,7 +126,7 @@ def test_a_window_with_arbitrary_messages_stays_consistent_and_bounded(told: lis
     assert applied == sorted(applied)
 
 
-def test_a_window_forgets_rather_than_grows_however_much_is_early() -> None:
+def test_a_window_drops_early_messages_above_its_bound() -> None:
     window = a_window()
     window.receive(Snapshot(NODE, 1, 1, "h", {}, {}, {}, 1), 0.0, lambda: 1)
     text = "x" * limits.LEAF_TEXT_MAX_CHARS

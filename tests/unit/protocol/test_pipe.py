@@ -88,7 +88,7 @@ def test_a_thousand_changes_in_a_second_are_ten_increments(pipe: MessagePipe) ->
     assert sent == 10
 
 
-def test_a_leaf_that_is_gone_travels_as_none_once(pipe: MessagePipe) -> None:
+def test_a_removed_leaf_is_sent_once_as_none(pipe: MessagePipe) -> None:
     pipe.set_leaf("cn.vcpus_used", None)
     assert pipe.poll(0.0) == (Increment(NODE, 3, 2, {"cn.vcpus_used": None}),)
     pipe.set_leaf("cn.vcpus_used", None)

@@ -59,7 +59,7 @@ def test_a_lost_message_is_asked_for_once_and_its_replay_heals(fresh: Receiver) 
     assert fresh.wait(30) == []
 
 
-def test_no_gap_is_stepped_over_however_long_it_lasts(fresh: Receiver) -> None:
+def test_a_gap_is_never_skipped(fresh: Receiver) -> None:
     fresh.take(increment(7))
     fresh.wait(limits.GAP_MAX_S + 1)
     assert fresh.window.freshness is WindowFreshness.STALE

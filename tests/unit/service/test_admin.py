@@ -169,6 +169,6 @@ def test_sockets_of_the_dead_are_passed_over(path: Path) -> None:
     assert admin.ask_all(path.parent, "status") == [{"nodes": 3, "asked": None}]
 
 
-def test_no_live_scheduler_is_reported_with_the_option(tmp_path: Path) -> None:
+def test_the_absence_of_schedulers_is_reported_with_the_option(tmp_path: Path) -> None:
     with pytest.raises(admin.AdminError, match=r"is shared-scheduler running, and is .* admin_socket_dir"):
         admin.ask_all(tmp_path, "status")

@@ -110,7 +110,7 @@ def test_a_mistake_is_found(known: dict[str, set[str]]) -> None:
     assert [*mistakes('shared_scheduler_nodes{cell="c1"}', known)] == ["shared_scheduler_nodes has no label cell"]
 
 
-def test_each_alert_says_what_has_happened() -> None:
+def test_each_alert_describes_the_event() -> None:
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             assert rule["annotations"]["summary"].endswith(".")

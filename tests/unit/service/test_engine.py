@@ -235,7 +235,7 @@ def test_draining_waits_for_requests_in_flight_and_refuses_new_ones(bench: Bench
     assert ev.Draining() in bench.core.seen
 
 
-def test_stopping_ends_who_still_waits(bench: Bench) -> None:
+def test_a_stop_ends_all_waiting_callers(bench: Bench) -> None:
     arrived = threading.Event()
     bench.core.script = lambda event: arrived.set() or []  # type: ignore[func-returns-value]
     outcome: list[Any] = []

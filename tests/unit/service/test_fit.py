@@ -70,7 +70,7 @@ def test_after_each_step_the_thread_rests_as_long_as_it_took() -> None:
     assert [rest for rest in rests if rest] == [pytest.approx(0.001)] * 4  # one part of the copy, three servers
 
 
-def test_requests_that_are_decided_meanwhile_are_not_disturbed() -> None:
+def test_concurrent_requests_are_not_affected() -> None:
     cloud = SchedulerDriver().with_agents(*NODES[:30])
     names = iter(range(1000))
     engine = InspectedEngine(cloud.core, lambda: cloud.ask(request(f"real-{next(names)}")))
@@ -83,7 +83,7 @@ def test_requests_that_are_decided_meanwhile_are_not_disturbed() -> None:
     assert sorted(outstanding) == sorted(claim.claim_id for claim in cloud.core.claims.open())
 
 
-def test_the_collector_of_garbage_does_not_run_meanwhile_and_runs_again_afterwards() -> None:
+def test_the_garbage_collector_is_paused_and_resumed() -> None:
     seen = list[bool]()
     engine = InspectedEngine(SchedulerDriver().without_agents("node-1").core, lambda: seen.append(gc.isenabled()))
     asked = fit(engine, make_request=lambda asked, servers: replace(make(asked, servers)))
@@ -94,7 +94,7 @@ def test_the_collector_of_garbage_does_not_run_meanwhile_and_runs_again_afterwar
     assert gc.isenabled()
 
 
-def test_a_question_that_takes_too_long_tells_how_far_it_came() -> None:
+def test_a_question_that_takes_too_long_reports_its_progress() -> None:
     engine = InspectedEngine(SchedulerDriver().without_agents(*NODES).core)
     ticks = iter(range(10_000))
 
@@ -105,7 +105,7 @@ def test_a_question_that_takes_too_long_tells_how_far_it_came() -> None:
     assert 0 < answer["fit"] < 20
 
 
-def test_a_table_that_changes_too_fast_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_changes_too_fast_is_reported_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_copy, "ROUNDS_MAX", 0)
     engine = InspectedEngine(SchedulerDriver().without_agents(*NODES).core)
 

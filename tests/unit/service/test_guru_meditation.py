@@ -25,7 +25,7 @@ def test_the_answer_is_a_section() -> None:
     assert "live = 3" in shown and "requests = 1" in shown
 
 
-def test_an_error_is_told_in_the_section_and_does_not_end_the_report() -> None:
+def test_an_error_is_reported_in_its_section_and_does_not_end_the_report() -> None:
     def broken() -> Mapping[str, Any]:
         raise ValueError("no table")
 
@@ -33,7 +33,7 @@ def test_an_error_is_told_in_the_section_and_does_not_end_the_report() -> None:
     assert "ValueError" in text(section(in_another_thread(broken)))
 
 
-def test_a_process_that_hangs_is_told_after_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hangs_is_reported_after_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guru_meditation, "ANSWER_TIMEOUT_S", 0.01)
     end = threading.Event()
 
@@ -47,7 +47,7 @@ def test_a_process_that_hangs_is_told_after_a_bounded_time(monkeypatch: pytest.M
     assert "not available = TimeoutError" in shown
 
 
-def test_the_product_tells_our_release_and_novas() -> None:
+def test_the_report_contains_our_release_and_that_of_nova() -> None:
     product = Product("compute-agent", "34.0.0")
 
     assert product.product_string() == "compute-agent"

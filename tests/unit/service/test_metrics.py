@@ -65,7 +65,7 @@ def test_every_freshness_and_state_has_a_number(world: World) -> None:
     assert all(world.value("windows", state=each.value) is not None for each in WindowPhase)
 
 
-def test_the_mode_is_told(world: World) -> None:
+def test_the_mode_is_a_metric(world: World) -> None:
     assert [world.value("mode", mode=each.value) for each in Mode] == [0, 1, 0]
 
 

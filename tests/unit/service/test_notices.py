@@ -81,7 +81,7 @@ def test_a_node_that_refuses_again_and_again_is_named(caplog: pytest.LogCaptureF
     assert "refusals_max" in line and line.endswith("at present: node-1")
 
 
-def test_peers_of_another_release_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_peers_of_another_release_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     # given two agents of an older release, and one of ours
     clock, driver = Clock(), SchedulerDriver()
     notices = notices_of(driver, clock)

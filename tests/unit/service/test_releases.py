@@ -36,7 +36,7 @@ def hello(sender: str, told: str) -> Hello:
     return Hello(Role.SCHEDULER, sender, 1, release=told)
 
 
-def test_schedulers_are_counted_by_the_release_that_their_hello_tells() -> None:
+def test_schedulers_are_counted_by_the_release_in_their_hello() -> None:
     # given two others, one of them of a release that does not tell it, and one of them in two cells
     driver = SchedulerDriver()
     driver.hear(hello("ssched.scheduler.b.17.aaaa", "1.2.0"), hello("ssched.scheduler.c.18.bbbb", ""))

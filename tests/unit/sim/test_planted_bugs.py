@@ -108,5 +108,5 @@ def test_there_are_enough_of_them() -> None:
     assert len(PLANTED) >= 20
 
 
-def test_no_invariant_is_without_a_bug_that_it_shall_catch() -> None:
+def test_each_invariant_has_a_planted_bug() -> None:
     assert set().union(*(planted.breaks for planted in PLANTED)) == INVARIANTS.keys()

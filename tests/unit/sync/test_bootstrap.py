@@ -83,7 +83,7 @@ def test_a_cell_that_is_away_does_not_keep_the_others_waiting(
     assert "starting without cell cell2" in caplog.text
 
 
-def test_no_cell_at_all_is_an_error_that_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:  # noqa: F811
+def test_without_any_readable_cell_the_error_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "cell1.db").unlink()
     with pytest.raises(DatabaseError, match="database_connection of cell cell1"):
         load(nova, world)

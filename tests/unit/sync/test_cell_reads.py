@@ -127,7 +127,7 @@ def test_new_and_gone_nodes(nova: NovaDatabases, poll: Poll) -> None:
     assert poll.yielded[0] == NodesGone(nova.cell_uuid, frozenset([own]))
 
 
-def test_hosts_are_told_when_the_core_has_unlisted_nodes_and_when_a_node_has_moved(
+def test_hosts_are_passed_on_for_unlisted_and_moved_nodes(
     nova: NovaDatabases, poll: Poll
 ) -> None:
     own = nova.node("cmp-1")

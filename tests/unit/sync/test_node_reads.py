@@ -22,7 +22,7 @@ def nova(tmp_path: Path) -> NovaDatabases:
     return NovaDatabases(tmp_path)
 
 
-def test_a_node_as_an_agent_would_tell_it(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_a_node_is_read_with_the_leaves_of_an_agent(nova: NovaDatabases, world: World) -> None:  # noqa: F811
     own = nova.compute("cmp-1", world.provider(vcpus=8))
     instance = nova.instance("cmp-1")
     world.take(instance, {own: {"VCPU": 2}})
@@ -92,7 +92,7 @@ def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: W
     assert reader.read("no-such-node", "") == []
 
 
-def test_a_node_whose_agent_has_spoken_meanwhile_is_not_read(
+def test_a_node_whose_agent_has_reported_is_not_read(
     nova: NovaDatabases, world: World, reader: Reader,  # noqa: F811
 ) -> None:  # fmt: skip
     own = nova.compute("cmp-1", world.provider())

@@ -91,7 +91,7 @@ def test_servers_under_way_and_in_service_keep_what_they_hold(site: Site) -> Non
     assert site.told == []
 
 
-def test_the_node_of_a_place_on_a_nested_provider_is_told(site: Site) -> None:
+def test_the_node_of_an_allocation_on_a_nested_provider_is_reported(site: Site) -> None:
     root = site.world.provider()
     child = site.world.provider(parent=root)
     server = site.server("cell0")
@@ -100,7 +100,7 @@ def test_the_node_of_a_place_on_a_nested_provider_is_told(site: Site) -> None:
     assert [event.node for event in site.told] == [root]
 
 
-def test_a_write_that_came_after_the_first_check_is_found_by_the_second_and_last(site: Site) -> None:
+def test_a_write_after_the_first_check_is_found_by_the_second(site: Site) -> None:
     # given a scheduler that was slow: its write came when the server was buried already
     node, server = site.world.provider(), site.server("cell0")
     site.sweep()
@@ -126,7 +126,7 @@ def test_a_cloud_in_which_much_fails_is_asked_a_bounded_number_at_a_time(site: S
     assert site.asked(*servers) == len(servers)
 
 
-def test_a_leak_is_found_however_many_builds_fail_after_it(site: Site) -> None:
+def test_a_leak_is_found_although_many_builds_fail_after_it(site: Site) -> None:
     # given a leak, and builds that fail as fast as they are checked
     node, server = site.world.provider(), site.server("cell0")
     site.take(server, node)
@@ -140,7 +140,7 @@ def test_a_leak_is_found_however_many_builds_fail_after_it(site: Site) -> None:
     assert not site.holds(server)
 
 
-def test_a_shelved_server_is_checked_however_many_builds_fail(site: Site) -> None:
+def test_a_shelved_server_is_checked_although_many_builds_fail(site: Site) -> None:
     node, server = site.world.provider(), site.shelved()
     site.take(server, node)
     for _ in range(3 * CHECKS_A_SWEEP):
@@ -178,7 +178,7 @@ def test_each_scheduler_begins_with_a_share_of_its_own(site: Site) -> None:
     assert all(site.asked(server) >= 1 for server in servers)
 
 
-def test_a_shelved_server_that_nobody_unshelves_any_more_holds_nothing(site: Site) -> None:
+def test_an_allocation_of_an_abandoned_unshelve_is_deleted(site: Site) -> None:
     # given an unshelve whose answer was lost: nova-conductor has given it up, its allocation stands
     node, server = site.world.provider(), site.shelved()
     site.take(server, node)

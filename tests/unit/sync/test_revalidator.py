@@ -218,7 +218,7 @@ def test_a_mistake_is_logged_and_the_source_is_read_again(caplog: pytest.LogCapt
     assert driver.work_off(2 * RETRY_MOST_S) >= 1
 
 
-def test_an_error_reaches_who_reads_at_once() -> None:
+def test_an_error_is_raised_to_a_direct_reader() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(AGGREGATES)
     driver.answer = lambda key: iter_error()
@@ -278,7 +278,7 @@ def test_requests_that_come_together_share_a_read_that_began_after_all_of_them()
     assert reads == [0, 1]
 
 
-def test_a_read_that_hangs_holds_up_one_request_and_not_those_that_come_meanwhile() -> None:
+def test_a_read_that_hangs_delays_one_request_and_no_later_one() -> None:
     begun, answer = threading.Event(), threading.Event()
 
     def hang(*_: object) -> tuple[()]:

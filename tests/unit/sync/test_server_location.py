@@ -52,17 +52,17 @@ def site(nova: NovaDatabases) -> Site:
     return Site(nova)
 
 
-def test_a_server_at_rest_lives_on_its_compute_node(site: Site) -> None:
+def test_an_idle_server_is_located_on_its_compute_node(site: Site) -> None:
     assert site.found() == ServerLocation(ServerActivity.AT_REST, site.node)
 
 
-def test_of_a_host_with_several_nodes_it_lives_on_its_own(site: Site) -> None:
+def test_on_a_host_with_several_nodes_a_server_is_located_on_its_own(site: Site) -> None:
     own = site.nova.node(site.host, hypervisor_hostname="bare-metal-2")
     site.nova.change_instance(site.server, node="bare-metal-2")
     assert site.found() == ServerLocation(ServerActivity.AT_REST, own)
 
 
-def test_a_shelved_server_lives_nowhere(site: Site) -> None:
+def test_a_shelved_server_has_no_location(site: Site) -> None:
     site.nova.change_instance(site.server, vm_state="shelved_offloaded", host=None, node=None)
     assert site.found() == ServerLocation(ServerActivity.AT_REST)
 
@@ -79,7 +79,7 @@ def test_a_build_has_no_task_for_a_moment(site: Site) -> None:
 
 
 @pytest.mark.parametrize("status", ["accepted", "pre-migrating"])
-def test_an_evacuation_clears_its_task_before_it_says_where_the_server_lives(
+def test_an_evacuation_clears_its_task_before_it_sets_the_host(
     site: Site, status: str
 ) -> None:
     site.migration(migration_type="evacuation", status=status)
@@ -117,7 +117,7 @@ def test_one_of_two_records_in_two_cells_is_hidden(site: Site) -> None:
 
 
 @pytest.mark.parametrize("change", [{"node": "renamed"}, {"host": "cmp9"}])
-def test_of_a_host_that_nobody_knows_nothing_is_sure(site: Site, change: dict[str, str]) -> None:
+def test_on_an_unknown_host_a_server_counts_as_under_way(site: Site, change: dict[str, str]) -> None:
     site.nova.change_instance(site.server, **change)
     assert site.found() == UNDER_WAY
 
@@ -141,7 +141,7 @@ def test_a_deleted_server_has_no_owner(site: Site) -> None:
     assert site.found() == NO_OWNER
 
 
-def test_servers_of_a_disabled_cell_live_on(site: Site) -> None:
+def test_servers_of_a_disabled_cell_are_located(site: Site) -> None:
     site.nova.map_cell(str(uuid.uuid4()), "cell2", site.nova.cell_url, "rabbit://", disabled=True)
     server = site.boot("cell2")
     assert site.sut.locate(server) == ServerLocation(ServerActivity.AT_REST, site.node)

@@ -56,7 +56,7 @@ def row(sut: Revalidator, source: str) -> dict[str, Any]:
 # -- how long one decision waits -------------------------------------------------------------------
 
 
-def test_a_database_that_times_out_costs_a_decision_one_time_out_whatever_it_is_asked() -> None:
+def test_a_decision_waits_for_one_time_out_of_a_database_at_most() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(SERVICES, NODE_LIST, RECORDS)
     sut.add_cell("cell-1")
@@ -84,7 +84,7 @@ def test_another_cell_is_waited_for_while_one_refuses() -> None:
     assert driver.read_at == [("cell-1",), ("cell-2",), ("cell-2",)]
 
 
-def test_a_placement_that_times_out_costs_a_decision_one_time_out_however_many_nodes_changed() -> None:
+def test_a_decision_waits_for_one_time_out_of_placement_at_most() -> None:
     driver = SchedulerDriver()
     sut = driver.provide(NODE)
     driver.answer = lambda key: driver.time_out(PlacementError("no answer"))

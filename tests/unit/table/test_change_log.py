@@ -10,7 +10,7 @@ from shared_scheduler.table.host_table import CHANGES_MAX, ChangeLog
 
 @pytest.mark.parametrize("before", [0, 5, CHANGES_MAX - 3, CHANGES_MAX, 5 * CHANGES_MAX + 1])
 @pytest.mark.parametrize("after", [0, 1, 7, CHANGES_MAX - 1, CHANGES_MAX])
-def test_it_tells_the_slots_that_changed_since_in_order(before, after):
+def test_the_slots_that_changed_since_are_returned_in_order(before, after):
     log = ChangeLog()
     for _ in range(before):
         log.note(-1)

@@ -77,7 +77,7 @@ def test_a_node_in_a_reused_slot_inherits_no_numbers() -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, "7", None, 2**63, -(2**63) - 1, [1]])
-def test_a_value_that_is_no_whole_number_is_kept_as_it_came(value: Any) -> None:
+def test_a_value_that_is_no_integer_is_kept_unchanged(value: Any) -> None:
     table = table_with_one()
     tell(table, BOOT)
     tell(table, BOOT | {"stats.num_vm_active": value})

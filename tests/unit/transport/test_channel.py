@@ -69,7 +69,7 @@ class TestBothSides:
         assert cell.agent.counters == {"received_release": 1, "received_hello": 1}
         assert cell.scheduler.counters == {"received_heartbeat": 2}
 
-    def test_where_it_is_enforced_a_stranger_is_not_heard(self) -> None:
+    def test_an_unsigned_message_is_dropped_where_keys_are_enforced(self) -> None:
         cell = Cell(signer(Signing.ENFORCE, OLD), signer(Signing.ENFORCE, NEW))
 
         cell.exchange()
@@ -211,7 +211,7 @@ class TestKeys:
             load_keys(self.conf("warn"), Signer(), HostKeys())
 
 
-def test_every_message_says_whom_it_is_from() -> None:
+def test_every_message_names_its_sender() -> None:
     assert sender_of(HEARTBEAT) == NODE
     assert sender_of(Hello(Role.SCHEDULER, "ssched.scheduler.a", 1)) == "ssched.scheduler.a"
     assert sender_of(RELEASE) == "ssched.scheduler.a"

@@ -41,7 +41,7 @@ def post(request: pytest.FixtureRequest) -> Iterator[Post]:
         box.endpoint.close()
 
 
-def test_who_hears_whom(post: Post) -> None:
+def test_subscriptions_select_the_receivers(post: Post) -> None:
     one, two, agent = post.scheduler(), post.scheduler(), post.agent("memory-1")
     agent.endpoint.broadcast(b"increment")
     one.hears(b"increment")

@@ -76,7 +76,7 @@ def test_a_receiver_that_fails_does_not_silence_the_others() -> None:
     assert heard == [b"increment"]
 
 
-def test_two_schedulers_that_speak_from_inside_their_decisions_do_not_wait_for_each_other() -> None:
+def test_two_schedulers_that_send_during_their_decisions_do_not_deadlock() -> None:
     # given two schedulers whose receivers need what they hold while they decide (again, as the engine)
     bus = LocalBus()
     endpoints = [bus.scheduler_endpoint(name) for name in "ab"]

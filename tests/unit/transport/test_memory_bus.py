@@ -41,7 +41,7 @@ class World:
         return [self.one, self.two, self.agent, self.other]
 
 
-def test_who_hears_whom() -> None:
+def test_subscriptions_select_the_receivers() -> None:
     world = World()
     world.agent.endpoint.broadcast(b"increment")
     world.one.endpoint.broadcast(b"hello")
