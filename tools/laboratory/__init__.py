@@ -12,6 +12,7 @@ room            subject
 ``chaos``       random operations and faults in a real cloud
 ``rounds``      requests that exactly fill the cloud, alternating with nova-scheduler
 ``groups``      members of server groups, requested or moved at the same moment
+``mutate``      planted mistakes, and whether the tests notice them
 ``processes``   starts, checks, queries, stops and measures processes
 ``fleet``       simulated compute hosts with the real agent core
 ``placement``   a stand-in for Placement

@@ -21,6 +21,7 @@ SUBCOMMANDS = {
     "bench": "requests per second and their cost, compared with nova-scheduler",
     "decide": "the decision in memory, compared with Nova's own filter and weigher classes",
     "fuzz": "mutated messages against everything that receives messages",
+    "mutate": "plants mistakes, and reports which of them the tests notice",
     "signing": "the cost of signing and verifying a message",
     "fire": "faults of a real message broker, under load",
     "chaos": "random operations and faults in a real cloud; afterwards all records must agree",
