@@ -5,7 +5,8 @@ The agent names the scheduler whose claim placed the instance.  If that one has 
 live schedulers records the end.  Two schedulers that differ about who is alive may both record it; a reader sees it
 twice, which is harmless, and nobody waits for the other.
 
-An agent sends each end several times.  This scheduler remembers those that it has recorded.
+An agent sends each end several times.  This scheduler remembers those that it has recorded.  What no agent tells is
+read from Nova's databases (``awaited_builds.py``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 
 from cachetools import FIFOCache
 
+from shared_scheduler.core.awaited_builds import AwaitedBuilds
 from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.core.peers import Peers
 from shared_scheduler.core.scheduler_settings import Identity
@@ -28,11 +30,12 @@ REMEMBERED_MAX = 16_384
 class Builds:
     """Selects the ends of builds that this scheduler records.  Counts ``builds_recorded``."""
 
-    def __init__(self, identity: Identity, table: HostTable, peers: Peers) -> None:
+    def __init__(self, identity: Identity, table: HostTable, peers: Peers, awaited: AwaitedBuilds) -> None:
         self.counters: Counter[str] = Counter()
         self._identity = identity
         self._table = table
         self._peers = peers
+        self._awaited = awaited
         #: node, epoch and number of those that were recorded
         self._recorded: FIFOCache[tuple[str, int, int], None] = FIFOCache(REMEMBERED_MAX)
 
@@ -41,6 +44,8 @@ class Builds:
         slot = self._table.slot_of(result.node)
         row = None if slot is None else self._table.row(slot)
         key = (result.node, result.epoch, result.number)
+        if row is not None:
+            self._awaited.told(step, result.consumer, row.host, result.succeeded)
         if row is None or key in self._recorded or not self._is_ours(cell, result.scheduler):
             return
         if result.number:  # a release that sends an end once does not number it

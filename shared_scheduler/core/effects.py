@@ -166,14 +166,27 @@ class RefreshNode(Caused):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadBuild(Caused):
+    """Read from Nova's databases how the build of a server stands that was placed ``age_s`` ago.  Answered by
+    ``BuildsRead`` or nothing."""
+
+    cell: str
+    server: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RecordBuild(Caused):
-    """Record how nova-compute ended the build of an instance; ``reason`` is the error if it failed."""
+    """Record how nova-compute ended the build of an instance; ``reason`` is the error if it failed.
+
+    ``at_s``: when, in seconds since 1970, if Nova's databases tell it; None: an agent tells it now."""
 
     node: str
     host: str
     consumer: str
     succeeded: bool
     reason: str
+    at_s: float | None = None
 
 
 class NodeChange(StrEnum):
@@ -271,6 +284,7 @@ Effect = (
     | AskConsumer
     | AskGroup
     | RefreshNode
+    | ReadBuild
     | RecordBuild
     | RecordNode
     | Answer

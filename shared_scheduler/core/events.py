@@ -58,6 +58,46 @@ class RequestArrived:
         return self.request.request_id
 
 
+class BuildState(StrEnum):
+    """How a server stands that was placed."""
+
+    UNDER_WAY = "under way"
+    ACTIVE = "active"
+    FAILED = "failed"  # for good: nova-conductor tries no other host
+    GONE = "gone"  # deleted, or moved and not built
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """A fault of a server as Nova keeps it.  ``on_node``: nova-compute of ``host`` has written it, and not
+    nova-conductor.  ``at_s``: when, in seconds since 1970."""
+
+    host: str
+    reason: str
+    at_s: float
+    on_node: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRead:
+    """What the database of a cell tells of a server since it was placed.  ``host`` and ``at_s``: of an active one;
+    ``failures``: oldest first."""
+
+    server: str
+    state: BuildState
+    host: str = ""
+    at_s: float | None = None
+    failures: tuple[BuildFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuildsRead:
+    """The answer to each ``ReadBuild`` of a cell since the last read."""
+
+    builds: tuple[BuildRead, ...]
+    cause: str = field(default="builds read", kw_only=True)
+
+
 @dataclass(frozen=True, slots=True)
 class ServicesRead:
     """``complete``: these are all services of the cell, and others were deleted.  Otherwise an update."""
@@ -265,6 +305,7 @@ Event = (
     MessagesArrived
     | ChannelChanged
     | RequestArrived
+    | BuildsRead
     | ServicesRead
     | AggregatesRead
     | SharingRead

@@ -60,6 +60,7 @@ When a host is decided again, they are searched again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf, nextafter
 
 from shared_scheduler.core.claims import Claims, ClaimState, Intent, OpenClaim
@@ -81,7 +82,7 @@ from shared_scheduler.core.request_state import (
 )
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.spread_check import SpreadCheck
-from shared_scheduler.core.step import Step, Timers
+from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.decision.pipeline import OncePerRequestFilters
 from shared_scheduler.protocol.limits import TOPOLOGY_MAX_CHARS
 from shared_scheduler.protocol.messages import Reason, RefusalCode
@@ -99,6 +100,14 @@ HARD_ERRORS = {
 #: A request whose write waited in vain is decided again while at most this part of ``requests_max`` are under way:
 #: while Placement does not keep up, the newest requests are served, so they must find a place.
 PATIENT_PART = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Fact):
+    """A server was placed by an answer."""
+
+    server: str
+    choice: Choice
 
 
 class Alternates:
@@ -639,6 +648,9 @@ class Requests:
         record = state.journal.record(state.request, choices, step.now - state.arrived_s)
         claim_ids = tuple(claim.claim_id for claim in state.claims())
         step.emit(Answer(state.request, choices, record, claim_ids, state.arrived))
+        for instance in state.instances:
+            if instance.claim is not None and instance.choice is not None:
+                step.tell(Placed(instance.consumer, instance.choice))
 
     @staticmethod
     def _inner(state: RequestState, instance: InstancePlacement) -> tuple[Choice, ...]:

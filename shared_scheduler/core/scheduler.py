@@ -24,6 +24,7 @@ group_check.py       checks the server group between write and answer
 spread_check.py      checks the spreading between write and answer
 recheck.py           asks Placement before "no valid host"
 builds.py            the ends of builds, for the records
+awaited_builds.py    placed servers whose end no agent has told, which is read from Nova's databases
 peers.py             the other schedulers that are alive
 trial.py             places servers on a copy of the table, for ``fit``
 step.py              what the parts share while one event is handled
@@ -36,6 +37,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.awaited_builds import TIMER, AwaitedBuilds
 from shared_scheduler.core.builds import Builds
 from shared_scheduler.core.claims import (
     AgentLate,
@@ -53,7 +55,7 @@ from shared_scheduler.core.peers import Peers, SchedulersChanged
 from shared_scheduler.core.planner import HostJudge, Planner
 from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.recheck import Recheck, Rechecked
-from shared_scheduler.core.requests import Requests
+from shared_scheduler.core.requests import Placed, Requests
 from shared_scheduler.core.row_corrections import RowCorrections
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.spread_check import SpreadCheck
@@ -112,8 +114,9 @@ class SchedulerCore:
         self.table = table
         self.timers = Timers()
         self.peers = Peers(identity, settings, self.timers)
-        self.builds = Builds(identity, table, self.peers)
         self.nodes = Nodes(identity, settings, table, self.timers, rng)
+        self.awaited_builds = AwaitedBuilds(self.timers, self.nodes.agent_speaks_for)
+        self.builds = Builds(identity, table, self.peers, self.awaited_builds)
         self.corrections = RowCorrections(settings, table, self.timers, self.nodes)
         self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
         self.confirmed_claims = ConfirmedClaims(settings, table, self.timers)
@@ -146,6 +149,7 @@ class SchedulerCore:
             "quarantine": self.quarantine.on_timer,
             "mirrored": self.corrections.on_aggregates_timer,
             "hello": self.peers.on_timer,
+            TIMER: self.awaited_builds.on_timer,
         }
 
     def step(self, event: ev.Event, now: float) -> list[Effect]:
@@ -186,7 +190,8 @@ class SchedulerCore:
 
     def counters(self) -> dict[str, int]:
         """Every counter of the parts, by name."""
-        counted = self.nodes.counters + self.quarantine.counters + self.claims.counters + self.builds.counters
+        counted = self.nodes.counters + self.quarantine.counters + self.claims.counters
+        counted += self.builds.counters + self.awaited_builds.counters
         return dict(counted) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
@@ -255,7 +260,8 @@ class SchedulerCore:
     def _source_read(
         self,
         step: Step,
-        event: ev.ServicesRead
+        event: ev.BuildsRead
+        | ev.ServicesRead
         | ev.AggregatesRead
         | ev.SharingRead
         | ev.NodeRead
@@ -274,6 +280,8 @@ class SchedulerCore:
                 self._gone(ev.NodesGone(cell, self.nodes.listed(event)))
             case ev.SharingRead(providers):
                 self.table.set_sharing(providers)
+            case ev.BuildsRead():
+                self.awaited_builds.read(step, event)
             case ev.ServicesRead():
                 self._services(event)
             case ev.AggregatesRead():
@@ -349,6 +357,8 @@ class SchedulerCore:
                     self._hand_on_late(step, fact)
                 case NodeHasRoom():
                     self.requests.decide_crowded(step)
+                case Placed(server, choice):
+                    self.awaited_builds.placed(step, server, choice)
                 case AgentSilent(node, why):
                     self.corrections.refresh(step, node, why)
                 case RowRead(node):

@@ -276,7 +276,8 @@ class RunningScheduler:
             return
         past = self._recent.find(effect.consumer)
         decision = None if past is None else past.record
-        self.recorder.add(entries.build_entry(effect, decision, self._name, time.time()))
+        at_s = time.time() if effect.at_s is None else effect.at_s
+        self.recorder.add(entries.build_entry(effect, decision, self._name, at_s))
 
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that does not reach its caller."""

@@ -10,7 +10,7 @@ from shared_scheduler.core.effects import RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, FAILED, NODE, PLACED
+from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, DECISION, FAILED, NODE, NOVA, PLACED
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -71,6 +71,7 @@ def build_entry(build: RecordBuild, decision: DecisionRecord | None, scheduler: 
         "hosts": [build.host],
         "result": ACTIVE if build.succeeded else FAILED,
         "reason": build.reason,
+        "source": AGENT if build.at_s is None else NOVA,
     }
 
 

@@ -21,6 +21,8 @@ Record = Mapping[str, Any]
 DECISION, PLACED = "decision", "placed"
 #: The kind of record that the end of a build on a node is, and its results.
 BUILD, ACTIVE, FAILED = "build", "active", "failed"
+#: Who has told the end of a build: the agent of the node, or Nova's databases.
+AGENT, NOVA = "agent", "nova"
 #: The kind of record that a comparison with nova-scheduler is; its results are those of ``agreement.Agreement``.
 COMPARISON = "comparison"
 

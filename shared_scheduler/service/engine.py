@@ -43,7 +43,7 @@ GRACE_S = 5.0
 T = TypeVar("T")
 
 Outcome = ef.Answer | ef.Fail
-Wanted = ef.RefreshNode | ef.AskCandidates | ef.AskFitting | ef.AskConsumer | ef.AskGroup
+Wanted = ef.RefreshNode | ef.ReadBuild | ef.AskCandidates | ef.AskFitting | ef.AskConsumer | ef.AskGroup
 
 
 class Reader(Protocol):

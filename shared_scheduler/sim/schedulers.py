@@ -234,7 +234,7 @@ class SimScheduler:
                 self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
                 self._listener.answered(self, effect)
-            case ef.RecordBuild() | ef.RecordNode():
+            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
                 pass  # a simulated scheduler keeps no records
             case ef.RefreshNode(_, node, _):
                 self._listener.refresh(self, node)

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared_scheduler.core.events import NodesGone, NodesListed, ServiceFacts, ServicesRead
+from shared_scheduler.core.events import BuildsRead, NodesGone, NodesListed, ServiceFacts, ServicesRead
 from shared_scheduler.sync.databases import CellDatabase
 from shared_scheduler.sync.flight import ReadRequest
 from shared_scheduler.sync.sources import NODE
 
 #: Report times have whole seconds of the writer's clock, so each read starts a little before the last one.
 REPORTED_BEFORE = timedelta(seconds=3)
+
+#: Servers whose builds wait to be read; the core asks again later for those beyond.
+BUILDS_MAX = 2_000
 
 #: A compute node's record, and the instances of its host.
 Seen = tuple[Mapping[str, Any], frozenset[str]]
@@ -47,6 +50,8 @@ class CellReads:
         self._since: datetime | None = None
         self._reported: dict[str, datetime] = {}
         self._reported_last: set[str] = set()
+        self._wanting = threading.Lock()  # the lock above is held during reads
+        self._builds: dict[str, float] = {}  # server -> seconds since it was placed
         self._read: dict[str, Seen] = {}  # the last read state of nodes without an agent
 
     # -- services
@@ -101,6 +106,21 @@ class CellReads:
     def accepts_servers(self, host: str) -> bool:
         """Whether the service of a host accepts servers, according to its last read.  Does not wait for a read."""
         return host not in self._odd and host not in self._lost
+
+    # -- builds
+
+    def want_build(self, server: str, age_s: float) -> None:
+        """``builds`` shall read this server, which was placed so long ago.  Never blocks for a read."""
+        with self._wanting:
+            if len(self._builds) < BUILDS_MAX:
+                self._builds[server] = age_s
+
+    def builds(self) -> Iterator[BuildsRead]:
+        """How the wanted servers stand."""
+        with self._wanting:
+            wanted, self._builds = self._builds, {}
+        if wanted:
+            yield BuildsRead(self.database.builds(wanted, self._hosts.values()))
 
     # -- compute nodes
 

@@ -19,7 +19,7 @@ from oslo_db import exception as db_exception
 from sqlalchemy import exc as sa_exc
 
 from shared_scheduler.core.effects import AskGroup
-from shared_scheduler.core.events import AggregateFacts, ServiceFacts
+from shared_scheduler.core.events import AggregateFacts, BuildFailure, BuildRead, BuildState, ServiceFacts
 from shared_scheduler.decision.spread_request import LABEL
 from shared_scheduler.model.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
 from shared_scheduler.sync import cost
@@ -27,6 +27,10 @@ from shared_scheduler.sync import cost
 CELL0 = "00000000-0000-0000-0000-000000000000"
 COMPUTE = "nova-compute"
 SHELVED_OFFLOADED = "shelved_offloaded"
+#: The states of a server while it waits for its host, and of one whose request failed.
+BEFORE_ITS_HOST, ERROR = ("building", SHELVED_OFFLOADED), "error"
+#: Times of faults have whole seconds, and are those of the clocks of other machines.
+CLOCKS_DIFFER_S = 5.0
 EVACUATION = "evacuation"
 #: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
 #: of all moves while a host is selected.
@@ -100,7 +104,8 @@ _SERVICES = _table(
 )  # fmt: skip
 _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
 _INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state", "hidden", "deleted",
-                    updated_at=sa.DateTime)  # fmt: skip
+                    updated_at=sa.DateTime, launched_at=sa.DateTime)  # fmt: skip
+_FAULTS = _table("instance_faults", "id", "instance_uuid", "message", "host", "deleted", created_at=sa.DateTime)
 _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
@@ -361,6 +366,30 @@ class CellDatabase(_Database):
         rows = self.rows(query.order_by(row.updated_at.desc()).limit(limit))
         return tuple((found["uuid"], found["updated_at"]) for found in rows)
 
+    def builds(self, ages_s: Mapping[str, float], computes: Collection[str]) -> tuple[BuildRead, ...]:
+        """How servers stand that were placed so many seconds ago.  ``computes``: the hosts of compute nodes.
+
+        :raises DatabaseError: when they cannot be read
+        """
+        row, servers = _INSTANCES.c, sorted(ages_s)
+        query = sa.select(row.uuid, row.host, row.vm_state, row.launched_at).where(row.deleted == 0)
+        found = {one["uuid"]: one for part in _chunks(servers) for one in self.rows(query.where(row.uuid.in_(part)))}
+        now, faults = self._utcnow(), self._faults([server for server in servers if server in found])
+        return tuple(
+            _build(server, found.get(server), faults.get(server, ()), now - timedelta(seconds=age_s + CLOCKS_DIFFER_S),
+                   frozenset(computes))
+            for server, age_s in ages_s.items()
+        )  # fmt: skip
+
+    def _faults(self, servers: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+        """The faults of these servers, oldest first."""
+        fault, found = _FAULTS.c, dict[str, list[Mapping[str, Any]]]()
+        query = sa.select(fault.instance_uuid, fault.message, fault.host, fault.created_at).where(fault.deleted == 0)
+        for part in _chunks(servers):
+            for one in self.rows(query.where(fault.instance_uuid.in_(part)).order_by(fault.id)):
+                found.setdefault(one["instance_uuid"], []).append(one)
+        return found
+
     def server(self, uuid: str) -> ServerFacts | None:
         """One server at one moment (a single statement); None if it does not exist or is deleted."""
         row, node, move = _INSTANCES.c, _NODES.c, _MIGRATIONS.c
@@ -385,6 +414,27 @@ class CellDatabase(_Database):
         if hosts is None:
             return [_INSTANCES.c.host.is_not(None)]
         return [_INSTANCES.c.host.in_(part) for part in _chunks(sorted(hosts))]
+
+
+def _build(
+    server: str, row: Mapping[str, Any] | None, faults: Iterable[Mapping[str, Any]], since: datetime,
+    computes: Collection[str],
+) -> BuildRead:  # fmt: skip
+    if row is None:
+        return BuildRead(server, BuildState.GONE)
+    failures = tuple(
+        BuildFailure(one["host"] or "", one["message"] or "no text", _aware(one["created_at"]).timestamp(),
+                     one["host"] in computes)
+        for one in faults if _aware(one["created_at"]) >= since
+    )  # fmt: skip
+    launched_at = _aware(row["launched_at"])
+    if row["vm_state"] in BEFORE_ITS_HOST:
+        return BuildRead(server, BuildState.UNDER_WAY, failures=failures)
+    if row["vm_state"] == ERROR:
+        return BuildRead(server, BuildState.FAILED, failures=failures)
+    if launched_at is None or launched_at < since or not row["host"]:
+        return BuildRead(server, BuildState.GONE)
+    return BuildRead(server, BuildState.ACTIVE, row["host"], launched_at.timestamp(), failures)
 
 
 def _server(row: Mapping[str, Any]) -> ServerFacts:

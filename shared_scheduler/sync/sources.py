@@ -122,7 +122,7 @@ LANES = {API: 1, PLACEMENT: 1, NODES: 2, ORPHANS: 1, QUESTIONS: 2, WIDE: 1}
 
 START, CELLS, FILL = "start", "cells", "fill"
 SERVICES, ALL_SERVICES, SELECTED, NODE_LIST = "services", "all services", "selected services", "node list"
-PROVIDERS, RECORDS = "providers", "records"
+PROVIDERS, RECORDS, BUILDS = "providers", "records", "builds"
 NODE, REPORTED, AUDIT = "node", "reported nodes", "audit"
 SHARING, AGGREGATES, ORPHANED, COUNTERS = "sharing providers", "aggregates", "orphans", "counters"
 CANDIDATES, FITTING, CONSUMER, GROUP = "candidates", "fitting hosts", "consumer", "server group"
@@ -164,6 +164,11 @@ SOURCES = (
         REPORTED, "nodes that nova-compute has reported since the last read: those without an agent are read, twice, "
         "because nova-compute reports a deleted instance before it deletes its allocation",
         ReadFrom.CELL, ReadKey.CELL, "1 query, 1 row a report", 3.0, "changes_poll_interval_s",
+    ),
+    Source(
+        BUILDS, "servers that were placed some time ago and whose end no agent has told: whether they are active, and "
+        "their faults", ReadFrom.CELL, ReadKey.CELL, "2 queries, 1 row a server and a fault", None, "",
+        "a build that has not ended 15 s after its placement (with an agent: 240 s), and later again",
     ),
     Source(
         ALL_SERVICES, "all nova-compute services", ReadFrom.CELL, ReadKey.CELL, "1 query, 1 row a service", 60.0,

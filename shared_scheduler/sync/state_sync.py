@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from shared_scheduler.core.effects import RefreshNode
+from shared_scheduler.core.effects import ReadBuild, RefreshNode
 from shared_scheduler.core.events import AggregatesRead, Event, NodeDoubted
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.client import PlacementClient
@@ -92,6 +92,7 @@ class StateSync:
         return {
             of.SERVICES: self._of_cell(lambda cell: cell.services()),
             of.SELECTED: self._of_cell(lambda cell: cell.selected_services()),
+            of.BUILDS: self._of_cell(lambda cell: cell.builds()),
             of.NODE_LIST: lambda key, began_s: self._of_cell(lambda cell: cell.node_list(began_s))(key, began_s),
             of.PROVIDERS: lambda *_: placement.providers(),
             of.RECORDS: self._of_cell(lambda cell: cell.records()),
@@ -154,12 +155,17 @@ class StateSync:
         """The databases of all cells that are polled."""
         return [cell.database for cell in self.fleet.cells.values()]
 
-    def submit(self, effect: RefreshNode | Question) -> None:
-        """Request the read of one node, or the answer to a question; never blocks."""
-        if isinstance(effect, RefreshNode):
-            self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
-        else:
-            self._questions.submit(effect)
+    def submit(self, effect: RefreshNode | ReadBuild | Question) -> None:
+        """Request the read of one node or one build, or the answer to a question; never blocks."""
+        match effect:
+            case RefreshNode():
+                self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
+            case ReadBuild(cell, server, age_s):
+                if (known := self.fleet.cells.get(cell)) is not None:
+                    known.want_build(server, age_s)
+                    self.revalidator.request(ReadRequest(of.BUILDS, (cell,)))
+            case _:
+                self._questions.submit(effect)
 
     def stop_polls(self) -> None:
         """From now on, read only what a request under way waits for."""

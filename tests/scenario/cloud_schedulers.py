@@ -92,7 +92,7 @@ class ScriptedScheduler:
             case ef.RefreshNode(_, node, _):
                 read = self.cloud.read_of
                 self.call("databases", f"read {node}", lambda: read(node), lambda: None)
-            case ef.RecordBuild() | ef.RecordNode():
+            case ef.RecordBuild() | ef.RecordNode() | ef.ReadBuild():
                 pass
             case _:
                 self.ask(effect)

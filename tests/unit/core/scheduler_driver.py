@@ -185,14 +185,17 @@ class SchedulerDriver:
         )
         #: kept apart from the other effects, because many events record a node beside what a test is about
         self.node_records: list[ef.RecordNode] = []
+        #: kept apart as well: each server that was placed is read some time later
+        self.build_reads: list[ef.ReadBuild] = []
 
     # -- events
 
     def give(self, event: ev.Event) -> list[ef.Effect]:
-        """Pass one event, at the current time.  Returns all effects but ``node_records``."""
+        """Pass one event, at the current time.  Returns all effects but ``node_records`` and ``build_reads``."""
         effects = self.core.step(event, self.now)
-        self.node_records += (one for one in effects if isinstance(one, ef.RecordNode))
-        return [one for one in effects if not isinstance(one, ef.RecordNode)]
+        self.node_records += of_kind(ef.RecordNode, effects)
+        self.build_reads += of_kind(ef.ReadBuild, effects)
+        return [one for one in effects if not isinstance(one, ef.RecordNode | ef.ReadBuild)]
 
     def hear(self, *messages: Message, cell: str = CELL) -> list[ef.Effect]:
         """Pass messages of a state channel."""

@@ -97,10 +97,10 @@ class Rereads:
     def start(self) -> None:
         self._revalidator.start()
 
-    def submit(self, effect: ef.RefreshNode | Question) -> None:
+    def submit(self, effect: ef.RefreshNode | ef.ReadBuild | Question) -> None:
         if isinstance(effect, ef.RefreshNode):
             self._revalidator.request(ReadRequest(NODE, (CELL, effect.node)))
-        else:
+        elif not isinstance(effect, ef.ReadBuild):  # there are no databases of Nova
             self._questions.submit(effect)
 
     def stop(self) -> None:

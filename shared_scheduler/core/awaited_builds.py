@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers that this scheduler has placed and whose builds have not ended.
+
+An agent tells how a build ended.  A node without an agent tells nothing, a message may be lost, and a request may fail
+before nova-compute has begun.  Therefore Nova's databases are read for a server whose end is due, at growing intervals,
+until they say that it is active, that it failed for good, or that it is gone.
+
+A failed build is not the end: nova-conductor tries the next host.  An end that an agent has told is not recorded again
+from the databases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cachetools import FIFOCache
+
+from shared_scheduler.core.effects import Choice, ReadBuild, RecordBuild
+from shared_scheduler.core.events import BuildRead, BuildsRead, BuildState
+from shared_scheduler.core.step import Step, Timers
+
+#: Servers that are awaited; beyond, the oldest is forgotten.
+AWAITED_MAX = 16_384
+#: Time from the placement, or from the last failure that an agent has told, to each read.
+READ_AFTER_S = (15.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 2400.0, 3600.0)
+#: The first of these reads for a node with an agent, which tells the end as a rule.
+WITH_AGENT = READ_AFTER_S.index(240.0)
+
+#: the kind of the timers
+TIMER = "build"
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """``told``: the hosts whose failures are recorded already; ``reads``: the number of the next read."""
+
+    cell: str
+    node: str
+    host: str
+    placed_s: float
+    since_s: float
+    reads: int
+    told: set[str] = field(default_factory=set)
+
+
+class AwaitedBuilds:
+    """Counts ``builds_read`` and ``builds_forgotten``."""
+
+    def __init__(self, timers: Timers, agent_speaks_for: Callable[[str], bool]) -> None:
+        self.counters: Counter[str] = Counter()
+        self._timers = timers
+        self._agent_speaks_for = agent_speaks_for
+        self._awaited: FIFOCache[str, _Awaited] = FIFOCache(AWAITED_MAX)
+
+    def placed(self, step: Step, server: str, choice: Choice) -> None:
+        """A server was placed: its build will end."""
+        if server not in self._awaited and len(self._awaited) == AWAITED_MAX:
+            self._timers.cancel((TIMER, self._awaited.popitem()[0]))
+            self.counters["builds_forgotten"] += 1
+        first = WITH_AGENT if self._agent_speaks_for(choice.node) else 0
+        self._awaited[server] = _Awaited(choice.cell, choice.node, choice.host, step.now, step.now, first)
+        self._set_timer(server)
+
+    def told(self, step: Step, server: str, host: str, succeeded: bool) -> None:
+        """An agent has told an end, maybe again; this scheduler or another one records it."""
+        awaited = self._awaited.get(server)
+        if awaited is None:
+            return
+        if succeeded:
+            self._forget(server)
+        elif host not in awaited.told:
+            awaited.told.add(host)
+            awaited.since_s, awaited.reads = step.now, 0
+            self._set_timer(server)
+
+    def on_timer(self, step: Step, server: str) -> None:
+        """A read is due."""
+        awaited = self._awaited[server]
+        step.emit(ReadBuild(awaited.cell, server, step.now - awaited.placed_s, cause=step.cause))
+        awaited.reads += 1
+        if awaited.reads == len(READ_AFTER_S):
+            self.counters["builds_forgotten"] += 1
+            self._forget(server)
+        else:
+            self._set_timer(server)
+
+    def read(self, step: Step, event: BuildsRead) -> None:
+        """Record what the databases tell and no agent has told."""
+        for build in event.builds:
+            if (awaited := self._awaited.get(build.server)) is not None:
+                self._record(step, awaited, build)
+                if build.state != BuildState.UNDER_WAY:
+                    self._forget(build.server)
+
+    def _record(self, step: Step, awaited: _Awaited, build: BuildRead) -> None:
+        for failure in build.failures:
+            if failure.on_node and failure.host not in awaited.told:
+                self._emit(step, awaited, build.server, failure.host, failure.reason, failure.at_s)
+                awaited.told.add(failure.host)
+        if build.state == BuildState.ACTIVE:
+            self._emit(step, awaited, build.server, build.host, "", build.at_s)
+        elif build.state == BuildState.FAILED and not awaited.told and build.failures:
+            last = build.failures[-1]  # of nova-conductor: no node has begun
+            self._emit(step, awaited, build.server, awaited.host, last.reason, last.at_s)
+
+    def _emit(self, step: Step, awaited: _Awaited, server: str, host: str, reason: str, at_s: float | None) -> None:
+        self.counters["builds_read"] += 1
+        node = awaited.node if host == awaited.host else ""
+        step.emit(RecordBuild(node, host, server, not reason, reason, at_s, cause=step.cause))
+
+    def _set_timer(self, server: str) -> None:
+        awaited = self._awaited[server]
+        self._timers.set((TIMER, server), awaited.since_s + READ_AFTER_S[awaited.reads])
+
+    def _forget(self, server: str) -> None:
+        del self._awaited[server]
+        self._timers.cancel((TIMER, server))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How builds stand that no agent has told of is read from the database of their cell."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from nova.db.main import models
+
+from shared_scheduler.core.events import BuildFailure, BuildRead, BuildsRead, BuildState
+from shared_scheduler.sync.cell_reads import BUILDS_MAX, CellReads
+from tests.unit.sync.nova_databases import NovaDatabases, naive
+
+AGE_S = 30.0
+FULL = "Insufficient compute resources: Free memory 10 MB < requested 64 MB."
+
+
+@pytest.fixture
+def nova(tmp_path: Path) -> NovaDatabases:
+    found = NovaDatabases(tmp_path)
+    found.compute("cmp1")
+    found.compute("cmp2")
+    return found
+
+
+@pytest.fixture
+def cell(nova: NovaDatabases) -> CellReads:
+    found = CellReads(nova.cell(), lambda node: False)
+    list(found.node_list(0.0))
+    return found
+
+
+def fault(nova: NovaDatabases, server: str, host: str, ago_s: float, message: str = FULL) -> None:
+    nova.cell_row(models.InstanceFault, instance_uuid=server, code=500, message=message, host=host, deleted=0,
+                  created_at=naive(nova.now - timedelta(seconds=ago_s)))  # fmt: skip
+
+
+def read(cell: CellReads, *servers: str) -> list[BuildRead]:
+    for server in servers:
+        cell.want_build(server, AGE_S)
+    [event] = cell.builds()
+    assert isinstance(event, BuildsRead)
+    return list(event.builds)
+
+
+def test_a_server_that_is_built_is_active_since_its_launch(nova: NovaDatabases, cell: CellReads) -> None:
+    launched_at = nova.now - timedelta(seconds=20)
+    server = nova.instance("cmp1", vm_state="active", launched_at=naive(launched_at))
+
+    assert read(cell, server) == [BuildRead(server, BuildState.ACTIVE, "cmp1", launched_at.timestamp())]
+
+
+def test_faults_tell_on_which_node_a_build_failed_and_which_are_the_conductors(
+    nova: NovaDatabases, cell: CellReads
+) -> None:
+    server = nova.instance(None, vm_state="error")
+    fault(nova, server, "cmp2", ago_s=20)
+    fault(nova, server, "controller", ago_s=10, message="Exceeded maximum number of retries.")
+
+    at_s = nova.now.timestamp()
+    assert read(cell, server) == [BuildRead(server, BuildState.FAILED, failures=(
+        BuildFailure("cmp2", FULL, at_s - 20, on_node=True),
+        BuildFailure("controller", "Exceeded maximum number of retries.", at_s - 10, on_node=False),
+    ))]  # fmt: skip
+
+
+@pytest.mark.parametrize("vm_state", ["building", "shelved_offloaded"])
+def test_a_server_without_a_host_yet_is_under_way(nova: NovaDatabases, cell: CellReads, vm_state: str) -> None:
+    server = nova.instance(None, vm_state=vm_state)
+    fault(nova, server, "cmp1", ago_s=5)
+    fault(nova, server, "cmp1", ago_s=AGE_S + 60, message="of an earlier request")
+
+    [found] = read(cell, server)
+    assert (found.state, [one.reason for one in found.failures]) == (BuildState.UNDER_WAY, [FULL])
+
+
+def test_a_server_that_was_moved_or_deleted_was_not_built(nova: NovaDatabases, cell: CellReads) -> None:
+    moved = nova.instance("cmp2", vm_state="active", launched_at=naive(nova.now - timedelta(days=9)))
+    deleted = nova.instance("cmp2", vm_state="active", deleted=7, launched_at=naive(nova.now))
+
+    assert {one.state for one in read(cell, moved, deleted, "unknown")} == {BuildState.GONE}
+
+
+def test_each_wish_is_read_once_and_their_number_is_bounded(nova: NovaDatabases, cell: CellReads) -> None:
+    assert list(cell.builds()) == [], "nobody has asked"
+    assert len(read(cell, *(f"server-{n}" for n in range(BUILDS_MAX + 1)))) == BUILDS_MAX
+    assert list(cell.builds()) == []
