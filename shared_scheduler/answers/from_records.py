@@ -48,9 +48,14 @@ def why_not(store: Store, name: str, host: str) -> list[WhyNot] | None:
     if story is None:
         return None
     return [
-        WhyNot(at=one["at"], request_id=one.get("request_id", ""), text=text)
+        WhyNot(at=one["at"], request_id=one.get("request_id", ""), text=text, source="record")
         for one in story.records for text in facts(one, host)
     ]  # fmt: skip
+
+
+def last_decision(store: Store, name: str) -> Record | None:
+    """The newest decision of a request or a server; None if none is recorded."""
+    return next((one for one in reversed(store.find(name)) if one.get("kind") == DECISION), None)
 
 
 def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry]:

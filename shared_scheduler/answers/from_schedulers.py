@@ -6,11 +6,18 @@ The command ``top``, the page of ``serve`` and its JSON call these functions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from shared_scheduler.answers.shapes import Fleet, Load
+from shared_scheduler.answers.host_facts import origin, rejection
+from shared_scheduler.answers.shapes import Fleet, HostAnswers, Load, WhyNot
+from shared_scheduler.decision.what_if import WhatIfError
+from shared_scheduler.records.asked_again import asked_again
+from shared_scheduler.records.reweigh import CannotReplayError
+from shared_scheduler.records.store import Record
 from shared_scheduler.service import admin
 
 #: counts of a load that ``Rates`` divides by the time
@@ -29,6 +36,28 @@ def fleet(directory: Path) -> Fleet:
         except admin.AdminError as raised:
             error = raised
     raise error or admin.AdminError(f"no scheduler of this machine has a socket in {directory}; is one running?")
+
+
+def why_not_now(directory: Path, decision: Record, host: str) -> list[WhyNot]:
+    """Why a running scheduler would not choose a host for the recorded request now.
+
+    :raises AdminError: when no scheduler answers
+    """
+    try:
+        request = {name: value for name, value in asdict(asked_again(decision)).items() if value}
+    except (CannotReplayError, WhatIfError, KeyError, TypeError, AttributeError) as error:
+        return [_now(time.time(), decision, f"cannot be told, because the request cannot be made again: {error}")]
+    servers = decision["asked"]["instances"]
+    found = cast(HostAnswers, admin.ask_first(directory, "hosts", request=request, servers=servers, hosts=[host]))
+    head = f"scheduler {found['scheduler']}: "
+    texts = [f"rejected: {rejection(one)}" if one["code"] else f"passes, weight {one['weight']:.4g} ({origin(one)})"
+             for one in found["hosts"]]  # fmt: skip
+    unknown = f"{host} is not in its table; is the name that of a nova-compute service?"
+    return [_now(found["at"], decision, head + text) for text in texts or [unknown]]
+
+
+def _now(at_s: float, decision: Record, text: str) -> WhyNot:
+    return WhyNot(at=at_s, request_id=decision.get("request_id", ""), text=text, source="table")
 
 
 class Rates:

@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.records.store import BUILD, COMPARISON, DECISION, NODE, Record
+from shared_scheduler.records.amounts import NO_ROOM, amount
+from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 
-#: the end of the name of a resource class -> its unit; others are counted, and named as they are
-UNITS = {"MB": "MB", "GB": "GB"}
+#: what the reason for lack of room says already, or nobody asks
+IN_THE_CODE = frozenset({"provider", "resource_class"})
 
 
 def values(detail: Mapping[str, Any]) -> str:
@@ -19,12 +20,27 @@ def values(detail: Mapping[str, Any]) -> str:
                      for name, value in detail.items())  # fmt: skip
 
 
-def more_would_do(code: str, least: float, most: float) -> str:
-    """What hosts lack that a reason (``no_room:MEMORY_MB``) rejected, in the unit of its resource class."""
-    resource_class = code.partition(":")[2]
-    unit = UNITS.get(resource_class.rpartition("_")[2], resource_class)
-    span = f"{least:g}" if least == most else f"{least:g} to {most:g}"
-    return " ".join(filter(None, [span, unit, "more would do"]))
+def rejection(one: Mapping[str, Any]) -> str:
+    """Why a host was rejected: the reason, the numbers compared, what it lacks, and where the numbers came from."""
+    detail, code = one["detail"], str(one["code"])
+    missing = 0
+    if {"asked", "used", "capacity"} <= detail.keys():
+        missing = detail["used"] + detail["asked"] - detail["capacity"]
+    lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
+    compared = {name: value for name, value in detail.items() if name not in IN_THE_CODE} if lacks else detail
+    told = "; ".join(filter(None, [values(compared), lacks, origin(one)]))
+    return code + (f" ({told})" if told else "")
+
+
+def origin(one: Mapping[str, Any]) -> str:
+    """Where the numbers of a host came from, and how old they were; empty if the record does not tell."""
+    if "source" not in one:
+        return ""
+    age_s = one.get("age_s")
+    age = "" if age_s is None else f", {age_s:g} s old"
+    if one["source"] == AGENT:
+        return f"from its agent, state {one.get('epoch', 0)}/{one.get('sequence', 0)}{age}"
+    return f"from the databases and Placement{age}"
 
 
 def unknown_kind(record: Record) -> str:
@@ -36,7 +52,7 @@ def facts(record: Record, host: str) -> Iterator[str]:
     """What a record says of the host, in order; a sentence each."""
     if record.get("kind") == BUILD:
         if host in record["hosts"]:
-            yield f"the build on {host} ended: {' '.join(filter(None, [record['result'], record['reason']]))}"
+            yield f"the build on {host} ended: {': '.join(filter(None, [record['result'], record['reason']]))}"
         return
     if record.get("kind") == COMPARISON:
         yield f"ours chose {_named(record['ours'])}, nova-scheduler {_named(record['stock'])}"
@@ -79,7 +95,7 @@ def _ranked(record: Record, host: str) -> Iterator[str]:
 def _rejected(record: Record, host: str) -> Iterator[str]:
     for one in record.get("near", ()):
         if one["host"] == host:
-            yield f"rejected: {one['code']}" + (f" ({values(one['detail'])})" if one["detail"] else "")
+            yield f"rejected: {rejection(one)}"
 
 
 def _tried(record: Record, host: str) -> Iterator[str]:

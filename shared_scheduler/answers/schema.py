@@ -22,6 +22,7 @@ ANSWERS: Mapping[str, Any] = {
     "fleet": shapes.Fleet,
     "top": list[shapes.Load],
     "fit": shapes.Fit,
+    "hosts": shapes.HostAnswers,
     "replay": shapes.Replay,
     "error": shapes.Failed,
 }

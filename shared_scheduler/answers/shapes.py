@@ -28,6 +28,8 @@ class RecordEntry(TypedDict):
     hosts: NotRequired[list[str]]
     reasons: NotRequired[dict[str, int]]
     near: NotRequired[list[dict[str, Any]]]
+    missing: NotRequired[dict[str, list[int]]]
+    source: NotRequired[str]
     asked: NotRequired[dict[str, Any]]
     decisions: NotRequired[list[dict[str, Any]]]
     attempts: NotRequired[list[dict[str, Any]]]
@@ -35,8 +37,13 @@ class RecordEntry(TypedDict):
     timings_ms: NotRequired[dict[str, float]]
 
 
+#: the ``action`` of a fault of a server; its ``event`` is the code of the fault
+FAULT = "fault"
+
+
 class NovaEvent(TypedDict):
-    """An event of an action of a server, as Nova keeps it.  ``result``: ``Success``, ``Error`` or ``unfinished``."""
+    """An event of an action of a server or a fault, as Nova keeps it.  ``result``: ``Success``, ``Error`` or
+    ``unfinished``."""
 
     at: float
     request_id: str
@@ -48,23 +55,26 @@ class NovaEvent(TypedDict):
 
 
 class Why(TypedDict):
-    """What became of a request or a server.  ``causes``: why it failed; ``records``: oldest first.
+    """What became of a request or a server.  ``causes``: why it failed; ``would_help``: what the hosts lacked;
+    ``records``: oldest first.
 
     ``nova``: the events of its servers in Nova's databases, oldest first, if they were asked for."""
 
     name: str
     outcome: str
     causes: list[str]
+    would_help: list[str]
     records: list[RecordEntry]
     nova: NotRequired[list[NovaEvent]]
 
 
 class WhyNot(TypedDict):
-    """One fact about a server and a host."""
+    """One fact about a server and a host.  ``source``: ``record``, or ``table``: that of a running scheduler, now."""
 
     at: float
     request_id: str
     text: str
+    source: Literal["record", "table"]
 
 
 class HostEvent(TypedDict):
@@ -175,6 +185,33 @@ class FitNext(TypedDict):
     missing: NotRequired[dict[str, list[int]]]
     near: NotRequired[list[dict[str, Any]]]
     refused: NotRequired[list[dict[str, Any]]]
+
+
+class HostAnswer(TypedDict):
+    """Why a host is rejected now; ``code`` is empty if it passes.
+
+    ``detail``: the values compared; ``source``: ``agent`` or ``databases``; ``age_s``: since that was heard or read.
+    """
+
+    host: str
+    node: str
+    code: str
+    detail: dict[str, Any]
+    weight: float
+    weights: dict[str, float]
+    epoch: int
+    sequence: int
+    source: str
+    age_s: float | None
+
+
+class HostAnswers(TypedDict):
+    """The present reasons of some hosts for a request."""
+
+    scheduler: str
+    pid: int
+    at: float
+    hosts: list[HostAnswer]
 
 
 class Fit(TypedDict):

@@ -14,10 +14,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.answers.host_facts import more_would_do, values
+from shared_scheduler.answers.host_facts import rejection
 from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
+from shared_scheduler.records.amounts import short_of
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
 
@@ -124,8 +125,6 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"{which} would have no host: {after['text']}"
     for code, (least, most) in after["missing"].items():
-        yield f"  {code}: {more_would_do(code, least, most)}"
-    for one in after["refused"]:
-        yield f"  {one['host']} {one['code']}: {values(one['detail'])}"
-    for one in after["near"]:
-        yield f"  {one['host']} {one['code']}" + (f": {values(one['detail'])}" if one["detail"] else "")
+        yield f"  {short_of(code, after['reasons'].get(code, 0), least, most)}"
+    for one in [*after["refused"], *after["near"]]:
+        yield f"  {one['host']}: {rejection(one)}"

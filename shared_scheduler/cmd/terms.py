@@ -221,6 +221,8 @@ COUNTERS = TermGroup(
     "received_heartbeat": "Heartbeats received.",
     "node_records_left_out": "Snapshots, resyncs and silent agents that were not recorded: there were too many.",
     "builds_recorded": "Ends of builds on nodes that this scheduler has recorded.",
+    "builds_read": "Ends of builds that no agent has told, and that this scheduler has read from Nova's databases.",
+    "builds_forgotten": "Placed servers whose end was not found in an hour, or that were too many to wait for.",
     "received_buildresult": "Ends of builds received.",
     "received_claim": "Claims received. A scheduler ignores them.",
     "received_leave": "Messages of agents that stopped.",

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers import from_records
-from shared_scheduler.answers.host_facts import more_would_do, unknown_kind, values
-from shared_scheduler.answers.shapes import NovaEvent, Why
+from shared_scheduler.answers.host_facts import rejection, unknown_kind, values
+from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.cmd.record_stores import moment
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, PLACED, Record, Store
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import INSTANCES_MAX
 
 #: groups of terms that ``--help`` defines
@@ -32,7 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("id", metavar="ID", help="id of a request, global id of a request, or uuid of a server")
     parser.add_argument(
-        "--nova", action="store_true", help="also show Nova's instance actions, which are read from Nova's databases"
+        "--nova", action="store_true",
+        help="also show Nova's instance actions and faults, which are read from Nova's databases",
     )
     record_stores.add_arguments(parser)
 
@@ -74,6 +75,7 @@ def lines(story: Why) -> list[str]:
 def _lines(story: Why) -> Iterator[str]:
     yield f"{story['name']}: {story['outcome']}"
     yield from (f"  cause     {cause}" for cause in story["causes"])
+    yield from (f"  lacking   {text}" for text in story["would_help"])
     ours = [(record["at"], ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
             for record in story["records"]]  # fmt: skip
     novas = [(event["at"], ["", *_nova_event(event)]) for event in story.get("nova", ())]
@@ -83,6 +85,9 @@ def _lines(story: Why) -> Iterator[str]:
 
 def _nova_event(event: NovaEvent) -> Iterator[str]:
     where = f" on {event['host']}" if event["host"] else ""
+    if event["action"] == FAULT:
+        yield f"{moment(event['at'])}  Nova, fault{where}: {event['details']}"
+        return
     yield f"{moment(event['at'])}  Nova, {event['action']}: {event['event']}{where}: {event['result']}"
     if event["details"]:
         yield f"  details   {event['details']}"
@@ -106,7 +111,8 @@ def _comparison(record: Record) -> Iterator[str]:
 
 def _build(record: Record) -> Iterator[str]:
     [host, *_] = record["hosts"]
-    yield f"{moment(record['at'])}  build of {record['instances'][0]} on {host}: {record['result']}"
+    told = " (read from Nova's databases)" if record.get("source") == DATABASES else ""
+    yield f"{moment(record['at'])}  build of {record['instances'][0]} on {host}: {record['result']}{told}"
     if record["result"] != ACTIVE:
         yield f"  reason    {record['reason']}"
 
@@ -122,7 +128,7 @@ def _decision(record: Record) -> Iterator[str]:
         yield f"  decided   {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
         if counts["best"]:
             yield "  weights   " + ", ".join(map(_weight, counts["best"]))
-    yield from (f"  short     {text}" for text in _short(record.get("near", ())))
+    yield from (f"  host      {one['host']}: {rejection(one)}" for one in record.get("near", ()))
     yield from map(_attempt, record["attempts"])
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
@@ -143,17 +149,6 @@ def _asked(asked: Any) -> str:
 def _rejected(reasons: Any) -> str:
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
     return "; rejected: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
-
-
-def _short(near: Any) -> Iterator[str]:
-    """What would have helped, of the hosts that were recorded one by one."""
-    for one in near:
-        detail = one["detail"]
-        if {"asked", "used", "capacity"} <= detail.keys():
-            missing = detail["used"] + detail["asked"] - detail["capacity"]
-            yield f"{one['host']} {one['code']}: {values(detail)}; {more_would_do(one['code'], missing, missing)}"
-        else:
-            yield f"{one['host']} {one['code']}" + (f": {values(detail)}" if detail else "")
 
 
 def _attempt(attempt: Any) -> str:

@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows why a server is not on a host, from the records: one line for each decision and build.
+"""Shows why a server is not on a host: one line for each fact that the records tell, and the present state.
 
-The exit code is 0 if there is a record of the server, 1 if there is none, and 2 if the records cannot be
-read.  ``why-now --host HOST`` tells what a running scheduler thinks of the host now.
+A record names the hosts that were tried, the best ones and, if no host was found, some of each reason.
+What a running scheduler of this machine would answer now follows for every host: the same request is
+checked against its table, and nothing is claimed.  The exit code is 0 if there is a record of the server,
+1 if there is none, and 2 if the records cannot be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from shared_scheduler.answers import from_records
+from shared_scheduler.answers import from_records, from_schedulers
 from shared_scheduler.answers.shapes import WhyNot
 from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.cmd.record_stores import moment
+from shared_scheduler.records.opening import configured_socket_dir
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Store
+from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
@@ -26,6 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("id", metavar="INSTANCE", help="uuid of a server, or id of a request")
     parser.add_argument("host", metavar="HOST")
+    parser.add_argument(
+        "--socket-dir", type=Path, metavar="DIR",
+        help="admin_socket_dir of the schedulers (default: that of --config-file; with --records, none)",
+    )  # fmt: skip
     record_stores.add_arguments(parser)
 
 
@@ -36,12 +46,27 @@ def run(args: argparse.Namespace) -> int:
         found = from_records.why_not(store, args.id, args.host)
         if found is None:
             return record_stores.not_found("why-not", args.id)
+        found += _now(args, store)
         print(json.dumps(found) if args.format == "json" else "\n".join(_lines(found)))
         return 0
 
     return record_stores.with_store("why-not", args, ask)
 
 
+def _now(args: argparse.Namespace, store: Store) -> list[WhyNot]:
+    """What a running scheduler answers; nothing if none is asked, or the request is not recorded."""
+    directory = args.socket_dir or (None if args.records else configured_socket_dir(args.config_file))
+    decision = from_records.last_decision(store, args.id)
+    if directory is None or decision is None:
+        return []
+    try:
+        return from_schedulers.why_not_now(directory, decision, args.host)
+    except admin.AdminError as error:
+        print(f"why-not: the present state is not known: {printable(str(error))}", file=sys.stderr)
+        return []
+
+
 def _lines(found: Sequence[WhyNot]) -> Iterator[str]:
     for one in found:
-        yield printable(f"{moment(one['at'])}  {one['request_id'] or '-'}  {one['text']}")
+        when = "now, " if one["source"] == "table" else ""
+        yield printable(f"{moment(one['at'])}  {one['request_id'] or '-'}  {when}{one['text']}")

@@ -23,7 +23,7 @@ from shared_scheduler.decision.targets import OpenStage
 from shared_scheduler.decision.weigh import scores
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray, FloatArray
-from shared_scheduler.table.row import CLOSED_CODES, Exclusion
+from shared_scheduler.table.row import CLOSED_CODES, Exclusion, Row
 
 #: Hosts that are listed for each reason by default.
 EACH_MAX = 1000
@@ -34,7 +34,8 @@ _Answered = Callable[[int], "HostAnswer"]
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """One host.  If it passes, ``code`` is empty, and ``weights`` has the share of each weigher."""
+    """One host, and the version of its row.  If it passes, ``code`` is empty, and ``weights`` has the share of each
+    weigher."""
 
     node: str
     host: str
@@ -42,6 +43,8 @@ class HostAnswer:
     detail: Mapping[str, Leaf] = field(default_factory=dict)
     weight: float = 0.0
     weights: Mapping[str, float] = field(default_factory=dict)
+    epoch: int = 0
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +106,19 @@ def _fallen(
 
 def _answer(context: DecisionContext, code: str, stage: Any, slot: int) -> HostAnswer:
     detail = {} if stage is None else dict(stage.detail(context, context.view(slot)))
-    return HostAnswer(*_names(context, slot), code, detail)
+    row = _row(context, slot)
+    return HostAnswer(row.node, row.host, code, detail, epoch=row.epoch, sequence=row.sequence)
 
 
 def _names(context: DecisionContext, slot: int) -> tuple[str, str]:
+    row = _row(context, slot)
+    return row.node, row.host
+
+
+def _row(context: DecisionContext, slot: int) -> Row:
     row = context.table.row(slot)
     assert row is not None, slot
-    return row.node, row.host
+    return row
 
 
 def _picked(context: DecisionContext, slots: list[int], only: frozenset[str], each_max: int) -> list[int]:
@@ -136,4 +145,5 @@ def _by_weight(
 
 
 def _passing(context: DecisionContext, slot: int, weight: float, shares: Mapping[str, float]) -> HostAnswer:
-    return HostAnswer(*_names(context, slot), weight=weight, weights=shares)
+    row = _row(context, slot)
+    return HostAnswer(row.node, row.host, weight=weight, weights=shares, epoch=row.epoch, sequence=row.sequence)

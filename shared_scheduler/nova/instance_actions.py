@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The actions of a server and their events, as Nova's own databases keep them."""
+"""The actions of a server, their events, and its faults, as Nova's own databases keep them.
+
+nova-compute keeps a build that nova-conductor tries on another host as a success of its event; only the fault tells
+that it failed.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from pathlib import Path
 
 from nova import context, exception, objects
 
-from shared_scheduler.answers.shapes import NovaEvent
+from shared_scheduler.answers.shapes import FAULT, NovaEvent
 from shared_scheduler.nova.source_readers import configure
 
 
 def read(config_files: Sequence[Path], instances: Sequence[str]) -> list[NovaEvent]:
-    """The events of all actions of these servers, in the order of their start; none of servers that are not known.
+    """The events of all actions of these servers and their faults, oldest first; none of servers that are not known.
 
     :raises oslo_config.cfg.Error: when the configuration is wrong
     :raises oslo_db.exception.DBError: when a database does not answer
@@ -32,6 +36,16 @@ def _of(instance: str) -> Iterator[NovaEvent]:
     if mapping.cell_mapping is not None:  # otherwise it was not scheduled yet
         with context.target_cell(admin, mapping.cell_mapping) as cell:
             yield from _events(cell, instance)
+            yield from _faults(cell, instance)
+
+
+def _faults(cell: context.RequestContext, instance: str) -> Iterator[NovaEvent]:
+    """Nova does not keep to which action a fault belongs."""
+    for fault in objects.InstanceFaultList.get_by_instance_uuids(cell, [instance]):
+        yield NovaEvent(
+            at=fault.created_at.timestamp(), request_id="", action=FAULT, event=str(fault.code),
+            host=fault.host or "", result="Error", details=fault.message or "",
+        )  # fmt: skip
 
 
 def _events(cell: context.RequestContext, instance: str) -> Iterator[NovaEvent]:

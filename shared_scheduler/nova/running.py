@@ -12,7 +12,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerU
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.decision.errors import DecisionError
-from shared_scheduler.decision.explain import HostAnswer, explain
+from shared_scheduler.decision.explain import explain
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import configuration
@@ -55,6 +55,7 @@ from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.comparisons import Comparisons
 from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.service.fit import FitQuestions
+from shared_scheduler.service.host_answers import HostAnswers, origin
 from shared_scheduler.service.inspection import Queues, questions, report
 from shared_scheduler.service.metrics import SchedulerMetrics
 from shared_scheduler.service.mode import CurrentMode
@@ -260,15 +261,19 @@ class RunningScheduler:
         except Exception:
             LOG.exception("Request %s is decided, but not recorded", outcome.request.request_id)
 
-    def _near(self, outcome: Answer | Fail) -> Sequence[HostAnswer]:
-        """Hosts of each reason, with the numbers compared, if no host was found; none if this happens often."""
+    def _near(self, outcome: Answer | Fail) -> entries.Near:
+        """Why no host was found; nothing if this happens often."""
         if not _is_no(outcome) or not self._explanations.take(time.monotonic()):
-            return ()
+            return entries.NOTHING_NEAR
         try:
-            found = self.engine.inspect(lambda _: explain(self.decider, outcome.request, each_max=NEAR_MAX))
+            return self.engine.inspect(lambda core: self._near_now(core, outcome.request))
         except DecisionError:
-            return ()
-        return found.listed
+            return entries.NOTHING_NEAR
+
+    def _near_now(self, core: SchedulerCore, request: Request) -> entries.Near:
+        now_s, found = self.engine.clock(), explain(self.decider, request, each_max=NEAR_MAX)
+        origins = {one.node: origin(core, one.node, now_s) for one in found.listed if one.code}
+        return entries.Near(found.listed, found.missing, origins)
 
     def _record_effect(self, effect: RecordBuild | RecordNode) -> None:
         if isinstance(effect, RecordNode):
@@ -319,7 +324,10 @@ class RunningScheduler:
         asked = questions(
             self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues()
         )
-        return AdminServer(path, {**asked, "fit": fit.answer, "state": StatePages(self.engine, known_as).answer})
+        hosts = HostAnswers(self.engine, self.decider, known_as, self._what_if.make)
+        pages = StatePages(self.engine, known_as)
+        more = {"fit": fit.answer, "hosts": hosts.answer, "state": pages.answer}
+        return AdminServer(path, {**asked, **more})
 
     def _prepare(self, table: HostTable) -> tuple[Decider, NovaJudge]:
         """The decider and the judge of this scheduler for a copy of its table.  They share no caches of rows."""

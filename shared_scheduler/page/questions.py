@@ -87,8 +87,18 @@ class PageQuestions:
 
     def why_not(self, fields: Fields) -> list[WhyNot]:
         """Why a server is not on a host: ``id`` and ``host``."""
-        name = _text(fields, "id")
-        return _recorded(name, from_records.why_not(self._store, name, _text(fields, "host")))
+        name, host = _text(fields, "id"), _text(fields, "host")
+        return _recorded(name, from_records.why_not(self._store, name, host)) + self._why_not_now(name, host)
+
+    def _why_not_now(self, name: str, host: str) -> list[WhyNot]:
+        """The same of a running scheduler; nothing without one."""
+        decision = from_records.last_decision(self._store, name)
+        if self._directory is None or decision is None:
+            return []
+        try:
+            return from_schedulers.why_not_now(self._directory, decision, host)
+        except AdminError:
+            return []
 
     def records(self, fields: Fields) -> list[RecordEntry]:
         """The last records: ``count`` and the conditions of ``records.store.RecordConditions``."""

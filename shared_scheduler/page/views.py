@@ -11,7 +11,7 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader
 from markupsafe import Markup
 
 from shared_scheduler.answers.from_records import is_failure
-from shared_scheduler.answers.host_facts import values
+from shared_scheduler.answers.host_facts import origin, values
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.questions import Fields, NotRecordedError, PageQuestions
@@ -41,7 +41,7 @@ class Views:
             trim_blocks=True, lstrip_blocks=True, finalize=_plain,
         )  # fmt: skip
         self._jinja.filters.update(moment=_moment, number=_number, values=values, iso=_iso, percent=_percent,
-                                   places=enumerate, capitalize_first=_capitalized)  # fmt: skip
+                                   origin=origin, places=enumerate, capitalize_first=_capitalized)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
         self.pages: Mapping[str, Callable[[Fields], str]] = {
             "/": self._fleet, "/records": self._records, "/reasons": self._reasons, "/why": self._why,

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared_scheduler.core.effects import RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, DECISION, FAILED, NODE, NOVA, PLACED
+from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, DATABASES, DECISION, FAILED, NODE, PLACED
 
 #: Maximum number of reasons in a line of the log; the record has all of them.
 REASONS_IN_LINE_MAX = 4
@@ -18,13 +19,32 @@ REASONS_IN_LINE_MAX = 4
 INSTANCES_IN_LINE_MAX = 4
 
 
-def entry(
-    record: DecisionRecord, scheduler: str, at_s: float, near: Sequence[HostAnswer] = ()
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Why no host was found.  ``hosts``: some of each reason, with the numbers compared; ``missing``: the least and the
+    most that all hosts of a reason lack; ``origins``: node -> source and age of these numbers."""
+
+    hosts: Sequence[HostAnswer] = ()
+    missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    origins: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The hosts as a record keeps them."""
+        return [
+            {"host": one.host, "code": one.code, "detail": dict(one.detail), "epoch": one.epoch,
+             "sequence": one.sequence, **self.origins.get(one.node, {})}
+            for one in self.hosts if one.code
+        ]  # fmt: skip
+
+
+#: what is recorded of hosts if some were found, or there are too many refusals
+NOTHING_NEAR = Near()
+
+
+def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTHING_NEAR) -> dict[str, Any]:
     """The record that stores keep.  ``at_s``: when the decision was made, in seconds since 1970.
 
-    ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.  ``near``:
-    some hosts of each reason with the numbers compared, if no host was found.
+    ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.
     """
     request_id, global_id = _ids(record)
     return {
@@ -41,7 +61,8 @@ def entry(
         "result": record.failure or PLACED,
         "reason": record.text,
         "reasons": dict(record.decisions[-1].reasons) if record.decisions else {},
-        "near": [{"host": one.host, "code": one.code, "detail": dict(one.detail)} for one in near if one.code],
+        "near": near.entries(),
+        "missing": {code: list(span) for code, span in near.missing.items()},
         "asked": record.asked,
         "decisions": [{**_fields(one), "best": list(map(_fields, one.best))} for one in record.decisions],
         "attempts": list(map(_fields, record.attempts)),
@@ -71,7 +92,7 @@ def build_entry(build: RecordBuild, decision: DecisionRecord | None, scheduler: 
         "hosts": [build.host],
         "result": ACTIVE if build.succeeded else FAILED,
         "reason": build.reason,
-        "source": AGENT if build.at_s is None else NOVA,
+        "source": AGENT if build.at_s is None else DATABASES,
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from oslo_config import cfg
 
@@ -37,18 +38,39 @@ def open_configured(files: Sequence[Path]) -> Store:
 
     :raises RecordsError: when no store is configured, or its option is wrong
     """
+    ours = _options(files)
+    place = ours.records_connection or ours.records_file
+    if not place:
+        raise RecordsError("records_file", ValueError("is empty"), "this scheduler keeps no records")
+    return open_named(place)
+
+
+def configured_socket_dir(files: Sequence[Path]) -> Path | None:
+    """The directory of the sockets of the schedulers of this configuration; None if they have none.
+
+    :raises RecordsError: when the configuration cannot be read
+    """
+    directory = _options(files).admin_socket_dir
+    return Path(directory) if directory else None
+
+
+def _options(files: Sequence[Path]) -> Any:
+    """The options of the scheduler.
+
+    :raises RecordsError: when the configuration cannot be read
+    """
     conf = cfg.ConfigOpts()
     opts.register(conf)
     conf.register_opt(cfg.StrOpt("pybasedir", default=_nova_directory()))
     conf.register_opt(cfg.StrOpt("state_path", default="$pybasedir"))
     try:
         conf([], project=PROJECT, prog=PROGRAM, default_config_files=list(map(str, files)) or None)
-        place = conf.shared_scheduler.records_connection or conf.shared_scheduler.records_file
+        options = conf.shared_scheduler
+        for name in ("records_connection", "records_file", "admin_socket_dir"):
+            getattr(options, name)  # a reference to an option that is not there shows only now
+        return options
     except cfg.Error as error:
         raise RecordsError("records_file", error, "correct the configuration, or name it with --config-file") from error
-    if not place:
-        raise RecordsError("records_file", ValueError("is empty"), "this scheduler keeps no records")
-    return open_named(place)
 
 
 def _nova_directory() -> str:

@@ -22,7 +22,9 @@ SHAPE: Mapping[str, Any] = {
     "decisions": [{"hosts": int, "survivors": int, "reasons": {str: int}, "best": [BEST]}],
     "attempts": [{"host": str, "outcome": str, "detail": dict,
                   "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None))}],
-    "near": [{"host": str, "code": str, "detail": dict}], "answer": [[str]],
+    "near": [{"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int, "source": str,
+              "age_s": (*NUMBER, type(None))}],
+    "missing": {str: [NUMBER]}, "source": str, "answer": [[str]],
     "ours": SIDE, "stock": SIDE, "epoch": int, "sequence": int, "increments": int,
 }  # fmt: skip
 #: fields of an entry of a list without which it is none

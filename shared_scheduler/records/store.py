@@ -21,8 +21,8 @@ Record = Mapping[str, Any]
 DECISION, PLACED = "decision", "placed"
 #: The kind of record that the end of a build on a node is, and its results.
 BUILD, ACTIVE, FAILED = "build", "active", "failed"
-#: Who has told the end of a build: the agent of the node, or Nova's databases.
-AGENT, NOVA = "agent", "nova"
+#: Who has told the end of a build, or the state of a host: the agent of the node, or databases and Placement.
+AGENT, DATABASES = "agent", "databases"
 #: The kind of record that a comparison with nova-scheduler is; its results are those of ``agreement.Agreement``.
 COMPARISON = "comparison"
 

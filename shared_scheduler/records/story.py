@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shared_scheduler.records.amounts import short_of
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, PLACED, Record, Store
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
@@ -27,18 +28,20 @@ NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """``records``: oldest first, each once.  ``outcome``: one sentence; ``causes``: why it failed, oldest first."""
+    """``records``: oldest first, each once.  ``outcome``: one sentence; ``causes``: why it failed, oldest first;
+    ``would_help``: what the hosts lacked."""
 
     name: str
     records: tuple[Record, ...]
     outcome: str
     causes: tuple[str, ...]
+    would_help: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The story as plain values."""
         return {
             "name": self.name, "outcome": self.outcome, "causes": list(self.causes),
-            "records": [dict(one) for one in self.records],
+            "would_help": list(self.would_help), "records": [dict(one) for one in self.records],
         }  # fmt: skip
 
 
@@ -57,7 +60,7 @@ def story_of(store: Store, name: str) -> Story | None:
     records = tuple(_each_once(sorted(found, key=lambda record: float(record["at"]))))
     own = [record for record in records if record.get("kind") != COMPARISON]
     outcome = _outcome(own) if own else "nova-scheduler has answered the request (mode shadow)"
-    return Story(name, records, outcome, tuple(_causes(own)))
+    return Story(name, records, outcome, tuple(_causes(own)), tuple(_would_help(own)))
 
 
 def _each_once(records: Sequence[Record]) -> Iterator[Record]:
@@ -125,6 +128,14 @@ def _causes(records: Sequence[Record]) -> Iterator[str]:
         elif kind == DECISION and record["result"] != PLACED:
             causes[_refusal(record)] = None
     yield from causes
+
+
+def _would_help(records: Sequence[Record]) -> Iterator[str]:
+    """What the hosts lacked, of the newest decision, if it found no host."""
+    last: Record = next((one for one in reversed(records) if one.get("kind") == DECISION), {})
+    for code, span in last.get("missing", {}).items():
+        if len(span) == 2:  # a changed record may have any numbers
+            yield short_of(code, last.get("reasons", {}).get(code, 0), *span)
 
 
 def _refusal(decision: Record) -> str:

@@ -113,6 +113,8 @@ def _refused(server: str, hosts: int, rng: Random, named: Mapping[str, Any]) -> 
                   decisions=(DecisionCounts(0, hosts, 0, reasons),), **named)  # fmt: skip
 
 
-def _near(chosen: list[str]) -> list[HostAnswer]:
+def _near(chosen: list[str]) -> entries.Near:
     detail = {"asked": 65_536, "used": 200_000, "capacity": 262_144}
-    return [HostAnswer("n", host, "no_room:MEMORY_MB", detail) for host in chosen]
+    hosts = [HostAnswer(host, host, "no_room:MEMORY_MB", detail, epoch=3, sequence=41) for host in chosen]
+    origins = {host: {"source": "agent", "age_s": 0.4} for host in chosen}
+    return entries.Near(hosts, {"no_room:MEMORY_MB": (3_392, 61_440)}, origins)

@@ -24,7 +24,12 @@ from shared_scheduler.records.store import RecordWriter
 from tests.unit.records.test_entries import record
 
 NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
-SHORT = HostAnswer("n1", "c1", "no_room:MEMORY_MB", {"asked": 4096, "used": 8000, "capacity": 8192})
+COMPARED = {"asked": 4096, "used": 8000, "capacity": 8192}
+SHORT = HostAnswer("n1", "c1", "no_room:MEMORY_MB", COMPARED, epoch=3, sequence=7)
+REJECTION = (
+    "no_room:MEMORY_MB (asked 4096, used 8000, capacity 8192; short by 3.81 GiB; from its agent, state 3/7, 0.4 s old)"
+)
+NEAR = entries.Near([SHORT], {"no_room:MEMORY_MB": (512, 3904)}, {"n1": {"source": "agent", "age_s": 0.4}})
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -51,7 +56,7 @@ def stored() -> list[dict[str, Any]]:
         entries.entry(placed, "sched1", 1_760_000_000.0),
         build("c1", 1_760_000_001.0), build("c2", 1_760_000_002.0), build("c3", 1_760_000_003.0),
         build("c3", 1_760_000_003.2),  # two schedulers have recorded it
-        entries.entry(nothing, "sched2", 1_760_000_010.0, [SHORT]),
+        entries.entry(nothing, "sched2", 1_760_000_010.0, NEAR),
         entries.entry(record(("server-3",), request_id="req-good"), "sched1", 1_760_000_020.0),
         build("cmp2", 1_760_000_021.0, "server-3", ""),
     ]  # fmt: skip
@@ -98,7 +103,20 @@ def test_a_request_without_a_host_has_the_missing_resources(ask: Ask) -> None:
     assert "server-2: no host was found (no_valid_host)" in out
     assert "  cause     0 of 5 hosts pass; rejected: 5 no_room:MEMORY_MB\n" in out
     assert "  decided   0 of 5 hosts passed; rejected: 5 no_room:MEMORY_MB" in out
-    assert "c1 no_room:MEMORY_MB: asked 4096, used 8000, capacity 8192; 3904 MB more would do" in out
+    assert "  lacking   5 hosts are short of MEMORY_MB by 512 MB to 3.81 GiB\n" in out
+    assert f"  host      c1: {REJECTION}\n" in out
+
+
+def test_the_end_of_a_build_that_no_agent_has_told_says_who_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = RecordBuild("", "c2", "server-1", False, "Build of instance aborted", 1_760_000_009.0, cause="builds read")
+    JsonLines(tmp_path / "r").write([*stored()[:2], entries.build_entry(read, None, "sched1", 1_760_000_009.0)])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "build of server-1 on c1: failed\n" in out
+    assert "build of server-1 on c2: failed (read from Nova's databases)\n" in out
 
 
 def test_the_traits_that_all_hosts_lack_are_part_of_the_cause(
@@ -106,7 +124,7 @@ def test_the_traits_that_all_hosts_lack_are_part_of_the_cause(
 ) -> None:
     lacks = HostAnswer("n1", "c1", "traits", {"missing": ["HW_CPU_X86_AVX512F"]})
     refused = record(("server-4",), failure="no_candidates", text="0 of 1 hosts pass", answer=(), attempts=())
-    JsonLines(tmp_path / "r").write([entries.entry(refused, "sched1", 1_760_000_000.0, [lacks])])
+    JsonLines(tmp_path / "r").write([entries.entry(refused, "sched1", 1_760_000_000.0, entries.Near([lacks]))])
 
     assert manage.main(["why", "server-4", "--records", str(tmp_path / "r")]) == 0
     cause = "0 of 1 hosts pass; rejected: 6 no_room, 1 ComputeFilter; missing: HW_CPU_X86_AVX512F"
@@ -198,7 +216,7 @@ def test_why_not_prints_all_records_of_one_host(ask: Ask, host: str, told: list[
 def test_why_not_gives_the_numbers_compared(ask: Ask) -> None:
     _, out, _ = ask("why-not", "req-none", "c1", "--format", "json")
 
-    assert json.loads(out)[0]["text"] == "rejected: no_room:MEMORY_MB (asked 4096, used 8000, capacity 8192)"
+    assert json.loads(out)[0]["text"] == f"rejected: {REJECTION}"
 
 
 def test_the_last_records_are_listed(ask: Ask) -> None:
@@ -252,7 +270,7 @@ def test_the_story_of_a_host(ask: Ask) -> None:
     assert code == 0
     assert [one["text"] for one in json.loads(out)] == [
         "passed, number 1 by weight 1.5 (state 3/41)", "tried: written", "selected",
-        f"the build on c1 ended: failed {NO_ADDRESS}",
+        f"the build on c1 ended: failed: {NO_ADDRESS}",
     ]  # fmt: skip
     assert ask("story", "c8")[0] == 1
 
@@ -304,7 +322,7 @@ def test_the_story_of_a_host_has_snapshots_and_gaps(tmp_path: Path, capsys: pyte
     assert manage.main(["story", "c1", "--records", str(tmp_path / "r"), "--format", "json"]) == 0
     assert [one["text"] for one in json.loads(capsys.readouterr().out)] == [
         "s1: a snapshot: state 3/1",
-        f"the build on c1 ended: failed {NO_ADDRESS}",
+        f"the build on c1 ended: failed: {NO_ADDRESS}",
         "s1: 40 increments, then asked for the messages after state 3/41",
         "s1: its agent is silent: its state is read from the databases",
     ]

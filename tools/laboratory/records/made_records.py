@@ -46,7 +46,7 @@ def _of_request(number: int) -> list[Record]:
     if failed:
         short = {"asked": 2048, "used": 261_000, "capacity": 262_144}
         near = [HostAnswer(f"n{n}", _host(number + n), "no_room:MEMORY_MB", short) for n in range(5)]
-        return [entries.entry(decision, scheduler, at_s, near)]
+        return [entries.entry(decision, scheduler, at_s, entries.Near(near, {"no_room:MEMORY_MB": (24, 2_048)}))]
     reason = NO_ADDRESS if number % FAILING_BUILDS_EVERY == 0 else ""
     build = RecordBuild("n", decision.answer[0][0], server(number), not reason, reason, cause="")
     return [entries.entry(decision, scheduler, at_s), entries.build_entry(build, decision, scheduler, at_s + 3.0)]

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Amounts of a resource class in words, with their unit."""
+
+from __future__ import annotations
+
+MB_PER_GIB = 1024
+#: the end of the name of a resource class -> its unit; others are counted, and named as they are
+UNITS = {"MB": "MB", "GB": "GB"}
+#: how the reason for lack of room begins, before the resource class
+NO_ROOM = "no_room:"
+
+
+def amount(resource_class: str, value: float) -> str:
+    """For example ``512 MB``, ``20 GiB``, ``100 GB``, ``3 VCPU``."""
+    unit = UNITS.get(resource_class.rpartition("_")[2], resource_class)
+    if unit == "MB" and value >= MB_PER_GIB:
+        return f"{value / MB_PER_GIB:.3g} GiB"
+    return f"{value:g} {unit}".rstrip()
+
+
+def span(resource_class: str, least: float, most: float) -> str:
+    """One amount, or two if they differ."""
+    first, last = amount(resource_class, least), amount(resource_class, most)
+    return first if first == last else f"{first} to {last}"
+
+
+def short_of(code: str, hosts: int, least: float, most: float) -> str:
+    """What hosts lack that a reason for lack of room has rejected."""
+    resource_class = code.removeprefix(NO_ROOM)
+    who = "1 host is" if hosts == 1 else f"{hosts} hosts are"
+    return f"{who} short of {resource_class} by {span(resource_class, least, most)}"
