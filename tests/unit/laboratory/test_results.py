@@ -142,3 +142,11 @@ def test_several_schedulers_are_contestants_of_their_own() -> None:
     chosen = contestants(None, "with", True, (1, 4))
     assert [one.name for one in chosen] == ["stock", "shared", "stock x4", "shared x4", "write alone"]
     assert [one.workers for one in chosen] == [1, 1, 4, 4, 1]
+
+
+def test_what_records_cost_is_shown_by_a_contestant_without_them() -> None:
+    chosen = contestants("shared", "with", False, (1,), without_records=True)
+
+    assert [(one.name, one.records, one.agents) for one in chosen] == [
+        ("shared", True, True), ("shared, no records", False, True),
+    ]  # fmt: skip

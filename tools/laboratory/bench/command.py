@@ -8,7 +8,15 @@ from pathlib import Path
 
 from tools.laboratory import machine
 from tools.laboratory.bench import contest, report
-from tools.laboratory.bench.contest import FLOOR, SHARED, SHARED_WITHOUT_AGENTS, STOCK, Contestant, Plan
+from tools.laboratory.bench.contest import (
+    FLOOR,
+    SHARED,
+    SHARED_WITHOUT_AGENTS,
+    SHARED_WITHOUT_RECORDS,
+    STOCK,
+    Contestant,
+    Plan,
+)
 from tools.laboratory.bench.results import Results, from_json
 from tools.laboratory.bench.world import opened
 from tools.laboratory.errors import LabError
@@ -27,6 +35,7 @@ MANUAL = Manual(
         ("tools/lab bench --hosts 100 --repeats 1 --seconds 5", "a short run, two minutes"),
         ("tools/lab bench --hosts 100,1000 --floor --save FILE", "the run shown in doc/source/user/benchmarks.rst"),
         ("tools/lab bench --hosts 10000 --burst 100 --floor", "100 servers in one request and in 100 requests"),
+        ("tools/lab bench --only shared --without-records", "what the records of decisions cost"),
         ("tools/lab bench --only shared --profile DIR", "a CPU profile of our scheduler"),
         ("tools/lab bench --show FILE --format rst", "the tables of a saved run"),
     ),
@@ -57,6 +66,8 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--only", choices=("stock", "shared", "floor"), help="measure only this one")
     own.add_argument("--agents", choices=("with", "without", "both"), default="with",
                      help="our scheduler with an agent on each node (default), without agents, or both")  # fmt: skip
+    own.add_argument("--without-records", action="store_true",
+                     help="also measure our scheduler with agents and without records: what records cost")  # fmt: skip
     own.add_argument("--floor", action="store_true", help="also measure writes to Placement without a scheduler")
     own.add_argument("--callers", type=numbers, default=(1, 8), metavar="N,...",
                      help="concurrent callers, one measurement each (default 1,8)")  # fmt: skip
@@ -84,9 +95,12 @@ def parser() -> argparse.ArgumentParser:
     return own
 
 
-def contestants(only: str | None, agents: str, floor: bool, schedulers: tuple[int, ...]) -> tuple[Contestant, ...]:
+def contestants(
+    only: str | None, agents: str, floor: bool, schedulers: tuple[int, ...], without_records: bool = False
+) -> tuple[Contestant, ...]:
     below = (FLOOR,) if floor or only == "floor" else ()
     ours = {"with": (SHARED,), "without": (SHARED_WITHOUT_AGENTS,), "both": (SHARED, SHARED_WITHOUT_AGENTS)}[agents]
+    ours += (SHARED_WITHOUT_RECORDS,) if without_records else ()
     chosen = {"stock": (STOCK,), "shared": ours, "floor": (), None: (STOCK, *ours)}[only]
     return (*(one.with_workers(number) for number in schedulers for one in chosen), *below)
 
@@ -94,7 +108,8 @@ def contestants(only: str | None, agents: str, floor: bool, schedulers: tuple[in
 def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
     """Run the contest; after an interruption or an error, returns the measurements so far."""
     plan = Plan(
-        sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor, asked.schedulers),
+        sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor, asked.schedulers,
+                                             asked.without_records),
         burst=asked.burst,
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
         agent_processes=asked.agent_processes, profile=asked.profile, placement_app=asked.placement_app,

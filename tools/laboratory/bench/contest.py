@@ -43,7 +43,8 @@ class Contestant:
     agents: bool
     workers: int = 1
     """Scheduler processes."""
-
+    records: bool = True
+    """Whether it keeps records of its decisions, as it does by default."""
 
     def with_workers(self, workers: int) -> "Contestant":
         """The same with this number of scheduler processes."""
@@ -54,6 +55,8 @@ FLOOR = Contestant("write alone", "", agents=False)
 """No scheduler: the cost of one write to Placement."""
 STOCK = Contestant("stock", "nova-scheduler", agents=False)
 SHARED = Contestant("shared", "shared-scheduler", agents=True)
+SHARED_WITHOUT_RECORDS = Contestant("shared, no records", "shared-scheduler", agents=True, records=False)
+"""The difference to `SHARED` is what the records cost."""
 SHARED_WITHOUT_AGENTS = Contestant("shared, no agents", "shared-scheduler", agents=False)
 
 
@@ -142,7 +145,7 @@ class Life:
 
     def _start_scheduler(self) -> None:
         began = time.monotonic()
-        self.world.start_scheduler(self.contestant.program, self.contestant.workers)
+        self.world.start_scheduler(self.contestant.program, self.contestant.workers, self.contestant.records)
         self.round.ready_s = round(time.monotonic() - began, 1)
 
     def _warm(self) -> None:

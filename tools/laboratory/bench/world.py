@@ -74,7 +74,7 @@ class World:
         write(self.nova_conf, self._nova_conf(1))
         (self.layout.run / "nova-lock").mkdir(exist_ok=True)
 
-    def _nova_conf(self, workers: int) -> str:
+    def _nova_conf(self, workers: int, records: bool = True) -> str:
         """Nova's defaults except for addresses. A worker uses about one core."""
         return ini({
             "DEFAULT": {"host": SCHEDULER_HOST, "my_ip": LOOPBACK, "transport_url": self.layout.transport_url(1),
@@ -84,7 +84,8 @@ class World:
             "placement": {"auth_type": "admin_token", "endpoint": self.layout.url("placement"), "token": "admin"},
             "oslo_concurrency": {"lock_path": str(self.layout.run / "nova-lock")},
             "scheduler": {"workers": str(workers)},
-            "shared_scheduler": {"admin_socket_dir": str(self.admin_sockets), "workers": str(workers)},
+            "shared_scheduler": {"admin_socket_dir": str(self.admin_sockets), "workers": str(workers),
+                                 **({} if records else {"records_file": ""})},
         })  # fmt: skip
 
     def _database_url(self, user: str, name: str) -> str:
@@ -125,9 +126,9 @@ class World:
         if killed:
             self.say(f"had to be killed: {', '.join(killed)}")
 
-    def start_scheduler(self, program: str, workers: int) -> None:
+    def start_scheduler(self, program: str, workers: int, records: bool = True) -> None:
         """`nova-scheduler` or `shared-scheduler`, with the same arguments and the same check that it is ready."""
-        write(self.nova_conf, self._nova_conf(workers))
+        write(self.nova_conf, self._nova_conf(workers, records))
         queue = f"scheduler.{SCHEDULER_HOST}"
         argv = (str(self.layout.nova / "bin" / program), "--config-file", str(self.nova_conf))
         log = self.layout.log_of("scheduler")
