@@ -9,6 +9,7 @@ import pytest
 from jinja2 import Environment
 
 from compute_agent.claim_ledger import ClaimLedger
+from shared_scheduler.core.strangers import Strangers
 from shared_scheduler.page import site, views
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.host_keys import HostKeys
@@ -51,6 +52,12 @@ def test_a_codec_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_channel_that_believes_any_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel.Channel, "_check_sender", lambda *_: None)
+
+    assert not no_error("scheduler")
+
+
+def test_nodes_that_a_host_invents_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Strangers, "may_name_one", lambda *_: True)
 
     assert not no_error("scheduler")
 

@@ -16,6 +16,7 @@ from compute_agent.core import AgentCore
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
+from shared_scheduler.core.strangers import PER_HOST_MAX
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory
@@ -131,9 +132,10 @@ class Window:
 
 
 class Scheduler:
-    """A scheduler core behind a channel that requires host keys, and a compromised host that sends what it wants.
+    """A scheduler core behind a channel that requires host keys, and a compromised host that sends what it wants, also of
+    nodes that no database has.
 
-    After each message the row of the other host is as before, with its claim, and nothing was raised.
+    After each message the row of the other host is as before, nothing was raised, and there are few invented nodes.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -172,11 +174,13 @@ class Scheduler:
         self._wire.receive([self._evil.seal(Kind.AGENT, body) for body in bodies])
         if (now := self._victim()) != self._before:
             raise Violated(f"the row of another host has changed from {self._before} to {now}")
+        if len(self._core.nodes) > len((VICTIM, EVIL)) + PER_HOST_MAX:
+            raise Violated(f"one host has brought {len(self._core.nodes) - 2} nodes that no database has")
         return bool(bodies) and self._channel.counters["messages_rejected"] == before
 
     def _drawn(self, rng: Random) -> bytes | None:
         claims = [claim.claim_id for claim in self._core.claims.open()]
-        node, host = rng.choice((EVIL, EVIL, EVIL, VICTIM))
+        node, host = rng.choice((EVIL, EVIL, EVIL, VICTIM, (f"node-{rng.randrange(20)}", EVIL[1])))
         message = rng.choice((*of_agent(node, host, rng.choice([*claims, "claim-1"])), *of_scheduler(node)))
         return encoded(mutated(message, rng))
 
