@@ -54,6 +54,7 @@ class Publisher:
         self._host, self._address, self._release = host, address, release
         self._set_epoch(node, epoch)
         self._bucket = TokenBucket(AGENT_SNAPSHOTS_PER_S, AGENT_SNAPSHOTS_BURST)
+        self._replays = TokenBucket(AGENT_SNAPSHOTS_PER_S, AGENT_SNAPSHOTS_BURST)  # a replay may be as large
         #: address -> when its snapshot or its heartbeat may be sent
         self._want_snapshot: dict[str, float] = {}
         self._want_heartbeat: dict[str, float] = {}
@@ -109,9 +110,9 @@ class Publisher:
         return [Cast(claim.scheduler, completed), *map(Broadcast, flushed)]
 
     def resync(self, asked: Resync, now: float) -> list[Effect]:
-        """Replay increments from the ring.  Plan a snapshot if the ring does not have them."""
+        """Replay increments from the ring.  Plan a snapshot if the ring does not have them, or replays are too many."""
         replay = self.pipe.since(asked.epoch, asked.after_sequence) if self.open else None
-        if replay is None:
+        if replay is None or (replay and not self._replays.take(now)):
             self._plan_snapshot(asked.scheduler, now)
             return []
         return [Cast(asked.scheduler, one) for one in replay or (self.pipe.heartbeat(),)]

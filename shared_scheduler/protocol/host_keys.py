@@ -43,14 +43,16 @@ import hashlib
 import hmac
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 
-from cachetools import FIFOCache, LRUCache
+from cachetools import FIFOCache
 
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import KeyringError
+from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -172,15 +174,24 @@ class AgentKeys:
 
 
 class MasterKeys:
-    """The masters by key id, and the primary one.  ``repr`` never shows secrets."""
+    """The masters by key id, and the primary one.  ``repr`` never shows secrets.
+
+    All threads of a scheduler share it, and anybody may name any number of hosts: secrets are kept in a plain
+    dictionary, and those of senders only after a code was right.
+    """
 
     def __init__(self, masters: Keyring) -> None:
         self._masters = masters
         self.primary = masters.primary
-        self._derived: LRUCache[tuple[str, str], bytes] = LRUCache(DERIVED_MAX)
+        self._derived: Memo[tuple[str, str], bytes] = Memo(DERIVED_MAX)
 
     def __repr__(self) -> str:
         return f"MasterKeys({self._masters!r})"
+
+    @property
+    def remembered(self) -> int:
+        """The number of hosts whose secrets are kept."""
+        return len(self._derived)
 
     def _master(self, key_id: str) -> bytes:
         found = self._masters.secret(key_id)
@@ -195,7 +206,9 @@ class MasterKeys:
 
             seed = _derive(self._master(self.primary), b"broadcast")
             return head + broadcast_signature.sign(seed, head + content) + content
-        return head + hmac.digest(self._secret(self.primary, kind, host), head + content, "sha256") + content
+        secret = self._secret(self.primary, kind, host)
+        self._remember(self.primary, kind, host, secret)
+        return head + hmac.digest(secret, head + content, "sha256") + content
 
     def verify(self, envelope: Envelope) -> str:
         """What is wrong with an envelope; empty if it is from an agent or another scheduler."""
@@ -206,15 +219,20 @@ class MasterKeys:
             return _verify_signature(public_key(master), envelope)
         if envelope.kind is Kind.TO_AGENT:
             return "an envelope for an agent is not for a scheduler"
-        return _verify_code(self._secret(envelope.key_id, envelope.kind, envelope.host), envelope)
+        secret = self._secret(envelope.key_id, envelope.kind, envelope.host)
+        problem = _verify_code(secret, envelope)
+        if not problem:
+            self._remember(envelope.key_id, envelope.kind, envelope.host, secret)
+        return problem
 
     def _secret(self, key_id: str, kind: Kind, host: str) -> bytes:
         if kind is Kind.SCHEDULERS:
             return _derive(self._master(key_id), b"schedulers")
-        known = self._derived.get((key_id, host))
-        if known is None:
-            known = self._derived[key_id, host] = agent_secret(self._master(key_id), host)
-        return known
+        return self._derived.get((key_id, host)) or agent_secret(self._master(key_id), host)
+
+    def _remember(self, key_id: str, kind: Kind, host: str, secret: bytes) -> None:
+        if kind is not Kind.SCHEDULERS and (key_id, host) not in self._derived:
+            self._derived.learn((key_id, host), secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +295,7 @@ def _verify_signature(public: bytes, envelope: Envelope) -> str:
 class HostKeys:
     """Puts what is sent into envelopes, and finds the senders of what is received.
 
-    ``now_ms``: the time of day, for ``STAMP_AGE_MAX_MS``.
+    ``now_ms``: the time of day, for ``STAMP_AGE_MAX_MS``.  ``lock``: of what was received, for several threads.
     """
 
     def __init__(
@@ -285,10 +303,12 @@ class HostKeys:
         mode: HostKeysMode = HostKeysMode.OFF,
         keys: AgentKeys | MasterKeys | None = None,
         now_ms: Callable[[], int] = lambda: 0,
+        lock: AbstractContextManager[object] | None = None,
     ) -> None:
         self.replace(mode, keys)
         self._now_ms = now_ms
         self._received: FIFOCache[bytes, None] = FIFOCache(STAMPED_MAX)
+        self._lock = lock or nullcontext()
 
     def replace(self, mode: HostKeysMode, keys: AgentKeys | MasterKeys | None) -> None:
         """Replace the mode and the keys.
@@ -331,9 +351,10 @@ class HostKeys:
         if abs(self._now_ms() - envelope.stamp_ms) > STAMP_AGE_MAX_MS:
             return "it was sent at another time: a replay, or the clocks of the hosts differ by minutes"
         mark = hashlib.sha256(envelope.head + envelope.content).digest()
-        if mark in self._received:
-            return "it was received before: a replay"
-        self._received[mark] = None
+        with self._lock:
+            if mark in self._received:
+                return "it was received before: a replay"
+            self._received[mark] = None
         return ""
 
 

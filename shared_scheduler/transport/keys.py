@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +89,7 @@ def load_keys(conf: Any, signer: Signer, host_keys: HostKeys) -> None:
 
 def new_host_keys() -> HostKeys:
     """Host keys with the clock of this machine, and mode off until ``replace``."""
-    return HostKeys(now_ms=lambda: int(time.time() * 1000))
+    return HostKeys(now_ms=lambda: int(time.time() * 1000), lock=threading.Lock())
 
 
 def configured_host_keys(

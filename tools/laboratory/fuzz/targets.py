@@ -132,8 +132,8 @@ class Window:
 
 
 class Scheduler:
-    """A scheduler core behind a channel that requires host keys, and a compromised host that sends what it wants, also of
-    nodes that no database has.
+    """A scheduler core behind a channel that requires host keys, and a compromised host that sends what it wants, also
+    of nodes that no database has.
 
     After each message the row of the other host is as before, nothing was raised, and there are few invented nodes.
     """
