@@ -123,6 +123,15 @@ RESYNC_PATIENCE_S = 10.0
 AGENT_SNAPSHOTS_PER_S = 10.0
 AGENT_SNAPSHOTS_BURST = 20.0
 
+#: What one scheduler accepts of a host whose key it has verified.  A host with a hundred claims a second sends a tenth;
+#: a scheduler decodes and applies a mebibyte in some ten milliseconds.  What goes beyond is dropped, as if it was lost.
+HOST_KIB_PER_S = 1024.0
+HOST_BURST_KIB = 8 * 1024
+#: A small message costs as much as this.
+HOST_MESSAGE_MIN_KIB = 0.5
+#: Hosts of which a scheduler remembers how much they have sent; when there are more, all begin again.
+PACED_HOSTS_MAX = 16_384
+
 # --- signing ---------------------------------------------------------------------------------
 
 KEYS_MAX = 16
