@@ -244,6 +244,7 @@ COUNTERS = TermGroup(
     "UnknownSender": "Messages without a valid envelope of host keys, dropped because of host_keys = require.",
     "WrongSender": "Messages whose sender is known and may not send them: a compromised host, or one that has the keys "
                    "or the node uuid of another host. The log names the sender.",
+    "SenderTooFast": "Messages beyond what a scheduler accepts of one host, dropped. The log names the host.",
     "unsendable": "Messages that exceed a limit of the protocol and were not sent.",
     "without_host_key": "Messages whose sender is not known, accepted because of host_keys = accept.",
     "tolerated": "Messages with a missing or wrong signature that were accepted because of signing = warn.",

@@ -87,11 +87,21 @@ class UnknownSender(RemoteProtocolError):
     remedy = "dropped; give the sender the host keys, or set host_keys to accept while keys change"
 
 
-class WrongSender(RemoteProtocolError):
-    """The envelope is valid, and its sender may not send this message.  ``sender`` is for people."""
-
-    remedy = "dropped; examine that host: it is compromised, or has the keys or the node uuid of another host"
+class KnownSenderError(RemoteProtocolError):
+    """The envelope is valid, and its message is not used.  ``sender`` is for people."""
 
     def __init__(self, what: str, sender: str) -> None:
         self.sender = sender
         super().__init__(what)
+
+
+class WrongSender(KnownSenderError):
+    """The sender may not send this message."""
+
+    remedy = "dropped; examine that host: it is compromised, or has the keys or the node uuid of another host"
+
+
+class SenderTooFast(KnownSenderError):
+    """The host has sent more than schedulers accept of one host."""
+
+    remedy = "dropped; examine that host: it is compromised, or its agent repeats what it sends"

@@ -28,12 +28,12 @@ class TokenBucket:
         self._tokens = burst
         self._filled_at_s: float | None = None
 
-    def take(self, now: float) -> bool:
-        """Take one token; False if there is none."""
+    def take(self, now: float, tokens: float = 1) -> bool:
+        """Take so many tokens, at most ``burst``; False if there are not as many."""
         self._fill(now)
-        if self._tokens < 1 - ROUNDING:
+        if self._tokens < tokens - ROUNDING:
             return False
-        self._tokens = max(0.0, self._tokens - 1)
+        self._tokens = max(0.0, self._tokens - tokens)
         return True
 
     def wait_s(self, now: float) -> float:

@@ -3,8 +3,8 @@
 
 A body that is malformed, oversized or not signed as configured is dropped before any part of it is used, counted by
 kind, and logged once for each kind within an interval.  A message that is accepted without a valid signature is counted
-too, and logged once for each sender.  If host keys tell the sender, a message that this sender may not send is dropped,
-and the log names the sender.
+too, and logged once for each sender.  If host keys tell the sender, a message that this sender may not send, or that
+exceeds what is accepted of one host, is dropped, and the log names the sender.
 """
 
 from __future__ import annotations
@@ -15,8 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from shared_scheduler.protocol import codec, limits
-from shared_scheduler.protocol.errors import RemoteProtocolError, UnknownSender, UnsendableMessage, WrongSender
+from shared_scheduler.protocol.errors import (
+    KnownSenderError,
+    RemoteProtocolError,
+    SenderTooFast,
+    UnknownSender,
+    UnsendableMessage,
+    WrongSender,
+)
 from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind, VerifiedSender, may_send
+from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -32,6 +40,7 @@ from shared_scheduler.protocol.messages import (
     agent_address,
     is_for_agents,
 )
+from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import ConnectionChanged, Endpoint
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -81,6 +90,7 @@ class Channel:
         self.host_of: Callable[[str], str] = lambda node: ""
         self._log = RateLimitedLog(LOG, clock)
         self._tolerated_log = RateLimitedLog(LOG, clock)  # of its own, because anybody can invent these senders
+        self._paces: Memo[str, TokenBucket] = Memo(limits.PACED_HOSTS_MAX)
         self._received: ReceiveMessages = lambda messages: None
         self._changed: ConnectionChanged = lambda connected: None
 
@@ -146,12 +156,13 @@ class Channel:
             content, sender, problem = self.host_keys.open(data)
             if sender is None:
                 return self._of_unknown_sender(content, problem)
+            self._check_pace(sender, len(data))
             message = codec.decode(self._signer.body_of(content))
             self._check_sender(sender, message)
             return message
         except RemoteProtocolError as error:
             self.counters["messages_rejected"] += 1
-            about = error.sender if isinstance(error, WrongSender) else ""
+            about = error.sender if isinstance(error, KnownSenderError) else ""
             self._count_and_log(type(error).__name__, about, f"a message is dropped: {error}")
             return None
 
@@ -171,6 +182,19 @@ class Channel:
     def _tolerate(self, counter: str, message: Message, what: str) -> None:
         sender = sender_of(message)
         self._count_and_log(counter, sender, f"a message from {sender} {what}", self._tolerated_log)
+
+    def _check_pace(self, sender: VerifiedSender, size_bytes: int) -> None:
+        """Drop a message of a host that sends too much, before it is decoded.
+
+        :raises SenderTooFast: when it does
+        """
+        if not sender.host:
+            return
+        pace = self._paces.get(sender.host)
+        if pace is None:
+            pace = self._paces.learn(sender.host, TokenBucket(limits.HOST_KIB_PER_S, limits.HOST_BURST_KIB))
+        if not pace.take(self._clock(), max(limits.HOST_MESSAGE_MIN_KIB, size_bytes / limits.KIB)):
+            raise SenderTooFast(f"{sender} sends more than {limits.HOST_KIB_PER_S:.0f} KiB per second", str(sender))
 
     def _check_sender(self, sender: VerifiedSender, message: Message) -> None:
         """Drop a message that its sender may not send.

@@ -141,7 +141,7 @@ class Scheduler:
     def __init__(self, rng: Random) -> None:
         self._now, self._asked = 100.0, 0
         self._wire = Wire()
-        self._channel = Channel(self._wire, host_keys=scheduler_keys())
+        self._channel = Channel(self._wire, clock=lambda: self._now, host_keys=scheduler_keys())
         table = HostTable()
         identity = Identity("s1", 1)
         self._core = SchedulerCore(identity, SchedulerSettings(), table, Decider(table), AcceptAll(), rng)
