@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import oslo_messaging as messaging
@@ -31,10 +33,10 @@ CLOSING_MAX = 16
 class Gate:
     """The RPC server of one Service.  One thread opens and closes it."""
 
-    def __init__(self, server: Any, host: str, is_open: bool) -> None:
-        """``server``: an RPC server that is not started yet; ``host``: the name of its own queue."""
+    def __init__(self, server: Any, is_open: bool, another: Callable[[], Any]) -> None:
+        """``server``: an RPC server that is not started yet; ``another`` makes one with the same target."""
         self._server = server
-        self._host = host
+        self._another = another
         self._is_open = is_open
         self._is_started = False
         self._closing: deque[threading.Thread] = deque()
@@ -82,10 +84,6 @@ class Gate:
         ending.start()
         self._closing.append(ending)
 
-    def _another(self) -> Any:
-        target = messaging.Target(topic=rpcapi.RPC_TOPIC, server=self._host)
-        return rpc.get_server(target, self._server.dispatcher.endpoints, objects_base.NovaObjectSerializer())
-
 
 class ModalService(service.Service):
     """Nova's Service, which consumes its topic only in the modes that serve."""
@@ -99,7 +97,11 @@ class ModalService(service.Service):
 
     @rpcserver.setter
     def rpcserver(self, server: Any) -> None:
-        self._gate = None if server is None else Gate(server, self.host, self.manager.mode.serves)
+        self._gate = None if server is None else Gate(server, self.manager.mode.serves, partial(self._another, server))
+
+    def _another(self, server: Any) -> Any:
+        target = messaging.Target(topic=rpcapi.RPC_TOPIC, server=self.host)
+        return rpc.get_server(target, server.dispatcher.endpoints, objects_base.NovaObjectSerializer())
 
     def enter(self, mode: Mode) -> None:
         """Change the mode.  Requests that were taken before are answered as they began.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import oslo_messaging as messaging
@@ -38,11 +39,17 @@ class Endpoint:
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.may_answer = threading.Event()
+        self.told: list[int] = []
 
     def echo(self, _context: object, number: int) -> int:
         self.asked.set()
         self.may_answer.wait(PATIENCE_S)
         return number
+
+
+    def tell(self, _context: object, number: int) -> None:
+        """A cast."""
+        self.told.append(number)
 
 
 class Manager:
@@ -67,7 +74,8 @@ class Server:
         self.transport = messaging.get_rpc_transport(conf, url)
         target = messaging.Target(topic=TOPIC, server=name)
         self.served: Any = messaging.get_rpc_server(self.transport, target, [self.endpoint])
-        self.rpcserver = Gate(self.served, name, is_open=True)
+        another = partial(messaging.get_rpc_server, self.transport, target, [self.endpoint])
+        self.rpcserver = Gate(self.served, is_open=True, another=another)
 
     def start(self) -> None:
         self.rpcserver.start()
@@ -86,6 +94,10 @@ class Callers:
 
     def call(self, number: int) -> Future[int]:
         return self._threads.submit(self._client.call, {}, "echo", number=number)
+
+    def cast(self, number: int) -> None:
+        """Tell every scheduler, as nova-compute does when a server is built or deleted."""
+        self._client.prepare(fanout=True).cast({}, "tell", number=number)
 
 
 @pytest.fixture
@@ -129,4 +141,38 @@ def test_calls_that_come_while_the_last_request_is_served_go_to_the_other_schedu
     assert [each.result(PATIENCE_S) for each in late] == [1, 2, 3, 4, 5]
     LosslessStop(second, PATIENCE_S).stop()
     for each in (first, second, callers):
+        each.transport.cleanup()
+
+
+def test_casts_of_computes_do_not_fail_while_the_only_scheduler_changes_its_mode(
+    rabbit: PrivateRabbit, conf: cfg.ConfigOpts
+) -> None:
+    # given a scheduler and a nova-compute that has told it something
+    only, compute = Server(conf, rabbit.url, "only"), Callers(conf, rabbit.url)
+    only.endpoint.may_answer.set()
+    only.start()
+    compute.cast(0)
+    eventually(lambda: only.endpoint.told == [0], "the first cast arrives")
+
+    # when the scheduler serves no requests for a while, and then with new threads
+    only.rpcserver.set_open(False)
+    waiting = compute.call(7)
+    compute.cast(1)
+    eventually(lambda: rabbit.queues()[TOPIC] == "1", "the call is left in the queue")
+    assert not waiting.done()
+    only.rpcserver.set_open(True)
+    compute.cast(2)
+    only.rpcserver.renew()
+    compute.cast(3)
+
+    # then no cast has failed, and each has arrived
+    eventually(lambda: {0, 1, 2, 3} <= set(only.endpoint.told), "all casts arrive")
+    assert waiting.result(PATIENCE_S) == 7
+
+    # and a scheduler that has stopped takes neither
+    only.rpcserver.stop()
+    only.rpcserver.wait()
+    eventually(lambda: TOPIC not in rabbit.queues() or rabbit.queues()[TOPIC] == "0", "nothing waits")
+    assert not [name for name in rabbit.queues() if "fanout" in name]
+    for each in (only, compute):
         each.transport.cleanup()
