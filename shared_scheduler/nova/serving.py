@@ -3,6 +3,10 @@
 
 Nova's Service creates its RPC server and starts it in one method.  ``ModalService`` puts a ``Gate`` in the place of the
 server.  The gate starts a new RPC server each time that it opens, because the one before may still answer requests.
+
+At any time one server at least gets the casts to all schedulers, until the gate stops: nova-compute sends them while it
+builds and deletes servers, and a build fails if the exchange is gone (``transport/rpc_consumers.py``).  Therefore a
+gate that closes goes on to listen to casts, and a new server starts before the one before it ends.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ class Gate:
         self._another = another
         self._is_open = is_open
         self._is_started = False
+        self._listens = False  # closed, and the server still gets casts
         self._closing: deque[threading.Thread] = deque()
 
     def start(self) -> None:
@@ -55,32 +60,43 @@ class Gate:
         if not self._is_started:
             return
         if is_open:
-            self._server = self._another()
-            self._server.start()
+            self._replace()
+        elif cancel_consumers(self._server, CANCEL_TIMEOUT_S, keep_fanout=True):
+            self._listens = True
         else:
-            self._close()
+            self._end(self._server)
 
     def renew(self) -> None:
         """Serve with new threads, because those of the present server may wait for somebody else."""
-        if self._is_open:
-            self.set_open(False)
-            self.set_open(True)
+        if self._is_open and self._is_started:
+            self._listens = True
+            self._replace()
 
     def stop(self) -> None:
-        """Take no more requests.  Idempotent."""
-        self.set_open(False)
+        """Take no more requests and casts.  Idempotent."""
+        if self._is_started and (self._is_open or self._listens):
+            self._end(self._server)
+        self._is_open = self._listens = False
 
     def wait(self) -> None:
         """Return when every request that was taken is answered."""
         while self._closing:
             self._closing.popleft().join()
 
-    def _close(self) -> None:
+    def _replace(self) -> None:
+        """Start a server, and then end the one before, if it has not ended."""
+        before, self._server = self._server, self._another()
+        self._server.start()
+        if self._listens:
+            self._listens = False
+            self._end(before)
+
+    def _end(self, server: Any) -> None:
         while len(self._closing) >= CLOSING_MAX or (self._closing and not self._closing[0].is_alive()):
             self._closing.popleft().join()
-        cancel_consumers(self._server, CANCEL_TIMEOUT_S)
-        self._server.stop()
-        ending = threading.Thread(target=self._server.wait, name="rpc-closing", daemon=True)
+        cancel_consumers(server, CANCEL_TIMEOUT_S)
+        server.stop()
+        ending = threading.Thread(target=server.wait, name="rpc-closing", daemon=True)
         ending.start()
         self._closing.append(ending)
 
@@ -116,7 +132,7 @@ class ModalService(service.Service):
         before = current.value
         LOG.info("Mode: %s, until now %s", mode, before)
         if self._gate is not None and mode is Mode.OBSERVE:
-            self._gate.stop()  # before the mode is told: it takes no request any more
+            self._gate.set_open(False)  # before the mode is told: it takes no request any more
         current.change(mode)
         if self._gate is not None:
             self._gate.set_open(current.serves)

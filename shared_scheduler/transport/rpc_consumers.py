@@ -16,9 +16,16 @@ from typing import Any
 
 LOG = logging.getLogger(__name__)
 
+#: the type of a consumer of casts to all servers
+FANOUT = "fanout"
 
-def cancel_consumers(server: Any, timeout_s: float) -> None:
+
+def cancel_consumers(server: Any, timeout_s: float, keep_fanout: bool = False) -> bool:
     """Cancel all consumers of this RPC server.  Requests that were delivered before are still served.
+
+    With ``keep_fanout``, the server goes on to get casts to all servers.  Its fanout queue keeps the exchange alive, to
+    which nova-compute sends: the exchange is deleted with its last queue, and then the sender fails.  Returns whether
+    the broker has confirmed all of this.
 
     The connection belongs to the thread that polls it, so the consumers are cancelled there.  oslo.messaging has no
     public function for this; if its driver has another structure, nothing is done.
@@ -31,19 +38,25 @@ def cancel_consumers(server: Any, timeout_s: float) -> None:
     operations: Any = getattr(listener, "_message_operations_handler", None)
     if operations is None or not hasattr(connection, "_consumers"):
         LOG.debug("The messaging driver has no consumers that can be cancelled")
-        return
-    ended = threading.Event()
-    operations.do(lambda: _cancel(connection, ended))
+        return False
+    ended, cancelled = threading.Event(), threading.Event()
+    operations.do(lambda: _cancel(connection, keep_fanout, ended, cancelled))
     connection.stop_consuming()  # the thread leaves its wait for messages and runs the operation
     if not ended.wait(timeout_s):
         _warn("no answer from the broker")
+    return cancelled.is_set()
 
 
-def _cancel(connection: Any, ended: threading.Event) -> None:
+def _cancel(connection: Any, keep_fanout: bool, ended: threading.Event, cancelled: threading.Event) -> None:
     # an exception would reach oslo.messaging's loop, which would retry without end
     try:
         for consumer, tag in list(connection._consumers.items()):
+            if keep_fanout and consumer.type == FANOUT:
+                continue
             consumer.cancel(tag=tag)
+            if keep_fanout:
+                del connection._consumers[consumer]  # after a reconnect it would be declared again
+        cancelled.set()
     except Exception as error:
         _warn(error)
     finally:

@@ -15,8 +15,9 @@ from shared_scheduler.transport.rpc_consumers import cancel_consumers
 class Consumer:
     """Is cancelled, or fails as on a connection that has gone."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, type: str = "topic") -> None:
         self.error = error
+        self.type = type
         self.cancelled: list[str] = []
 
     def cancel(self, tag: str) -> None:
@@ -34,14 +35,22 @@ def server(consumers: dict[Consumer, str], run: Callable[[Callable[[], None]], N
 
 def test_every_consumer_is_cancelled_by_its_tag(caplog: pytest.LogCaptureFixture) -> None:
     topic, fanout = Consumer(), Consumer()
-    cancel_consumers(server({topic: "1", fanout: "2"}, lambda operation: operation()), 60.0)
+    assert cancel_consumers(server({topic: "1", fanout: "2"}, lambda operation: operation()), 60.0)
     assert (topic.cancelled, fanout.cancelled) == (["1"], ["2"])
+    assert caplog.records == []
+
+
+def test_casts_may_be_kept_and_a_reconnect_does_not_bring_requests_back(caplog: pytest.LogCaptureFixture) -> None:
+    topic, fanout = Consumer(), Consumer(type="fanout")
+    consumers = {topic: "1", fanout: "2"}
+    assert cancel_consumers(server(consumers, lambda operation: operation()), 60.0, keep_fanout=True)
+    assert (topic.cancelled, fanout.cancelled, list(consumers)) == (["1"], [], [fanout])
     assert caplog.records == []
 
 
 def test_a_connection_that_has_gone_ends_the_wait_at_once_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     gone = Consumer(ConnectionResetError("by peer"))
-    cancel_consumers(server({gone: "1"}, lambda operation: operation()), 60.0)
+    assert not cancel_consumers(server({gone: "1"}, lambda operation: operation()), 60.0)
     [warning] = [record.getMessage() for record in caplog.records]
     assert "may be lost: by peer" in warning
 
