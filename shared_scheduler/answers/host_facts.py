@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.records.amounts import NO_ROOM, amount
@@ -46,6 +47,13 @@ def origin(one: Mapping[str, Any]) -> str:
 def unknown_kind(record: Record) -> str:
     """A record of a kind that this release does not know; another release has written it."""
     return f"{record.get('kind')} (a kind of another release): {json.dumps(record)}"
+
+
+def words(texts: Iterable[str]) -> Iterator[str]:
+    """The codes and other words of such sentences that a reader may not know."""
+    for text in texts:
+        yield from re.findall(r"(?:rejected|tried): (\w+)", text)
+        yield from re.findall(r"\b(state) \d+/\d+", text)
 
 
 def facts(record: Record, host: str) -> Iterator[str]:

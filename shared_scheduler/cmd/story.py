@@ -10,14 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 
-from shared_scheduler.answers import from_records
+from shared_scheduler.answers import from_records, host_facts
 from shared_scheduler.cmd import record_stores, tables, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.cmd.record_stores import moment
 from shared_scheduler.records.store import FOUND_MAX, Store
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.BUILDS, terms.ATTEMPTS)
+TERMS = (terms.STORIES, terms.BUILDS, terms.REASONS, terms.ATTEMPTS)
 COLUMNS = ("at", "request", "servers", "what")
 COUNT = 50
 
@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(found))
         else:
             rows = [[moment(one["at"]), one["request_id"], ",".join(one["instances"]), one["text"]] for one in found]
-            print("\n".join(tables.lines(COLUMNS, rows)))
+            words = terms.explained(host_facts.words(one["text"] for one in found), *TERMS)
+            print("\n".join([*tables.lines(COLUMNS, rows), *words]))
         return 0
 
     return record_stores.with_store("story", args, ask)

@@ -8,7 +8,7 @@ them.  ``tests/unit/cmd/test_terms.py`` fails when the code prints a state, a re
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 WIDTH = 100
@@ -342,6 +342,14 @@ AGREEMENT = TermGroup(
     "unreadable_answer": "The answer of nova-scheduler has not the form that nova-conductor expects.",
 })  # fmt: skip
 
+STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
+    "weights": "Of the hosts that passed, the one with the greatest weight is tried first, unless others weigh nearly "
+               "as much. Each weigher of Nova adds its part.",
+    "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
+    "state": "Epoch and sequence of the last message of the agent of the host that the scheduler knew; 0/0 without an "
+             "agent.",
+})  # fmt: skip
+
 TOP = TermGroup("Live view", "top and the page of serve: what the running schedulers do.", {
     "decisions": "Requests that ended, with hosts or without.",
     "failures": "Requests that failed.",
@@ -361,7 +369,7 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    AGREEMENT, COUNTERS, TOP,
+    AGREEMENT, STORIES, COUNTERS, TOP,
 )  # fmt: skip
 
 
@@ -370,10 +378,27 @@ def help_text(*groups: TermGroup) -> str:
     return "\n\n".join("\n".join(_lines(group)) for group in groups)
 
 
+def explained(codes: Iterable[str], *groups: TermGroup) -> list[str]:
+    """The definitions of the words that a command has printed, for the end of its output; none if it knows none.
+
+    A code may have a part after a colon.  The first group that has a word defines it.
+    """
+    found: dict[str, str] = {}
+    for word in (code.partition(":")[0] for code in codes):
+        meaning = next((group.terms[word] for group in groups if word in group.terms), "")
+        if meaning:
+            found[word] = meaning
+    return ["", "Words:", *_definitions(found)] if found else []
+
+
 def _lines(group: TermGroup) -> Iterator[str]:
     yield from textwrap.wrap(f"{group.title}. {group.where}", WIDTH)
-    width = max(map(len, group.terms))
-    for name, meaning in group.terms.items():
+    yield from _definitions(group.terms)
+
+
+def _definitions(terms: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, terms))
+    for name, meaning in terms.items():
         first, *rest = textwrap.wrap(meaning, WIDTH - width - 4)
         yield f"  {name:{width}}  {first}"
         yield from (f"  {'':{width}}  {line}" for line in rest)

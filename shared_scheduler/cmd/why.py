@@ -21,11 +21,13 @@ from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.cmd.record_stores import moment
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.plain_text import printable
-from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
+from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import INSTANCES_MAX
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS, terms.AGREEMENT)
+TERMS = (
+    terms.STORIES, terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS, terms.AGREEMENT,
+)  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,6 +83,23 @@ def _lines(story: Why) -> Iterator[str]:
     novas = [(event["at"], ["", *_nova_event(event)]) for event in story.get("nova", ())]
     for _, shown in sorted([*ours, *novas], key=lambda one: one[0]):
         yield from shown
+    yield from terms.explained(_words(story), *TERMS)
+
+
+def _words(story: Why) -> Iterator[str]:
+    """The words of the story that a reader may not know, in the order of its lines."""
+    for record in story["records"]:
+        if record.get("kind", DECISION) == COMPARISON:
+            yield record["result"]
+        if record.get("kind", DECISION) != DECISION:
+            continue
+        yield from filter(PLACED.__ne__, [record.get("result", PLACED)])
+        for counts in record.get("decisions", ()):
+            yield from counts["reasons"]
+            yield from ["weights"] * bool(counts["best"])
+        yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
+        yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
+        yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
 
 
 def _nova_event(event: NovaEvent) -> Iterator[str]:
@@ -98,8 +117,7 @@ def _unknown(record: Record) -> Iterator[str]:
 
 
 def _comparison(record: Record) -> Iterator[str]:
-    ids = [record["request_id"], *filter(None, [record.get("global_request_id")])]
-    yield f"{moment(record['at'])}  comparison of {record['scheduler']}: {' '.join(ids)}"
+    yield f"{moment(record['at'])}  comparison of {record['scheduler']}: {_ids(record)}"
     yield f"  result    {' '.join(filter(None, [record['result'], record['reason']]))}"
     for name, side in (("ours", "ours"), ("stock", "nova-scheduler")):
         yield f"  {name:8}  {', '.join(record[name]['hosts']) or record[name]['error'] or 'not asked'} ({side})"
@@ -118,10 +136,10 @@ def _build(record: Record) -> Iterator[str]:
 
 
 def _decision(record: Record) -> Iterator[str]:
-    ids = [record["request_id"], *filter(None, [record.get("global_request_id")])]
-    yield f"{moment(record['at'])}  decision of {record['scheduler']}: {' '.join(ids)}"
+    yield f"{moment(record['at'])}  decision of {record['scheduler']}: {_ids(record)}"
     yield f"  who       project {record['project_id']}, user {record.get('user_id', '')}"
     yield f"  asked     {_asked(record['asked'])}"
+    yield from (f"  limited   {'; '.join(limits)}" for limits in [list(_limits(record["asked"]))] if limits)
     if record.get("result", PLACED) != PLACED:
         yield f"  failed    {record['result']}: {record['reason']}"
     for counts in record["decisions"]:
@@ -133,6 +151,33 @@ def _decision(record: Record) -> Iterator[str]:
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
         yield f"  answer    {uuid} on {hosts[0]}{alternates}"
+    yield from _took(record)
+
+
+def _ids(record: Record) -> str:
+    global_id = record.get("global_request_id")
+    return str(record["request_id"]) + (f" (global id {global_id})" if global_id else "")
+
+
+def _limits(asked: Any) -> Iterator[str]:
+    """What else restricts the hosts."""
+    texts = {
+        "zone": asked.get("availability_zone"), "group": " ".join(filter(None, reversed(asked.get("group") or ()))),
+        "hints": ", ".join(asked.get("hints") or ()), "not": ", ".join(asked.get("ignore_hosts") or ()),
+        "only": ", ".join([*(asked.get("force_hosts") or ()), *(asked.get("force_nodes") or ())]),
+        "traits": ", ".join(sorted({name for form in asked["forms"] for name in form.get("root_required", ())}
+                                   | {name for form in asked["forms"] for name in form.get("required", ())})),
+        "to": (asked.get("destination") or {}).get("host"),
+    }  # fmt: skip
+    return (f"{name} {text}" for name, text in texts.items() if text)
+
+
+def _took(record: Record) -> Iterator[str]:
+    times = record.get("timings_ms", {})
+    if "total" in times:
+        counts = {"decision": int(times.get("decisions", 0)), "host": int(times.get("attempts", 0))}
+        decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
+        yield f"  took      {times['total']:.1f} ms: {decided}, {tried} tried"
 
 
 def _weight(one: Any) -> str:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shared_scheduler.answers import from_records, from_schedulers
+from shared_scheduler.answers import from_records, from_schedulers, host_facts
 from shared_scheduler.answers.shapes import WhyNot
 from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.cmd.record_stores import moment
@@ -25,7 +25,7 @@ from shared_scheduler.records.store import Store
 from shared_scheduler.service import admin
 
 #: groups of terms that ``--help`` defines
-TERMS = (terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
+TERMS = (terms.STORIES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         if found is None:
             return record_stores.not_found("why-not", args.id)
         found += _now(args, store)
-        print(json.dumps(found) if args.format == "json" else "\n".join(_lines(found)))
+        print(json.dumps(found) if args.format == "json" else "\n".join(_lines(args, found)))
         return 0
 
     return record_stores.with_store("why-not", args, ask)
@@ -66,7 +66,10 @@ def _now(args: argparse.Namespace, store: Store) -> list[WhyNot]:
         return []
 
 
-def _lines(found: Sequence[WhyNot]) -> Iterator[str]:
+def _lines(args: argparse.Namespace, found: Sequence[WhyNot]) -> Iterator[str]:
+    yield printable(f"{args.id} and host {args.host}:")
     for one in found:
         when = "now, " if one["source"] == "table" else ""
-        yield printable(f"{moment(one['at'])}  {one['request_id'] or '-'}  {when}{one['text']}")
+        request = f"{one['request_id']}: " if one["request_id"] and one["request_id"] != args.id else ""
+        yield printable(f"{moment(one['at'])}  {request}{when}{one['text']}")
+    yield from terms.explained(host_facts.words(one["text"] for one in found), *TERMS)

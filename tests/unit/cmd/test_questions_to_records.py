@@ -93,6 +93,10 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert "  tried     c9: topology; why NUMA; verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
     assert "  weights   c1 1.5, c2 1.25" in lines
+    assert "  decision of sched1: req-local (global id req-global)\n" in out
+    words = lines[lines.index("Words:") + 1 :]
+    assert [word for word in ("no_room", "topology", "written", "weights", "alternates")
+            if not any(line.startswith(f"  {word} ") for line in words)] == []  # fmt: skip
     assert out.count("failed") == 4, "the end that two schedulers recorded is shown once"
 
 

@@ -130,3 +130,11 @@ def test_the_help_of_a_command_defines_its_terms(command: object, capsys: pytest
     shown = " ".join(capsys.readouterr().out.split())
     defined = [(term, meaning) for group in command.TERMS for term, meaning in group.terms.items()]  # type: ignore[attr-defined]
     assert [term for term, meaning in defined if f"{term} {meaning}" not in shown] == []
+
+
+def test_the_words_of_a_screen_are_defined_once_without_the_part_after_the_colon() -> None:
+    found = terms.explained(["no_room:VCPU", "no_room:DISK_GB", "written", "SiteFilter"], terms.REASONS, terms.ATTEMPTS)
+
+    assert found[:2] == ["", "Words:"]
+    assert [line.split()[0] for line in found if line.startswith("  ") and line[2] != " "] == ["no_room", "written"]
+    assert terms.explained(["SiteFilter"], terms.REASONS) == []
