@@ -49,7 +49,7 @@ PROGRESS_S = 1.0
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("what", metavar="FILE|REQUEST", help="a file of records, or the name of a request or a server")
-    parser.add_argument("--records", default="", metavar="PLACE", help="where REQUEST is looked for")
+    parser.add_argument("--records", default="", metavar="PLACE", help="the records that contain REQUEST")
     parser.add_argument(
         "--config-file", type=Path, action="append", default=[], metavar="PATH",
         help="nova.conf of the schedulers (default: where Nova looks for it)",

@@ -250,7 +250,7 @@ COUNTERS = TermGroup(
     "tolerated": "Messages with a missing or wrong signature that were accepted because of signing = warn.",
     "messages_not_for_schedulers": "Messages that only agents use, ignored.",
     "messages_of_too_many_nodes": "Messages of nodes beyond nodes_max, ignored.",
-    "messages_of_strangers": "Messages of nodes that no database has, beyond those that a host may name, ignored.",
+    "messages_of_unlisted_nodes": "Messages of nodes that no database has, beyond those that a host may name, ignored.",
     "rows_of_too_many_nodes": "Database rows of nodes beyond nodes_max, ignored.",
     "messages_of_second_agents": "Messages of a node in the name of another host than the database has: two agents "
                                  "have one node uuid, usually because a machine was cloned. Dropped.",
@@ -329,7 +329,7 @@ AGREEMENT = TermGroup(
     "ours_refused": "This scheduler found no host, nova-scheduler did.",
     "stock_refused": "nova-scheduler found no host, this scheduler did.",
     "both_refused": "Neither found a host.",
-    "ours_failed": "This scheduler came to no decision; the reason is the failure code or the exception.",
+    "ours_failed": "This scheduler made no decision; the reason is the failure code or the exception.",
     "stock_failed": "nova-scheduler did not answer in time, raised another exception than NoValidHost, or its answer "
                     "could not be read.",
     "dropped": "Too many comparisons waited, so this scheduler was not asked.",
@@ -337,9 +337,9 @@ AGREEMENT = TermGroup(
     "near_tie": "The weights differ by at most near_tie; this scheduler prefers hosts of its own slice.",
     "weight": "The host of nova-scheduler has a lower weight in the table of this scheduler.",
     "unknown_host": "The table of this scheduler does not have the host.",
-    "passes_now": "The host was refused, and is refused no more: the table has changed since the decision.",
+    "passes_now": "The host was refused and is not refused any more, because the table has changed since the decision.",
     "request_filter": "One of Nova's request filters refused the request before any host was considered.",
-    "unreadable_answer": "The answer of nova-scheduler has not the form that nova-conductor expects.",
+    "unreadable_answer": "The answer of nova-scheduler does not have the form that nova-conductor expects.",
 })  # fmt: skip
 
 STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
@@ -361,7 +361,7 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
     "in_order": "Window: no message is missing.",
     "unverified": "Window: the copy is not compared with the agent's digest yet.",
     "gap": "Window: a message is missing.",
-    "differs": "Window: the digest of the agent is another one than that of the copy.",
+    "differs": "Window: the digest of the agent differs from that of the copy.",
     "lost": "Window: the copy cannot be used until a snapshot arrives.",
     "silent": "Window: the agent does not report at present.",
 })  # fmt: skip

@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask the schedulers again and again, and show the answers.  Returns the exit code."""
+    """Ask the schedulers at intervals and show the answers.  Returns the exit code."""
     try:
         directory, rates = schedulers.directory_of(args), Rates()
         rates.add(from_schedulers.loads(directory, args.scheduler)[0])

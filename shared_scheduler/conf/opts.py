@@ -37,7 +37,7 @@ PROCESS = [
         "mode",
         default=Mode.ACTIVE.value,
         choices=[
-            (Mode.OBSERVE.value, "hears agents and keeps the table; serves no request and writes nothing"),
+            (Mode.OBSERVE.value, "receives messages and keeps the table; serves no request and writes nothing"),
             (Mode.SHADOW.value, "passes requests on to nova-scheduler, returns its answers, and compares its own"),
             (Mode.ACTIVE.value, "serves requests"),
         ],

@@ -19,8 +19,8 @@ LOST, or unresponsive                  stale        nobody; the row is not selec
 =====================================  ===========  =========================================
 
 The cell's database says which nodes there are and which host a node belongs to.  A node that is only known from
-messages is not selected, and forgotten when a later read of the database does not have it (``strangers.py``).  If the
-database has it on another host than messages said, what they said is forgotten.
+messages is not selected, and forgotten when a later read of the database does not have it (``unlisted_nodes.py``).  If
+the database has it on another host than its messages, their content is forgotten.
 
 Messages of a listed node that name another host are of a second agent (``second_agents.py``), and are dropped.
 
@@ -41,7 +41,7 @@ from shared_scheduler.core.events import NodeRead, NodesGone, NodesListed
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.second_agents import SecondAgents
 from shared_scheduler.core.step import Fact, Step, Timers
-from shared_scheduler.core.strangers import Strangers
+from shared_scheduler.core.unlisted_nodes import UnlistedNodes
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
 from shared_scheduler.model.resources import same_allocations
@@ -175,7 +175,7 @@ class Nodes:
         self._nodes: dict[str, Node] = {}
         self._patient_until_s: dict[str, float] = {}
         self._listed_cells: set[str] = set()
-        self._strangers = Strangers()
+        self._unlisted_nodes = UnlistedNodes()
         self.second_agents = SecondAgents(timers)
         self.window_counters = WindowCounters()
         self.counters: Counter[str] = Counter()
@@ -203,7 +203,7 @@ class Nodes:
     @property
     def has_unlisted(self) -> bool:
         """Whether some nodes are only known from messages."""
-        return len(self._strangers) > 0
+        return len(self._unlisted_nodes) > 0
 
     def agent_speaks_for(self, node: str) -> bool:
         """Whether claims for this node go to its agent."""
@@ -223,7 +223,7 @@ class Nodes:
 
     def receive(self, step: Step, cell: str, message: NodeMessage) -> None:
         """Handle a message of a node's agent."""
-        known = self._nodes.get(message.node) or self._add_stranger(step, cell, message)
+        known = self._nodes.get(message.node) or self._add_unlisted(step, cell, message)
         if known is None:
             return
         if known.is_listed and self._is_of_second_agent(step, known, message):
@@ -286,16 +286,16 @@ class Nodes:
             self._show(known)
             self._arm(known)
 
-    def _add_stranger(self, step: Step, cell: str, message: NodeMessage) -> Node | None:
+    def _add_unlisted(self, step: Step, cell: str, message: NodeMessage) -> Node | None:
         """Add the node of a message, which no database has shown yet; None if it is ignored."""
         host = _host_in(message)
-        if cell in self._listed_cells and not self._strangers.may_name_one(host, step.now):
-            self.counters["messages_of_strangers"] += 1
+        if cell in self._listed_cells and not self._unlisted_nodes.may_name_one(host, step.now):
+            self.counters["messages_of_unlisted_nodes"] += 1
             return None
         if len(self._nodes) >= self._settings.nodes_max:
             self.counters["messages_of_too_many_nodes"] += 1
             return None
-        self._strangers.add(message.node, host)
+        self._unlisted_nodes.add(message.node, host)
         return self._add(cell, message.node, step.now)
 
     def _add(self, cell: str, node: str, now: float) -> Node:
@@ -303,12 +303,12 @@ class Nodes:
         return known
 
     def _add_listed(self, event: NodeRead, now: float) -> Node | None:
-        """Add a node of the database; a stranger makes room for it."""
+        """Add a node of the database; an unlisted one makes room for it."""
         if len(self._nodes) >= self._settings.nodes_max:
-            stranger = self._strangers.oldest()
-            if stranger is None:
+            unlisted = self._unlisted_nodes.oldest()
+            if unlisted is None:
                 return None
-            self._forget(stranger)
+            self._forget(unlisted)
         return self._add(event.cell, event.node, now)
 
     def _window_of(self, cell: str, node: str) -> MessageWindow:
@@ -438,14 +438,14 @@ class Nodes:
     def listed(self, event: NodesListed) -> frozenset[str]:
         """Take the hosts of nodes from the database.  Returns the nodes of the cell that it does not have."""
         self._listed_cells.add(event.cell)
-        for node in sorted((event.moved | set(self._strangers)) & event.hosts.keys()):
+        for node in sorted((event.moved | set(self._unlisted_nodes)) & event.hosts.keys()):
             known = self._nodes.get(node)
             if known is not None and known.cell == event.cell:
                 self._list(known, event.hosts[node])
-        left = [self._nodes[node] for node in self._strangers]
+        left = [self._nodes[node] for node in self._unlisted_nodes]
         gone = [known.node for known in left if known.cell == event.cell and known.added_s < event.read_at_s]
         for node in gone:
-            self._strangers.unknown(node, event.read_at_s)
+            self._unlisted_nodes.unknown(node, event.read_at_s)
         return frozenset(gone)
 
     def _list(self, known: Node, host: str) -> None:
@@ -457,7 +457,7 @@ class Nodes:
                 known.past = (0, 0.0)
                 self._table.remove(known.node)
         known.host, known.is_listed = host, True
-        self._strangers.known(known.node)
+        self._unlisted_nodes.known(known.node)
         self._show(known)
 
     def gone(self, event: NodesGone) -> None:
@@ -466,7 +466,7 @@ class Nodes:
             self._forget(node)
 
     def _forget(self, node: str) -> None:
-        self._strangers.known(node)
+        self._unlisted_nodes.known(node)
         self.second_agents.forget(node)
         if self._nodes.pop(node, None) is not None:
             for kind in ("window", "unresponsive"):

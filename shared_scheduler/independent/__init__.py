@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler without Nova: a table that anybody feeds, and decide, claim, release and explain over it."""
+"""The scheduler without Nova: a table that any program fills, and decide, claim, release and explain over it."""
 
 from shared_scheduler.independent.ask import ALTERNATES_MAX, CONSUMERS_MAX, Ask, AskError
 from shared_scheduler.independent.authority import Authority, Claim, TableAlone

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request: who needs what, and how many alternates the caller wants."""
+"""A request: consumers, their resources, and the number of alternates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONSUMERS_MAX = 10_000
 
 
 class AskError(ValueError):
-    """The request makes no sense; the text names the mistake."""
+    """The request is invalid; the text names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -267,8 +267,8 @@ class Checkers:
     def _check_overlay(self, scheduler: SimScheduler, node: str) -> None:
         core = scheduler.core
         ids = [own.claim_id for own in core.table.outstanding(node)]
-        strangers = [one for one in ids if not core.claims.is_open(one) and one not in core.confirmed_claims]
-        self.check("overlay", not strangers, scheduler.name, node, strangers, "forgotten")
+        unknown = [one for one in ids if not core.claims.is_open(one) and one not in core.confirmed_claims]
+        self.check("overlay", not unknown, scheduler.name, node, unknown, "forgotten")
         lost = [
             claim.claim_id
             for claim in core.claims.open()

@@ -9,7 +9,7 @@ import pytest
 from jinja2 import Environment
 
 from compute_agent.claim_ledger import ClaimLedger
-from shared_scheduler.core.strangers import Strangers
+from shared_scheduler.core.unlisted_nodes import UnlistedNodes
 from shared_scheduler.page import site, views
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.host_keys import HostKeys
@@ -57,7 +57,7 @@ def test_a_channel_that_believes_any_host_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_nodes_that_a_host_invents_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Strangers, "may_name_one", lambda *_: True)
+    monkeypatch.setattr(UnlistedNodes, "may_name_one", lambda *_: True)
 
     assert not no_error("scheduler")
 

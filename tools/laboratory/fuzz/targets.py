@@ -16,7 +16,7 @@ from compute_agent.core import AgentCore
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
-from shared_scheduler.core.strangers import PER_HOST_MAX
+from shared_scheduler.core.unlisted_nodes import PER_HOST_MAX
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory

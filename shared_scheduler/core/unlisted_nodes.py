@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that only messages name.
 
-A new compute speaks before the scheduler has read the database, so its messages are used, and the next decision reads
+A new agent reports before the scheduler has read the database, so its messages are used, and the next decision reads
 the database first.  A compromised host may name nodes that do not exist, which would take memory and the columns of
 traits and resource classes, and make each decision read.  Therefore, once the database of the cell was read:
 
-- a host has at most ``PER_HOST_MAX`` of them, and all hosts together ``STRANGERS_MAX``;
-- a host of which the database did not have one names no other for ``PAUSE_S``.  If it is a true one, the database
-  tells of it meanwhile.
+- a host has at most ``PER_HOST_MAX`` of them, and all hosts together ``UNLISTED_NODES_MAX``;
+- a host of which the database did not have one names no other for ``PAUSE_S``.  If the node exists, the database
+  lists it within this time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from cachetools import FIFOCache
 
 PER_HOST_MAX = 4
-STRANGERS_MAX = 256
+UNLISTED_NODES_MAX = 256
 PAUSE_S = 60.0
 #: hosts whose pause is remembered
 PAUSED_MAX = 4096
 
 
-class Strangers:
+class UnlistedNodes:
     """The nodes that no database has shown, and the host that named each first."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Strangers:
 
     def may_name_one(self, host: str, now: float) -> bool:
         """Whether a host may name one more node; ``host`` is empty if the message names none."""
-        few = self._of_host[host] < PER_HOST_MAX and len(self) < STRANGERS_MAX
+        few = self._of_host[host] < PER_HOST_MAX and len(self) < UNLISTED_NODES_MAX
         return bool(host) and few and now >= self._paused_until_s.get(host, now)
 
     def add(self, node: str, host: str) -> None:
