@@ -39,9 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory"
         )
     try:
-        conf = nova_conf.load(sys.argv[1:] if arguments is None else arguments, PROG, release())
+        given = sys.argv[1:] if arguments is None else arguments
+        conf = nova_conf.load(given, PROG, release())
         log.setup(conf, PROG)
-        process = AgentProcess(conf)
+        process = AgentProcess(conf, nova_conf.NovasConfiguration(given, PROG, release()))
     except (nova_conf.ConfigError, PlacementConfigError, StateError, KeyringError, ValueError) as error:
         return _refuse(str(error))
     try:

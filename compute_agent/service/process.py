@@ -26,10 +26,11 @@ from compute_agent.conf import state_directory, tap_socket_path
 from compute_agent.service.agent import Agent, Do
 from compute_agent.service.fallback import Fallback, FallbackTimes
 from compute_agent.service.state_directory import StateDirectory
-from compute_agent.sources.conductor import ConductorReader
-from compute_agent.sources.nova_conf import check_files
+from compute_agent.sources.conductor_later import ConductorReaderLater
+from compute_agent.sources.nova_conf import NovasConfiguration, check_files
 from compute_agent.sources.tap_client import TapClient
-from shared_scheduler.novalib.topology import NovaTopologyFit
+from compute_agent.tap.wire import NodeReported, TapMessage
+from shared_scheduler.novalib.topology_later import TopologyFitLater
 from shared_scheduler.placement.reader import PlacementReader, transport_from
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signer
@@ -96,8 +97,9 @@ class AgentProcess:
     :raises ValueError: when another value cannot be used
     """
 
-    def __init__(self, conf: Any) -> None:
+    def __init__(self, conf: Any, novas: NovasConfiguration) -> None:
         self.conf = conf
+        self.fit = TopologyFitLater(novas.read)
         url = parse_transport_url(conf.transport_url, rabbit_options(conf))
         reader = PlacementReader(transport_from(conf))
         path = tap_socket_path(conf)
@@ -110,7 +112,7 @@ class AgentProcess:
             reader,
             self.state,
             self.state.next_epoch(time.time),
-            NovaTopologyFit(),
+            self.fit,
             settings_from(conf),
             random.Random(),
         )
@@ -118,12 +120,12 @@ class AgentProcess:
         self.tap = (
             None
             if source == "conductor"
-            else TapClient(path, conf.host, self.agent.take_from_tap, self.agent.tap_lost)
+            else TapClient(path, conf.host, self._take_from_tap, self.agent.tap_lost)
         )
         self.fallback = (
             None
             if source == "tap"
-            else Fallback(self.agent, ConductorReader(conf.host), fallback_times(conf))
+            else Fallback(self.agent, ConductorReaderLater(conf.host, novas.read), fallback_times(conf))
         )
         self.telemetry = _telemetry(conf, self.agent)
 
@@ -150,6 +152,12 @@ class AgentProcess:
                 part.stop()
         if self.telemetry is not None:
             self.telemetry.stop()
+
+    def _take_from_tap(self, message: TapMessage) -> None:
+        """In the thread of the tap's reader."""
+        if isinstance(message, NodeReported):
+            self.fit.prepare(message.leaves)
+        self.agent.take_from_tap(message)
 
     def _handle_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own configuration as the agent reads it: the same files as nova-compute."""
+"""nova.conf as the agent reads it: the same files as nova-compute.
+
+The agent registers the few options that it needs itself (``novas_options.py``).  Nova's own configuration is imported
+and read only in an agent that also uses Nova's objects (``NovasConfiguration``).
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
-import nova.conf
-import oslo_messaging
 from oslo_config import cfg
 from oslo_log import log
 
 from compute_agent import conf as agent_conf
+from compute_agent.sources import novas_options
 from shared_scheduler.transport.urls import register_messaging_options
 
 
@@ -27,10 +31,10 @@ def load(arguments: Sequence[str], prog: str, version: str) -> Any:
 
     :raises ConfigError: when a file or a value is not valid
     """
-    conf = nova.conf.CONF
+    conf = cfg.ConfigOpts()
     log.register_options(conf)
     agent_conf.register_opts(conf)
-    oslo_messaging.set_transport_defaults(control_exchange="nova")  # as Nova's own commands do
+    novas_options.register(conf)
     register_messaging_options(conf)
     try:
         conf(list(arguments), project="nova", prog=prog, version=version)
@@ -38,10 +42,42 @@ def load(arguments: Sequence[str], prog: str, version: str) -> Any:
             getattr(conf.compute_agent, opt.dest)
         if not conf.transport_url:
             raise ConfigError("[DEFAULT] transport_url is not set: copy it from nova-compute")
-        _ = (conf.host, conf.state_path, conf.service_down_time)
+        _ = (conf.host, conf.state_path)
     except cfg.Error as error:
         raise ConfigError(f"nova.conf: {error}") from error
     return conf
+
+
+class NovasConfiguration:
+    """Nova's global configuration, read once from the files of ``load``.  Any thread may call ``read``."""
+
+    def __init__(self, arguments: Sequence[str], prog: str, version: str) -> None:
+        self._given = (list(arguments), prog, version)
+        self._lock = threading.Lock()
+        self._is_read = False
+
+    def read(self) -> None:
+        """Import and read it, if that is not done yet.
+
+        :raises ConfigError: when a file or a value is not valid
+        """
+        with self._lock:
+            if not self._is_read:
+                self._read()
+                self._is_read = True
+
+    def _read(self) -> None:
+        import nova.conf
+        import oslo_messaging
+
+        arguments, prog, version = self._given
+        conf = nova.conf.CONF
+        log.register_options(conf)
+        oslo_messaging.set_transport_defaults(control_exchange="nova")  # as Nova's own commands do
+        try:
+            conf(arguments, project="nova", prog=prog, version=version)
+        except cfg.Error as error:
+            raise ConfigError(f"nova.conf: {error}") from error
 
 
 def check_files(conf: Any) -> None:
