@@ -346,6 +346,11 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
     "weights": "Of the hosts that passed, the one with the greatest weight is tried first, unless others weigh nearly "
                "as much. Each weigher of Nova adds its part.",
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
+    "placing": "Time in which hosts were selected, claimed and written.",
+    "rechecking": "Time in which Placement was asked whether there is really no host.",
+    "checking": "Time in which the server group or the spreading was checked after the write.",
+    "yielding": "Time in which claims were taken back, because other members of the group came first.",
+    "failing": "Time in which claims were taken back, because the request had failed.",
     "state": "Epoch and sequence of the last message of the agent of the host that the scheduler knew; 0/0 without an "
              "agent.",
 })  # fmt: skip

@@ -29,6 +29,9 @@ TERMS = (
     terms.STORIES, terms.FAILURES, terms.BUILDS, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS, terms.AGREEMENT,
 )  # fmt: skip
 
+#: the phases of a request whose times a record has (``core.request_state.RequestPhase``)
+PHASES = ("placing", "rechecking", "checking", "yielding", "failing")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
@@ -99,6 +102,7 @@ def _words(story: Why) -> Iterator[str]:
             yield from ["weights"] * bool(counts["best"])
         yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
+        yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
         yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
 
 
@@ -177,7 +181,8 @@ def _took(record: Record) -> Iterator[str]:
     if "total" in times:
         counts = {"decision": int(times.get("decisions", 0)), "host": int(times.get("attempts", 0))}
         decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
-        yield f"  took      {times['total']:.1f} ms: {decided}, {tried} tried"
+        parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
+        yield f"  took      {times['total']:.1f} ms: {decided}, {tried} tried" + (f"; {parts}" if parts else "")
 
 
 def _weight(one: Any) -> str:

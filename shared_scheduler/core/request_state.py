@@ -25,13 +25,15 @@ class Journal:
     """Collects the decisions and attempts of one request for its record.
 
     The first decisions and attempts are kept; later ones are counted in ``timings_ms`` as ``decisions`` and
-    ``attempts``.
+    ``attempts``, which also has the time of each phase.
     """
 
     decisions: list[DecisionCounts] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     decision_count: int = 0
     attempt_count: int = 0
+    #: the time that the request spent in each phase
+    phases_s: dict[RequestPhase, float] = field(default_factory=dict)
     #: node -> weight of the first decision, for a dry run
     weights: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,6 +90,7 @@ class Journal:
             "total": round(1000 * total_s, 3),
             "decisions": float(self.decision_count),
             "attempts": float(self.attempt_count),
+            **{phase.value: round(1000 * phase_s, 3) for phase, phase_s in self.phases_s.items()},
         }
         return DecisionRecord(
             request.request_id,
@@ -227,6 +230,8 @@ class RequestState:
     deadline_s: float
     instances: list[InstancePlacement]
     phase: RequestPhase = RequestPhase.PLACING
+    #: since when
+    entered_s: float = 0.0
     rechecked: bool = False
     #: the only hosts to try, after Placement has named the hosts with candidates
     fitting: frozenset[str] | None = None
@@ -243,7 +248,12 @@ class RequestState:
     def begin(cls, key: int, request: Request, now: float, deadline_s: float) -> RequestState:
         """The state of a request that arrives: all instances are open."""
         instances = [InstancePlacement(i, consumer) for i, consumer in enumerate(request.instance_uuids)]
-        return cls(key, request, request, now, deadline_s, instances)
+        return cls(key, request, request, now, deadline_s, instances, entered_s=now)
+
+    def enter(self, phase: RequestPhase, now: float) -> None:
+        """Go on to a phase; the journal gets the time of the last one."""
+        self.journal.phases_s[self.phase] = self.journal.phases_s.get(self.phase, 0.0) + now - self.entered_s
+        self.phase, self.entered_s = phase, now
 
     @property
     def claims_hosts(self) -> bool:

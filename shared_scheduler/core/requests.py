@@ -539,11 +539,12 @@ class Requests:
             return
         state.failure = (refusal.code, refusal.text)
         if refusal.stale_mirror and not state.rechecked:
-            state.phase, state.rechecked = RequestPhase.RECHECKING, True
+            state.enter(RequestPhase.RECHECKING, step.now)
+            state.rechecked = True
             if self._recheck.ask(step, state):
                 return
             if self._knows_where(state):  # the same question was answered recently
-                self._begin_again(state)
+                self._begin_again(step, state)
                 return
         self._fail(step, state, *state.failure)
 
@@ -554,8 +555,9 @@ class Requests:
         return bool(fitting)
 
     @staticmethod
-    def _begin_again(state: RequestState) -> None:
-        state.phase, state.failure = RequestPhase.PLACING, None
+    def _begin_again(step: Step, state: RequestState) -> None:
+        state.enter(RequestPhase.PLACING, step.now)
+        state.failure = None
         state.narrowing = OncePerRequestFilters()
         for instance in state.instances:
             instance.out.clear()
@@ -571,7 +573,7 @@ class Requests:
             assert state.failure is not None
             self._fail(step, state, *state.failure)
             return
-        self._begin_again(state)
+        self._begin_again(step, state)
         self._advance(step, state)
 
     # -- the server group
@@ -587,7 +589,7 @@ class Requests:
             return
         match self._check_of(state).judge(state, event):
             case Agreed():
-                state.phase = RequestPhase.PLACING
+                state.enter(RequestPhase.PLACING, step.now)
                 self._advance(step, state)
             case CheckAgain(pause_s):
                 self._timers.set(("group", str(state.key)), step.now + pause_s)
@@ -609,7 +611,8 @@ class Requests:
             text = f"other members of {_group_of(state)} were placed at the same time, {YIELDS_MAX} times"
             self._fail(step, state, FailureCode.GROUP_UNSETTLED, text)
             return
-        state.phase, state.check.hosts, state.check.pause_s = RequestPhase.YIELDING, wanted.hosts, wanted.pause_s
+        state.enter(RequestPhase.YIELDING, step.now)
+        state.check.hosts, state.check.pause_s = wanted.hosts, wanted.pause_s
         for instance in state.instances:
             if instance.choice is not None and instance.choice.node in wanted.full:
                 instance.out[instance.choice.node] = wanted.reason
@@ -619,7 +622,8 @@ class Requests:
     def _decide_again_if_clean(self, step: Step, state: RequestState) -> None:
         if any(state.claims()):
             return
-        state.phase, state.narrowing, state.check.first = RequestPhase.PLACING, OncePerRequestFilters(), False
+        state.enter(RequestPhase.PLACING, step.now)
+        state.narrowing, state.check.first = OncePerRequestFilters(), False
         state.check.passed = state.check.spread_passed = False
         for instance in state.instances:
             self._wait(step, state, instance, step.now + state.check.pause_s)
@@ -632,7 +636,7 @@ class Requests:
             self._answer(step, state)
             return
         if self._group_check.is_needed(state) or self._spread_check.is_needed(state):
-            state.phase = RequestPhase.CHECKING
+            state.enter(RequestPhase.CHECKING, step.now)
             self._check_of(state).ask(step, state)
             return
         if not self._alternates.ready(step, state):
@@ -645,6 +649,7 @@ class Requests:
 
     def _answer(self, step: Step, state: RequestState) -> None:
         choices = tuple(self._inner(state, instance) for instance in state.instances)
+        state.enter(state.phase, step.now)
         record = state.journal.record(state.request, choices, step.now - state.arrived_s)
         claim_ids = tuple(claim.claim_id for claim in state.claims())
         step.emit(Answer(state.request, choices, record, claim_ids, state.arrived))
@@ -664,7 +669,8 @@ class Requests:
         if state.phase == RequestPhase.RECHECKING:
             self._recheck.withdraw(state)
         self._timers.cancel(("group", str(state.key)))
-        state.phase, state.failure = RequestPhase.FAILING, (code, text)
+        state.enter(RequestPhase.FAILING, step.now)
+        state.failure = (code, text)
         self._set_timer(step, state)
         for claim in list(state.claims()):
             self._claims.cancel(step, claim)
@@ -681,6 +687,7 @@ class Requests:
 
     def _emit_fail(self, step: Step, state: RequestState, code: FailureCode, text: str) -> None:
         passed_s = step.now - state.arrived_s
+        state.enter(state.phase, step.now)
         record = state.journal.record(state.request, (), passed_s, code, text)
         step.emit(Fail(state.request, code, text, record, state.arrived))
 

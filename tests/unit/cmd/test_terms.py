@@ -15,6 +15,7 @@ from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
+from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision import candidates, filtering, spreading, targets
 from shared_scheduler.nova.shadow import UNREADABLE
@@ -138,3 +139,8 @@ def test_the_words_of_a_screen_are_defined_once_without_the_part_after_the_colon
     assert found[:2] == ["", "Words:"]
     assert [line.split()[0] for line in found if line.startswith("  ") and line[2] != " "] == ["no_room", "written"]
     assert terms.explained(["SiteFilter"], terms.REASONS) == []
+
+
+def test_the_phases_whose_times_why_shows_are_those_of_a_request_and_are_defined() -> None:
+    assert tuple(why.PHASES) == tuple(phase.value for phase in RequestPhase)
+    assert terms.STORIES.terms.keys() >= set(why.PHASES)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
+from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.protocol.messages import Increment, Resync
 from tests.unit.core.scheduler_driver import (
@@ -32,6 +33,18 @@ def test_no_host_and_placement_agrees() -> None:
     ask = only(ef.AskFitting, driver.ask(big))
     fail = only(ef.Fail, driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
     assert fail.code == ef.FailureCode.NO_CANDIDATES and fail.text
+
+
+def test_the_record_has_the_time_of_each_phase() -> None:
+    # given a request that Placement lets wait for two seconds
+    driver = SchedulerDriver().with_agents("node-1", vcpus=1)
+    ask = only(ef.AskFitting, driver.ask(request(forms=(PlacementForm({"VCPU": 2}),))))
+    driver.now += 2.0
+    fail = only(ef.Fail, driver.give(ev.FittingAnswered(ask.ask_id, frozenset(), cause=ask.cause)))
+    # then its time is that of the question, and all phases together are the whole
+    times = fail.record.timings_ms
+    assert (times["rechecking"], times["total"]) == (2000.0, 2000.0)
+    assert sum(times[phase] for phase in RequestPhase if phase in times) == times["total"]
 
 
 def test_the_same_question_is_asked_again_after_a_time_that_grows_with_the_cloud() -> None:
