@@ -18,6 +18,7 @@ from tools.laboratory.errors import LabError
 from tools.laboratory.processes.guard import Guard
 from tools.laboratory.processes.startup import Startup, wait_for
 from tools.laboratory.processes.table import ProcessTable, clean_environment
+from tools.laboratory.processes.usage import cpu_seconds
 
 CONTROL_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 30.0
@@ -78,6 +79,11 @@ class PrivateRabbit:
         """Kill the broker, as in a power failure; returns when its port is free."""
         self._table.kill("rabbitmq")
         wait_for("the broker's port to be free", lambda: not answers(self.port), PORT_FREE_TIMEOUT_S)
+
+    def cpu_s(self) -> float:
+        """CPU time of the broker since its start; 0 while it does not run."""
+        process = self._table.alive("rabbitmq")
+        return cpu_seconds(process) if process else 0.0
 
     def stop(self) -> None:
         """Stop the processes, and remove the directory."""

@@ -27,6 +27,7 @@ MANUAL = Manual(
         ("tools/lab fire --list", "names and descriptions of the faults"),
         ("tools/lab fire --hurried --agents 50 --schedulers 2 --processes 1 --rate 4", "all faults, in minutes"),
         ("tools/lab fire --agents 10000 --faults restart", "all agents join at once; a restart of the broker"),
+        ("tools/lab fire --agents 10000 --schedulers 8 --faults none --rest 60", "a cold start, and the idle fleet"),
         ("tools/lab fire --save FILE --page doc/source/user/broker_faults.rst", "a full run, for the documentation"),
     ),
     wrong="a request without an answer, over-commit, a table that stays wrong, a fault without its effect",
@@ -48,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--hurried", action="store_true", help="use short intervals of AMQP heartbeats and heartbeats"
     )
+    made.add_argument("--rest", type=float, default=0.0, metavar="S",
+                      help="after joining, measure the idle fleet for S seconds (default: not)")  # fmt: skip
     made.add_argument("--list", action="store_true", help="list the faults")
     made.add_argument("--save", type=Path, metavar="FILE", help="write the figures to FILE (JSON), after each fault")
     made.add_argument("--page", type=Path, metavar="FILE",
@@ -77,10 +80,10 @@ def drill(asked: argparse.Namespace, pace: Pace, progress: ProgressLine) -> Resu
     sizes = Sizes(asked.agents, asked.schedulers, asked.processes, asked.rate)
     with Environment(sizes, pace, progress.say) as environment:
         drill = Drill(environment, progress.say)
-        progress.expect(1 + len(chosen), "faults")
+        progress.expect(1 + len(chosen) + bool(asked.rest), "faults")
         try:
             findings: list[Finding] = []
-            for found in carry_out(drill, chosen):
+            for found in carry_out(drill, chosen, asked.rest):
                 findings.append(found)
                 progress.step()
                 wrong = found.wrong + found.unseen or "nothing"
@@ -100,7 +103,9 @@ def _chosen(names: str, pace: Pace) -> list[Fault]:
     return [known[name] for name in wanted]
 
 
-def carry_out(drill: Drill, chosen: Sequence[Fault]) -> Iterator[Finding]:
-    """Join, then one fault after the other."""
+def carry_out(drill: Drill, chosen: Sequence[Fault], rest_s: float = 0.0) -> Iterator[Finding]:
+    """Join, rest, then one fault after the other."""
     yield drill.join()
+    if rest_s:
+        yield drill.rest(rest_s)
     yield from map(drill.inflict, chosen)

@@ -63,6 +63,10 @@ class Finding:
     requests: dict[str, int] = field(default_factory=dict)
     median_ms: float = 0.0
     slowest_s: float = 0.0
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of all processes of a kind, from the begin of the fault until all have recovered."""
+    heard: dict[str, int] = field(default_factory=dict)
+    """Messages that all schedulers together received, by kind."""
     refused_by_agents: int = 0
     refused_by_placement: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -87,13 +91,41 @@ class Drill:
     def join(self) -> Finding:
         """All agents join at once; the schedulers know them from the databases only."""
         finding = Finding("join", f"{self._environment.sizes.agents} agents join at once")
-        begun_s = time.monotonic()
+        begun_s, cpu_s = time.monotonic(), self._environment.cpu_s()
         self._environment.let_agents_join()
         self._wait_whole(begun_s, finding)
         finding.healed_s = time.monotonic() - begun_s
+        finding.cpu_s = self._cpu_since(cpu_s)
         tally = self._settled(finding)
         _add(finding, Tally(), tally)
         return finding
+
+    # -- rest
+
+    def rest(self, seconds: float) -> Finding:
+        """Nothing happens for some time: what an idle fleet costs."""
+        finding = Finding("rest", f"no requests and no faults for {seconds:.0f} s")
+        self._observer.pause(True)
+        time.sleep(CALM_S)
+        before, heard, begun_s, cpu_s = self._tally(), self._heard(), time.monotonic(), self._environment.cpu_s()
+        time.sleep(seconds)
+        finding.lasted_s, finding.cpu_s = time.monotonic() - begun_s, self._cpu_since(cpu_s)
+        finding.heard = dict(self._heard() - heard)
+        _add(finding, before, self._tally())
+        self._observer.pause(False)
+        return finding
+
+    def _cpu_since(self, before: dict[str, float]) -> dict[str, float]:
+        return {kind: round(now_s - before[kind], 2) for kind, now_s in self._environment.cpu_s().items()}
+
+    def _heard(self) -> Counter[str]:
+        """What the schedulers received so far, by kind, and what they cast."""
+        total: Counter[str] = Counter()
+        for said in self._environment.all_schedulers("status"):
+            if said is not None:
+                names = ("cast", *(name for name in said["counters"] if name.startswith("received_")))
+                total.update({name: said["counters"][name] for name in names})
+        return total
 
     # -- a fault
 

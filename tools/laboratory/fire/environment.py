@@ -18,6 +18,7 @@ from tools.laboratory.fleet.orders import Orders
 from tools.laboratory.processes.controlled import Program, ask_all, ask_those_that_answer, shares, start_all
 from tools.laboratory.processes.guard import Guard
 from tools.laboratory.processes.table import ProcessTable
+from tools.laboratory.processes.usage import cpu_seconds
 
 MARK = "fire"
 
@@ -101,6 +102,15 @@ class Environment:
     def all_schedulers(self, question: str, timeout_s: float = 60.0) -> list[Any]:
         """The same of all schedulers; None for one that does not answer."""
         return ask_those_that_answer(self.schedulers, question, timeout_s)
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds since the start: of the broker, all schedulers, all agents, the stand-in for Placement."""
+        found = {"broker": self.rabbit.cpu_s()}
+        kinds = {"schedulers": self.schedulers, "agents": self.agents, "placement": [self.placement]}
+        for kind, programs in kinds.items():
+            running = (self._table.alive(program.name) for program in programs)
+            found[kind] = sum(cpu_seconds(process) for process in running if process)
+        return found
 
     def restart_scheduler(self, process: Program) -> None:
         """Start it again after `kill`."""

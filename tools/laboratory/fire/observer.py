@@ -35,7 +35,8 @@ class Observer:
         self._first_noticed_s: float | None = None
         self._gaps_before: dict[str, int] = {}
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._ended, self._asking = threading.Event(), threading.Event()
+        self._asking.set()
         for process in environment.schedulers:
             threading.Thread(target=self._watch, args=(process, self._note_scheduler), daemon=True).start()
         for process in environment.agents:
@@ -43,6 +44,14 @@ class Observer:
 
     def end(self) -> None:
         self._ended.set()
+        self._asking.set()
+
+    def pause(self, paused: bool) -> None:
+        """Ask nothing for a while, because the answers cost CPU time."""
+        if paused:
+            self._asking.clear()
+        else:
+            self._asking.set()
 
     def expect_trouble(self) -> None:
         """From now on, record when a fault is noticed first."""
@@ -67,6 +76,7 @@ class Observer:
 
     def _watch(self, process: Program, note: Note) -> None:
         while not self._ended.wait(self._interval_s):
+            self._asking.wait()
             asked_s = time.monotonic()
             try:
                 said = process.ask("glance", STATUS_TIMEOUT_S)

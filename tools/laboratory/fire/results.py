@@ -39,6 +39,10 @@ def _requests(finding: Finding) -> str:
     return ", ".join([f"{answered} of {sum(finding.requests.values())} answered", *others[:FAILED_SHOWN_MAX]])
 
 
+def _cpu(finding: Finding) -> str:
+    return ", ".join(f"{kind} {seconds:.1f}" for kind, seconds in finding.cpu_s.items()) or "-"
+
+
 COLUMNS: Sequence[Column] = (
     ("fault", lambda one: one.fault),
     ("lasted s", lambda one: _seconds(one.lasted_s)),
@@ -49,6 +53,7 @@ COLUMNS: Sequence[Column] = (
     ("resyncs", lambda one: f"{one.resyncs:,}"),
     ("requests", _requests),
     ("slowest s", lambda one: _seconds(one.slowest_s)),
+    ("CPU s", _cpu),
     ("wrong", lambda one: "; ".join([*one.wrong, *(f"not seen: {effect}" for effect in one.unseen)]) or "nothing"),
 )
 
@@ -99,7 +104,7 @@ class Results:
         stories = "\n".join(f"{each.fault}\n    {each.story}" for each in self.findings)
         return [
             f"{self.title}\n{'-' * len(self.title)}", said,
-            Table([name for name, _ in COLUMNS], rows, left=(0, 4, 7, 9)), stories,
+            Table([name for name, _ in COLUMNS], rows, left=(0, 4, 7, 9, 10)), stories,
         ]  # fmt: skip
 
 
