@@ -243,8 +243,9 @@ released much earlier: as soon as the agent takes longer than agents usually do,
         max=3600.0,
         help=_text("""
 An agent that sends no message for this time is silent. Its host is then scheduled from the databases and
-Placement. Agents send a heartbeat every 15 seconds; the default is three heartbeats with
-their jitter.
+Placement. An agent whose host does not change sends a heartbeat every 43 to 48 seconds; from the 48th second on
+it is asked three times whether it is there. The default is 3.6 times heartbeat_interval_s of [compute_agent]:
+change both together.
 """),
     ),
     cfg.IntOpt(

@@ -87,9 +87,15 @@ REPLAY_RING_MAX_MESSAGES = 256
 REPLAY_RING_MAX_BYTES = 1024 * KIB
 VERDICT_NEWS_MAX_MESSAGES = 64
 VERDICT_NEWS_MAX_BYTES = 64 * KIB
+#: A heartbeat follows the last change of a node after this time: it reveals that the change was lost.
 HEARTBEAT_INTERVAL_S = 15.0
 #: Jitter of heartbeats, as a part of the interval.
 HEARTBEAT_JITTER = 0.2
+#: While a node changes nothing, a heartbeat follows another after this multiple of the interval (48 s), or up to
+#: ``QUIET_JITTER`` of it earlier.  It is the longest time after which a lost heartbeat can still be asked for before
+#: the node counts as silent.
+QUIET_INTERVALS = 3.2
+QUIET_JITTER = 0.1
 
 # --- window ----------------------------------------------------------------------------------
 
@@ -107,8 +113,11 @@ RESYNC_BACKOFF = Backoff(0.1, 60.0)
 #: Time after which a copy with an equal digest is compared again, although no message arrived since: memory may be
 #: corrupted, and code may have bugs.
 VERIFY_AGAIN_S = 300.0
-#: Three missed heartbeats.
+#: A node without a message for this time is silent (54 s).
 SILENT_AFTER_S = 3 * HEARTBEAT_INTERVAL_S * (1 + HEARTBEAT_JITTER)
+#: After this part of it (48 s) the agent is asked whether it is there, and so many times in all.
+ASKED_AFTER = QUIET_INTERVALS * HEARTBEAT_INTERVAL_S / SILENT_AFTER_S
+ASKS_BEFORE_SILENT = 3
 
 # --- storms ----------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ again.
 a change          is compared with the published state; a claim that began and ended within
                   one flush is still reported as ended, because its scheduler waits for that
 poll              returns increments if changes are due, and a heartbeat if it is due
+heartbeats        one ``heartbeat_interval_s`` after the last change reveals that the change was lost; after
+                  that, and while changes follow each other, one every ``QUIET_INTERVALS`` of it
 take_snapshot     flushes, then returns the whole state
 since, news       return the increments for a resync or a verdict; None if the ring does not
                   hold all of them
@@ -152,6 +154,7 @@ class MessagePipe:
         self._ring = ReplayRing()
         self._flush_at_s = float("-inf")  # no flush before this time
         self._heartbeat_at_s: float | None = None
+        self._heartbeat_by_s = float("inf")  # no increment puts the next heartbeat off beyond this time
 
     # --- changes -----------------------------------------------------------------------------
 
@@ -261,9 +264,10 @@ class MessagePipe:
         if self._changes and now >= self._flush_at_s:
             out = self.flush(now)
         if self._heartbeat_at_s is None:
-            self._plan_heartbeat(now)
+            self._heartbeat_at_s = now + self._soon_s()
+            self._heartbeat_by_s = now + limits.QUIET_INTERVALS * self._heartbeat_interval_s
         elif now >= self._heartbeat_at_s:
-            self._plan_heartbeat(now)
+            self._heartbeat_at_s = self._heartbeat_by_s = now + self._quiet_s()
             out = (*out, self.heartbeat())
         return out
 
@@ -280,6 +284,8 @@ class MessagePipe:
             self._publish(increment)
             self._ring.append(increment, size_bytes)
         self._changes = Changes()
+        if self._heartbeat_at_s is not None:  # the node was heard, but perhaps not by everybody
+            self._heartbeat_at_s = min(now + self._soon_s(), self._heartbeat_by_s)
         return tuple(increment for increment, _ in pieces)
 
     def take_snapshot(self, now: float) -> tuple[tuple[Increment, ...], Snapshot]:
@@ -307,16 +313,21 @@ class MessagePipe:
         """Send the next heartbeat at a random moment within ``spread_s``, because a scheduler asked for one."""
         wanted_s = now + self._rng.uniform(0.0, spread_s)
         if self._heartbeat_at_s is None or wanted_s < self._heartbeat_at_s:
-            self._heartbeat_at_s = wanted_s
+            self._heartbeat_at_s = self._heartbeat_by_s = wanted_s
 
     def leave(self, now: float) -> tuple[Increment | Leave, ...]:
         """The last changes, and the Leave that ends this epoch."""
         flushed = self.flush(now)
         return (*flushed, Leave(self.node, self.epoch, self.sequence))
 
-    def _plan_heartbeat(self, now: float) -> None:
-        interval_s = jittered_s(self._heartbeat_interval_s, limits.HEARTBEAT_JITTER, self._rng)
-        self._heartbeat_at_s = now + interval_s
+    def _soon_s(self) -> float:
+        """The time from a change to the heartbeat that reveals its loss."""
+        return jittered_s(self._heartbeat_interval_s, limits.HEARTBEAT_JITTER, self._rng)
+
+    def _quiet_s(self) -> float:
+        """The time between two heartbeats of a node that changes nothing."""
+        longest_s = limits.QUIET_INTERVALS * self._heartbeat_interval_s
+        return longest_s * (1 - limits.QUIET_JITTER * self._rng.random())
 
     def _publish(self, increment: Increment) -> None:
         for name, value in increment.leaves.items():

@@ -19,6 +19,9 @@ agent for a resync.  It never applies messages out of order and never skips a mi
 * Requests for a resync: one is in flight for each node.  It is repeated after ``resync_timeout_s`` plus exponential
   back-off with full jitter.  It needs a token of the bucket and a place among the requests in flight, which all windows
   of a scheduler share.
+* Before silence: an agent whose heartbeat is overdue (after the part ``limits.ASKED_AFTER`` of ``silent_after_s``) is
+  asked for a replay of what follows the copy, ``limits.ASKS_BEFORE_SILENT`` times.  If nothing follows, it answers with
+  a heartbeat.  So one lost heartbeat makes no node silent, and heartbeats can be rare.
 * Silence: an agent without a message for ``silent_after_s`` is asked nothing; its next message, of any type, shows
   whether the copy is still valid.  If a message after such a silence has an *older* epoch (the clock of the agent was
   set back, or its state was lost), the agent is asked to exceed our epoch.  If our epoch is above
@@ -36,6 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from math import ceil
 from random import Random
 from typing import Final
 
@@ -127,6 +131,7 @@ class WindowCounters:
     digests_different: int = 0
     resyncs_asked: int = 0
     resyncs_delayed: int = 0
+    asked_whether_there: int = 0
     silences: int = 0
     epochs_given_up: int = 0
 
@@ -221,6 +226,7 @@ class MessageWindow:
         "_in_flight",
         "_mismatches",
         "_newest",
+        "_overdue_asks",
         "_patient_until_s",
         "_rng",
         "_times",
@@ -270,6 +276,7 @@ class MessageWindow:
         self._asks = 0  # requests without an answer
         self._delays = 0  # requests in a row that were delayed because there was no token
         self._mismatches = 0  # in a row
+        self._overdue_asks = 0  # since the last message
 
     # --- state -------------------------------------------------------------------------------
 
@@ -297,8 +304,23 @@ class MessageWindow:
         """When ``on_tick`` must be called; None if only a message can change anything."""
         moments = [self._ask_at_s, self._gap_ends_s]
         if self.phase not in (WindowPhase.NEW, WindowPhase.SILENT):
-            moments.append(self._heard_at_s + self._times.silent_after_s)
+            moments.append(self._overdue_at_s())
         return min((moment for moment in moments if moment is not None), default=None)
+
+    def _overdue_at_s(self) -> float:
+        """When the agent is asked next whether it is there; after the last time it is silent.
+
+        The first of these moments is a multiple of half the time between them, so that the windows of many nodes need
+        one tick together.
+        """
+        silent_s = self._times.silent_after_s
+        between_s = (1 - limits.ASKED_AFTER) * silent_s / limits.ASKS_BEFORE_SILENT
+        if self._overdue_asks >= limits.ASKS_BEFORE_SILENT:
+            return self._heard_at_s + silent_s
+        if self._overdue_asks:
+            return self._heard_at_s + limits.ASKED_AFTER * silent_s + self._overdue_asks * between_s
+        grain_s = between_s / 2
+        return ceil((self._heard_at_s + limits.ASKED_AFTER * silent_s) / grain_s) * grain_s
 
     # --- input -------------------------------------------------------------------------------
 
@@ -310,7 +332,7 @@ class MessageWindow:
             )
         if message.epoch < self.epoch or message.epoch <= self._closed_epoch:
             return self._take_old_epoch(message, now, own_digest)
-        self._heard_at_s = now
+        self._heard_at_s, self._overdue_asks = now, 0
         applied: tuple[Snapshot | Increment, ...] = ()
         match message:
             case Increment():
@@ -336,7 +358,20 @@ class MessageWindow:
         elif self._gap_ends_s is not None and now >= self._gap_ends_s:
             self._early.clear()
             self._step(Cause.EXPIRED, now)
+        elif self.phase not in (WindowPhase.NEW, WindowPhase.SILENT) and now >= self._overdue_at_s():
+            return self._ask_whether_there(now)
         return self._outcome((), now)
+
+    def _ask_whether_there(self, now: float) -> Outcome:
+        """Ask an overdue agent for what follows the copy; a window that asks for something else does that."""
+        while self._overdue_asks < limits.ASKS_BEFORE_SILENT and now >= self._overdue_at_s():
+            self._overdue_asks += 1
+        if self.phase in ASKING or self.sequence is None:
+            return self._outcome((), now)
+        if not self._bucket.take(now):
+            return NOTHING
+        self.counters.asked_whether_there += 1
+        return Outcome(resync=ResyncWish(self.epoch, self.sequence))
 
     def be_patient(self, until_s: float) -> None:
         """Request nothing before ``until_s``: a Hello has just asked all agents for a snapshot or a heartbeat."""

@@ -307,20 +307,51 @@ def test_a_bad_consumer_is_refused(pipe: MessagePipe) -> None:
 # --- heartbeats -------------------------------------------------------------------------------------
 
 
-def test_an_idle_node_sends_heartbeats_and_nothing_else() -> None:
+def polled(pipe: MessagePipe, until_s: float) -> list[tuple[float, object]]:
+    """When the pipe sends which messages, polled exactly at its deadlines."""
+    now, sent = 0.0, list[tuple[float, object]]()
+    while (now := max(now, pipe.next_deadline_s())) < until_s:
+        sent += [(now, message) for message in pipe.poll(now)]
+    return sent
+
+
+def test_an_idle_node_sends_rare_heartbeats_and_nothing_else() -> None:
     pipe = pipe_of()
     pipe.set_leaf("cn.vcpus", 4)
     pipe.poll(0.0)
-    now, heard = 0.0, []
-    while now < 600:
-        now = max(now, pipe.next_deadline_s())
-        heard += [(now, m) for m in pipe.poll(now)]
+    heard = polled(pipe, 2000.0)
     assert all(m == Heartbeat(NODE, 3, 1, "compute-1", pipe.digest) for _, m in heard)
     moments = [moment for moment, _ in heard]
+    assert abs(moments[0] - limits.HEARTBEAT_INTERVAL_S) <= limits.HEARTBEAT_JITTER * limits.HEARTBEAT_INTERVAL_S
     gaps = [b - a for a, b in itertools.pairwise(moments)]
-    slack = limits.HEARTBEAT_JITTER * limits.HEARTBEAT_INTERVAL_S
-    assert all(abs(gap - limits.HEARTBEAT_INTERVAL_S) <= slack for gap in gaps)
-    assert max(gaps) - min(gaps) > slack / 2
+    longest_s = limits.QUIET_INTERVALS * limits.HEARTBEAT_INTERVAL_S
+    assert all((1 - limits.QUIET_JITTER) * longest_s <= gap <= longest_s for gap in gaps)
+    assert max(gaps) - min(gaps) > limits.QUIET_JITTER * longest_s / 2
+    assert longest_s < limits.SILENT_AFTER_S
+
+
+def test_a_heartbeat_soon_after_the_last_change_reveals_its_loss() -> None:
+    # given an idle node
+    pipe = pipe_of()
+    polled(pipe, 200.0)
+    # when it changes
+    pipe.set_leaf("cn.vcpus_used", 1)
+    assert [m.sequence for m in pipe.poll(200.0)] == [1]
+    # then a heartbeat with the new sequence follows as soon as it always did
+    (heard_s, heartbeat), *_ = polled(pipe, 300.0)
+    assert isinstance(heartbeat, Heartbeat) and heartbeat.sequence == 1
+    assert heard_s - 200.0 <= limits.HEARTBEAT_INTERVAL_S * (1 + limits.HEARTBEAT_JITTER)
+
+
+def test_a_node_that_changes_again_and_again_sends_no_more_heartbeats_than_an_idle_one() -> None:
+    pipe = pipe_of()
+    pipe.poll(0.0)
+    sent = []
+    for second in range(1, 481):
+        pipe.set_leaf("cn.vcpus_used", second)
+        sent += [type(m) for m in pipe.poll(float(second))]
+    assert sent.count(Increment) == 480
+    assert 9 <= sent.count(Heartbeat) <= 12  # each compares the digests
 
 
 def test_a_heartbeat_can_be_asked_for_within_a_spread() -> None:
@@ -331,11 +362,19 @@ def test_a_heartbeat_can_be_asked_for_within_a_spread() -> None:
     assert pipe.poll(0.5) == (Heartbeat(NODE, 3, 0, "compute-1", 0),)
 
 
-def test_a_heartbeat_follows_the_increment_of_the_same_time() -> None:
+def test_an_increment_takes_the_place_of_the_heartbeat_of_the_same_time() -> None:
     pipe = pipe_of()
     pipe.poll(0.0)
     pipe.set_leaf("cn.vcpus", 4)
-    out = pipe.poll(20.0)
+    assert [type(m) for m in pipe.poll(20.0)] == [Increment]
+
+
+def test_a_heartbeat_that_cannot_be_put_off_follows_the_increment_of_the_same_time() -> None:
+    pipe = pipe_of()
+    pipe.poll(0.0)
+    pipe.heartbeat_within(0.0, 0.5)
+    pipe.set_leaf("cn.vcpus", 4)
+    out = pipe.poll(1.0)
     assert [type(m) for m in out] == [Increment, Heartbeat]
     assert out[1].sequence == 1
 

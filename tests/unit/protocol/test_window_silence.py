@@ -7,27 +7,58 @@ from random import Random
 
 from shared_scheduler.protocol.messages import Heartbeat, Leave
 from shared_scheduler.protocol.rate_limits import TokenBucket
-from shared_scheduler.protocol.window import MessageWindow, ResyncWish, WindowFreshness
-from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, increment, snapshot
+from shared_scheduler.protocol.window import MessageWindow, ResyncWish, WindowFreshness, WindowTimes
+from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
 
 # --- silence -------------------------------------------------------------------------------------
 
 
-def test_three_missed_heartbeats_are_silence_and_a_silent_node_is_asked_nothing(fresh: Receiver) -> None:
-    fresh.wait(44)
+def test_an_overdue_node_is_asked_whether_it_is_there_and_then_silent_and_asked_nothing(fresh: Receiver) -> None:
+    assert fresh.wait(39) == []
+    assert fresh.wait(5) == [ResyncWish(1, 5)] * 3
     assert fresh.window.freshness is WindowFreshness.FRESH
     fresh.wait(2)
     assert fresh.window.freshness is WindowFreshness.SILENT
     assert fresh.wait(10_000) == []
 
 
+def test_a_lost_heartbeat_is_asked_for_and_makes_no_node_silent(fresh: Receiver) -> None:
+    # given a node whose heartbeat is lost
+    assert fresh.wait(42) == [ResyncWish(1, 5)] * 2
+    # when it answers the second question
+    fresh.take(heartbeat(5))
+    # then it has as much time again
+    assert fresh.wait(39) == []
+    assert fresh.window.freshness is WindowFreshness.FRESH
+    assert fresh.window.counters.silences == 0
+
+
+def test_a_window_that_asks_for_a_snapshot_does_not_ask_whether_the_node_is_there(fresh: Receiver) -> None:
+    fresh.take(snapshot(1, epoch=1), heartbeat(1, epoch=2))
+    fresh.wait(44)
+    assert fresh.window.counters.asked_whether_there == 0
+    assert set(fresh.asks) == {ResyncWish(0, 0)}
+
+
+def test_overdue_windows_need_few_ticks_together() -> None:
+    # given a hundred nodes that were heard within a second
+    windows = [MessageWindow(NODE, Random(1), TokenBucket(1, 1), WindowTimes(silent_after_s=54.0)) for _ in range(100)]
+    for number, window in enumerate(windows):
+        window.receive(snapshot(1), 100 + number / 100, lambda: DIGEST)
+    # then their next deadlines are few, and none is early
+    moments = {window.next_deadline_s() for window in windows}
+    assert len(moments) <= 3
+    assert min(moment for moment in moments if moment is not None) >= 148.0
+
+
 def test_a_node_that_returns_unchanged_is_verified_by_its_digest(fresh: Receiver) -> None:
     fresh.take(heartbeat(5))
     fresh.wait(60)
+    asked = len(fresh.asks)
     fresh.take(heartbeat(5))
     assert fresh.digests_computed == 2
     assert fresh.window.freshness is WindowFreshness.FRESH
-    assert fresh.asks == []
+    assert len(fresh.asks) == asked
 
 
 def test_a_node_that_returns_changed_is_asked(fresh: Receiver) -> None:
@@ -74,7 +105,7 @@ def test_an_agent_that_returns_in_an_old_epoch_gets_a_resync(fresh: Receiver) ->
     fresh.take(snapshot(3, 9))
     fresh.wait(60)
     fresh.take(heartbeat(1, epoch=4))
-    assert fresh.asks == [ResyncWish(9, 0)]
+    assert fresh.asks[-1] == ResyncWish(9, 0)
     assert fresh.take(snapshot(1, epoch=10)) == ["snapshot 10.1"]
 
 
