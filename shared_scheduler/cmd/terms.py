@@ -40,8 +40,9 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
     "forget": "Remove an assumed claim from the table.",
     "gap": "One or more sequences that were not received although a later one was.",
     "generation": "The number by which Placement detects that a consumer or provider was changed since it was read.",
-    "heartbeat": "A periodic message of an agent. It names the newest sequence and the digest, so a scheduler detects "
-                 "a lost last message and a copy that differs.",
+    "heartbeat": "A message of an agent that follows its last change after 15 seconds, and itself after 43 to 48. It "
+                 "names the newest sequence and the digest, so a scheduler detects a lost last message and a copy that "
+                 "differs.",
     "host": "A nova-compute service, by the name in its service record.",
     "host state": "What a scheduler knows of one node; one row of the host table.",
     "increment": "A message of an agent with the values that changed. Values are absolute, not differences.",
@@ -158,6 +159,7 @@ ATTEMPTS = TermGroup(
     "released": "The request did not need the claim any more.",
     "malformed": "The agent: the claim is not valid.",
     "timed_out": "The agent did not answer within verdict_timeout_s.",
+    "undelivered": "The message queue returned the claim, because the agent is not connected.",
     "late": "The agent did not answer in the usual time (at least 180 ms), so another host was tried.",
     "provider_conflict": "Placement: other writes changed the provider each time; the retries are used up.",
     "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
@@ -232,6 +234,7 @@ COUNTERS = TermGroup(
     "received_resync": "Resync requests received. A scheduler ignores them.",
     "received_snapshot": "Snapshots received.",
     "received_verdict": "Verdicts received.",
+    "returned": "Messages to agents that the message queue returned, because the agents are not connected.",
     "outbox_full": "Messages that were dropped before they were sent, because the queue to the broker was full.",
     "cell_of_node_unknown": "Messages of nodes whose cell is not known yet, dropped.",
     "messages_rejected": "Messages that were dropped because they are not valid; one of the next seven counters says "
@@ -264,6 +267,7 @@ COUNTERS = TermGroup(
     "conflicts": "Writes to Placement that ended in provider_conflict or consumer_conflict.",
     "quarantined": "How often a node was put into quarantine because of refusals.",
     "late": "Claims that an agent did not answer in the usual time, so that another host was tried.",
+    "agents_gone": "Messages to an agent that the message queue returned, because the agent is not connected.",
     "verdicts_missed": "Claims that an agent did not answer in time.",
     "verdicts_of_others": "Verdicts on a claim that came in the name of another node than the claim's, ignored.",
     "epochs_of_the_past": "Claims that an agent judged in an older epoch than the one the claim was decided on.",
@@ -282,6 +286,7 @@ COUNTERS = TermGroup(
     "resyncs_delayed": "Resync requests that had to wait for the rate limit.",
     "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in "
                        "the name of agents. Configure signing.",
+    "asked_whether_there": "Agents whose heartbeat was overdue and that were asked whether they are there.",
     "silences": "Agents that were not heard for agent_silent_after_s.",
 })  # fmt: skip
 

@@ -18,6 +18,8 @@ CLAIMING   accepted                                 WRITING      write
 CLAIMING   refused                                  REFUSED      forget
 CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Release
            no time to write
+CLAIMING   the broker returns the cast: no agent    UNDELIVERED  forget; cast Release
+           is connected
 CLAIMING   the agent is late and another host       LATE         forget; cast Release; listen for the verdict
            passes (``verdict_limit.py``)                         until ``verdict_timeout_s``
 CLAIMING   cancelled                                RELEASED     forget; cast Release
@@ -206,6 +208,7 @@ class ClaimState(StrEnum):
     CONFIRMED = "confirmed"
     REFUSED = "refused"
     TIMED_OUT = "timed_out"
+    UNDELIVERED = "undelivered"
     LATE = "late"
     RELEASED = "released"
     NOT_WRITTEN = "not_written"
@@ -539,6 +542,15 @@ class Claims:
             self._give_up(step, self._open[claim_id], ClaimState.TIMED_OUT)
         elif (late := self._late.pop(claim_id, None)) is not None:
             step.tell(LateVerdict(late.intent.node, came=False))
+
+    def undelivered(self, step: Step, claim_id: str) -> None:
+        """End a claim whose cast the broker has returned, because no agent is connected.
+
+        The Release is for an agent that connects at this moment and gets an earlier or a repeated cast.
+        """
+        claim = self._open.get(claim_id)
+        if claim is not None and claim.state == ClaimState.CLAIMING:
+            self._give_up(step, claim, ClaimState.UNDELIVERED)
 
     def _give_up(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
         step.trigger = claim.cause

@@ -34,6 +34,18 @@ class MessagesArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class CastReturned:
+    """The broker has returned a message that this scheduler has cast to an agent: the agent is not connected."""
+
+    cell: str
+    message: Message
+
+    @property
+    def cause(self) -> str:
+        return cause_of(self.message)
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelChanged:
     """The state channel of a cell was connected (again), or lost."""
 
@@ -303,6 +315,7 @@ class Draining:
 
 Event = (
     MessagesArrived
+    | CastReturned
     | ChannelChanged
     | RequestArrived
     | BuildsRead

@@ -3,9 +3,10 @@
 
 The freshness of a row follows from its window, and from two states that only the core knows:
 
-*unresponsive*  The agent gave no verdict on a claim, or judged it in a past epoch.  Its row is stale
-                (not chosen) until a message of the agent arrives.  If that takes too long, the agent
-                counts as silent although no heartbeat is overdue yet.
+*unresponsive*  The agent gave no verdict on a claim, judged it in a past epoch, or is not connected: the
+                broker has returned what was cast to it.  Its row is stale (not chosen) until a message of the
+                agent arrives.  If that takes too long, the agent counts as silent although no heartbeat is
+                overdue yet.
 *quarantined*   The node refused several claims in a row.  It is chosen last for a while.
 
 =====================================  ===========  =========================================
@@ -482,6 +483,16 @@ class Nodes:
         if known is not None:
             self._leave_alone(step, known, ResyncWish(0, 0))
 
+    def agent_gone(self, step: Step, node: str) -> None:
+        """Send no claims to an agent that is not connected, until it is heard.
+
+        It is asked for its state, because it may have connected since the message that was returned was sent.
+        """
+        self.counters["agents_gone"] += 1
+        known = self._nodes.get(node)
+        if known is not None:
+            self._leave_alone(step, known, ResyncWish(0, 0))
+
     def judged_in_the_past(self, step: Step, node: str, epoch: int) -> None:
         """Ask an agent to exceed ``epoch``, because it judged a claim of ``epoch`` in an earlier epoch.
 
@@ -499,7 +510,9 @@ class Nodes:
         if known.unresponsive:
             return
         known.unresponsive = True
-        self._timers.set(("unresponsive", known.node), step.now + self._settings.silent_after_timeout_s)
+        silent_s = max(step.now, known.window.heard_at_s + self._settings.silent_after_s)
+        wait_until_s = min(step.now + self._settings.silent_after_timeout_s, silent_s)
+        self._timers.set(("unresponsive", known.node), wait_until_s)
         self._show(known)
         if self._bucket.take(step.now):
             self._ask(step, known, wish)

@@ -515,6 +515,8 @@ class Requests:
             instance.out[node] = Reason(NO_VERDICT)
             instance.late.append(node)
             self._quarantine.claim_late(step, node)
+        elif ending == ClaimState.UNDELIVERED:
+            instance.out[node] = Reason(NO_VERDICT)
         elif ending == ClaimState.TIMED_OUT:
             instance.out[node] = Reason(NO_VERDICT)
             self._nodes.verdict_missed(step, node)

@@ -63,11 +63,13 @@ from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.protocol.messages import (
     BuildResult,
+    Claim,
     Heartbeat,
     Hello,
     Increment,
     Leave,
     Message,
+    Resync,
     Role,
     Snapshot,
     Verdict,
@@ -204,6 +206,8 @@ class SchedulerCore:
         match event:
             case ev.MessagesArrived(cell, messages):
                 self._messages(step, cell, messages, errors)
+            case ev.CastReturned(_, message):
+                self._cast_returned(step, message)
             case ev.RequestArrived():
                 self.requests.arrive(step, event)
             case ev.AllocationWritten():
@@ -256,6 +260,14 @@ class SchedulerCore:
                 errors.append(error)
                 if isinstance(message, Verdict | Increment | Snapshot):
                     self.nodes.distrust(step, message.node)
+
+    def _cast_returned(self, step: Step, message: Message) -> None:
+        match message:
+            case Claim(claim_id=claim_id, node=node):
+                self.nodes.agent_gone(step, node)
+                self.claims.undelivered(step, claim_id)
+            case Resync(node=node):
+                self.nodes.agent_gone(step, node)
 
     def _source_read(
         self,

@@ -310,6 +310,11 @@ def is_for_agents(message: Message) -> bool:
     return not isinstance(message, Hello) or message.want is not Want.NOTHING
 
 
+def must_be_heard(message: Message) -> bool:
+    """Whether its sender is told when nobody receives a cast: then the agent is not connected, and will not answer."""
+    return isinstance(message, Claim | Resync)
+
+
 def agent_address(host: str) -> str:
     """The address of the agent of nova-compute service ``host``, equal after each restart."""
     return f"{limits.ADDRESS_PREFIX}agent.{host}"

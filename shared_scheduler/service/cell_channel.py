@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shared_scheduler.core.events import ChannelChanged, Event, MessagesArrived
+from shared_scheduler.core.events import CastReturned, ChannelChanged, Event, MessagesArrived
 from shared_scheduler.protocol.messages import Hello, Message, Role
 from shared_scheduler.transport.channel import Channel
 
@@ -39,7 +39,7 @@ class CellChannel:
 
     def start(self) -> None:
         """Connect in the background."""
-        self.channel.start(self._received, self._connection_changed)
+        self.channel.start(self._received, self._connection_changed, self._returned)
 
     def add_cell(self, cell: str) -> None:
         """Add a cell that uses this queue."""
@@ -63,6 +63,10 @@ class CellChannel:
             for start in range(0, len(own), MESSAGES_PER_EVENT_MAX):
                 part = own[start : start + MESSAGES_PER_EVENT_MAX]
                 self._handle(MessagesArrived(cell, tuple(part)))
+
+    def _returned(self, message: Message) -> None:
+        for cell in self._by_cell([message]):
+            self._handle(CastReturned(cell, message))
 
     def _by_cell(self, messages: Sequence[Message]) -> dict[str, Sequence[Message]]:
         """The messages of each cell; those of one node keep their order."""

@@ -20,11 +20,21 @@ from random import Random
 
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.errors import RemoteProtocolError
-from shared_scheduler.protocol.messages import Heartbeat, Hello, Leave, Message, Release, Resync, is_for_agents
+from shared_scheduler.protocol.messages import (
+    Heartbeat,
+    Hello,
+    Leave,
+    Message,
+    Release,
+    Resync,
+    is_for_agents,
+    must_be_heard,
+)
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.skew import as_newer, foreign_body
 
 Receive = Callable[[Message], None]
+Returned = Callable[[Message], None]
 
 #: name of the counter of each type of message
 SENT = {layout.message: f"sent_{layout.message.__name__.lower()}" for layout in codec.LAYOUTS.values()}
@@ -61,6 +71,7 @@ class _Endpoint:
     address: str
     receive: Receive
     newer: bool
+    returned: Returned | None
 
 
 class Network:
@@ -84,12 +95,15 @@ class Network:
 
     # -- endpoints
 
-    def join(self, address: str, scheduler: bool, receive: Receive, newer: bool = False) -> None:
+    def join(
+        self, address: str, scheduler: bool, receive: Receive, newer: bool = False, returned: Returned | None = None
+    ) -> None:
         """Add an endpoint; it replaces an older one with the same address.
 
-        ``newer``: it is of a later release and sends fields that others do not know (``skew.py``).
+        ``newer``: it is of a later release and sends fields that others do not know (``skew.py``).  ``returned``: is
+        called with its casts that the broker returns, because no endpoint has the address.
         """
-        self._endpoints[address] = endpoint = _Endpoint(address, receive, newer)
+        self._endpoints[address] = endpoint = _Endpoint(address, receive, newer, returned)
         if scheduler:
             self._schedulers[address] = endpoint
 
@@ -134,6 +148,15 @@ class Network:
         if self._trace.detailed:
             self._trace.detail(sender, f"-> {address} {brief(message)}")
         self._send(sender, address, self._encoded(sender, message))
+        if must_be_heard(message) and address not in self._endpoints and self.up and self._cut_from[sender] <= 0:
+            self._agenda.after(self.weather.delay_s, self._return, sender, message)
+
+    def _return(self, sender: str, message: Message) -> None:
+        own = self._endpoints.get(sender)
+        if own is None or own.returned is None or not self.up or self._cut_to[sender] > 0:
+            return
+        self.counters["returned"] += 1
+        own.returned(message)
 
     def _encoded(self, sender: str, message: Message) -> bytes:
         body = codec.encode(message)

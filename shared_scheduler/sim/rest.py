@@ -60,7 +60,7 @@ NOISE = (
     "sent_verdict",
 )
 #: endings of claims that mean a refusal
-REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT, ClaimState.LATE)
+REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT, ClaimState.UNDELIVERED, ClaimState.LATE)
 
 
 def heal(world: World) -> None:

@@ -141,7 +141,7 @@ class SimScheduler:
     def start(self) -> None:
         """Join the channel."""
         self._trace.note(self.name, "starts")
-        self._network.join(self.name, True, self._receive, self.newer)
+        self._network.join(self.name, True, self._receive, self.newer, self._returned)
         self.channel_changed(self._network.up)
 
     def kill(self) -> None:
@@ -186,6 +186,9 @@ class SimScheduler:
 
     def _receive(self, message: Message) -> None:
         self.feed(ev.MessagesArrived(CELL, (message,)))
+
+    def _returned(self, message: Message) -> None:
+        self.feed(ev.CastReturned(CELL, message))
 
     def feed(self, event: ev.Event) -> None:
         """Pass an event to the core, and carry out the effects."""

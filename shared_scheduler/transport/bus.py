@@ -8,7 +8,8 @@ unique on the bus.
 an agent's broadcast           reaches every scheduler endpoint
 a scheduler's broadcast        reaches every agent endpoint and every *other* scheduler endpoint
 ``tell_schedulers``            reaches every *other* scheduler endpoint, and no agent endpoint
-a cast                         reaches the one endpoint with that address, if it exists
+a cast                         reaches the one endpoint with that address, if it exists; if not, the
+|                              sender is told, if it asked for that and the broker notices it
 =============================  ====================================================================
 
 There are no other guarantees: messages may be lost, repeated, delayed or reordered, and a broadcast without receivers
@@ -53,8 +54,11 @@ class Endpoint(Protocol):
     def tell_schedulers(self, body: bytes) -> bool:
         """Send to all (other) schedulers and to no agent; False as for ``broadcast``."""
 
-    def cast(self, address: str, body: bytes) -> bool:
-        """Send to one endpoint; False when the outbox is full and the message was dropped."""
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
+        """Send to one endpoint; False when the outbox is full and the message was dropped.
+
+        ``returned`` is called by another thread if there is no endpoint with this address.
+        """
 
     def close(self) -> None:
         """Flush for a bounded time, then stop.  Idempotent; nothing is delivered afterwards."""

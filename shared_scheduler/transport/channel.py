@@ -13,6 +13,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.errors import (
@@ -39,6 +40,7 @@ from shared_scheduler.protocol.messages import (
     Verdict,
     agent_address,
     is_for_agents,
+    must_be_heard,
 )
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.signing import Signer
@@ -59,6 +61,9 @@ ADDRESS_SHOWN_MAX = 50
 #: Called with the messages that arrived, oldest first, never empty, by one thread at a time.
 ReceiveMessages = Callable[[Sequence[Message]], None]
 
+#: Called with a cast that nobody received, by any thread.
+MessageReturned = Callable[[Message], None]
+
 
 class Channel:
     """Owns the endpoint.  Any thread may send; the endpoint's thread receives.
@@ -66,8 +71,8 @@ class Channel:
     ``name`` is for logs.  ``counters``: one for each kind of message that arrived (``RECEIVED``), ``messages_rejected``
     in total and one for each kind of rejected body (names of the errors of ``protocol/errors.py``), ``tolerated``
     (accepted without a valid signature), ``without_host_key`` (accepted although the sender is not known),
-    ``unsendable``, ``outbox_full``.  ``host_of``: the host that the database has for a node, empty if
-    it is not known; schedulers set it.
+    ``unsendable``, ``outbox_full``, ``returned`` (casts that nobody received).  ``host_of``: the host that the database
+    has for a node, empty if it is not known; schedulers set it.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class Channel:
         self._paces: Memo[str, TokenBucket] = Memo(limits.PACED_HOSTS_MAX)
         self._received: ReceiveMessages = lambda messages: None
         self._changed: ConnectionChanged = lambda connected: None
+        self._returned: MessageReturned = lambda message: None
 
     @property
     def address(self) -> str:
@@ -109,9 +115,12 @@ class Channel:
         """Age of the last message that was accepted; None before the first one."""
         return None if self._heard_at_s is None else self._clock() - self._heard_at_s
 
-    def start(self, received: ReceiveMessages, changed: ConnectionChanged) -> None:
+    def start(
+        self, received: ReceiveMessages, changed: ConnectionChanged, returned: MessageReturned | None = None
+    ) -> None:
         """Connect in the background, and begin to deliver.  Returns at once."""
         self._received, self._changed = received, changed
+        self._returned = returned or self._returned
         self._endpoint.start(self._receive, self._connection_changed)
 
     def cast(self, address: str, message: Message) -> None:
@@ -121,7 +130,12 @@ class Channel:
             self._count_and_log("unsendable", "address", what)
             return
         host = address.removeprefix(AGENT_PREFIX)  # a host for TO_AGENT; schedulers verify the host of the agent
-        self._send(message, Kind.TO_AGENT, host, lambda body: self._endpoint.cast(address, body))
+        returned = partial(self._came_back, message) if must_be_heard(message) else None
+        self._send(message, Kind.TO_AGENT, host, lambda body: self._endpoint.cast(address, body, returned))
+
+    def _came_back(self, message: Message) -> None:
+        self.counters["returned"] += 1
+        self._returned(message)
 
     def broadcast(self, message: Message) -> None:
         """Send to all other schedulers, and to all agents if the message requires something of them."""

@@ -15,6 +15,9 @@ All queues are exclusive, named by this module (RabbitMQ 3.10 and 4.x both accep
 and bounded, the oldest message dropped first: the receiver sees a gap.  The broker refuses a second agent for the same
 host; this agent logs that once, and takes over when the first one has ended.
 
+A queue ends with the connection of its owner, so the broker returns a cast to an agent that is not connected at once
+(AMQP's ``mandatory``).
+
 Messages are neither acknowledged nor persistent, because the state can be sent again.
 """
 
@@ -117,14 +120,16 @@ class KombuEndpoint:
         """Send to all other schedulers."""
         return self._put(str(self._schedulers.name), "", body)
 
-    def cast(self, address: str, body: bytes) -> bool:
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         """Send to one endpoint, through the default exchange."""
-        return self._put("", address, body)
+        return self._put("", address, body, returned)
 
-    def _put(self, exchange: str, routing_key: str, body: bytes) -> bool:
+    def _put(
+        self, exchange: str, routing_key: str, body: bytes, returned: Callable[[], None] | None = None
+    ) -> bool:
         if self._link is None:
             raise RuntimeError(f"endpoint {self.address} is not started")
-        taken = self._link.outbox.put(exchange, routing_key, self.address, body)
+        taken = self._link.outbox.put(exchange, routing_key, self.address, body, returned)
         if taken:
             self.counters.sent += 1
         else:

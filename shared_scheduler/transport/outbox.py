@@ -13,13 +13,16 @@ from shared_scheduler.transport import transport_settings
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """One message to send; ``sender`` is the address of the endpoint that sends it."""
+    """One message to send; ``sender`` is the address of the endpoint that sends it.
+
+    ``returned`` is called by the sending thread if the broker has no queue for the message; None: nobody is told."""
 
     exchange: str
     routing_key: str
     sender: str
     body: bytes
     put_at_s: float
+    returned: Callable[[], None] | None = None
 
 
 class Outbox:
@@ -42,10 +45,12 @@ class Outbox:
     def __len__(self) -> int:
         return self._parcels.qsize()
 
-    def put(self, exchange: str, routing_key: str, sender: str, body: bytes) -> bool:
+    def put(
+        self, exchange: str, routing_key: str, sender: str, body: bytes, returned: Callable[[], None] | None = None
+    ) -> bool:
         """Add a parcel; never blocks; False if there is no room and the message is dropped."""
         try:
-            self._parcels.put_nowait(Parcel(exchange, routing_key, sender, body, self._clock()))
+            self._parcels.put_nowait(Parcel(exchange, routing_key, sender, body, self._clock(), returned))
         except queue.Full:
             self.overflowed += 1
             return False

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from typing import Any
@@ -12,6 +13,8 @@ from kombu import Connection, Exchange, Producer
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.outbox import Outbox, Parcel
 from shared_scheduler.transport.reconnect import Reconnector, read_one
+
+LOG = logging.getLogger(__name__)
 
 
 class Sender:
@@ -42,7 +45,8 @@ class Sender:
 
     def _serve(self, connection: Connection) -> None:
         channel = connection.channel()
-        producer, confirms = Producer(channel, auto_declare=False), Confirms(connection, channel)
+        producer = Producer(channel, auto_declare=False)
+        confirms, returns = Confirms(connection, channel), Returns(connection, channel)
         declared: set[str] = set()
         while not self._is_finished():
             if not self._unsent:
@@ -51,9 +55,10 @@ class Sender:
             for parcel in self._unsent:
                 if not self._outbox.is_too_old(parcel):
                     self._declare_once(connection, parcel.exchange, declared)
-                    _publish(producer, parcel)
+                    _publish(producer, parcel, returns.expect(parcel))
                     confirms.published()
             confirms.wait()
+            returns.none_follows()
             self._unsent = []
             read_one(connection, 0.0)  # a heartbeat of the broker that nobody reads counts as missed
             self._reconnector.keep_alive(connection)
@@ -71,6 +76,40 @@ class Sender:
             with connection.channel() as declaring:
                 self._exchanges[name](declaring).declare()
             declared.add(name)
+
+
+class Returns:
+    """The mandatory messages that the broker has not confirmed yet.
+
+    A message that no queue takes comes back before its confirmation, so none follows when all are confirmed.
+    """
+
+    def __init__(self, connection: Connection, channel: Any) -> None:
+        self._number = 0
+        self._expected: dict[str, Parcel] = {}  # by message id; at most ``PUBLISH_MAX_MESSAGES``
+        if connection.transport.driver_type == "amqp":  # kombu's memory transport returns nothing
+            channel.events["basic_return"].add(self._came_back)
+
+    def expect(self, parcel: Parcel) -> str | None:
+        """The message id of a mandatory message, None for one that need not be received."""
+        if parcel.returned is None:
+            return None
+        self._number += 1
+        self._expected[str(self._number)] = parcel
+        return str(self._number)
+
+    def none_follows(self) -> None:
+        """All messages are confirmed."""
+        self._expected.clear()
+
+    def _came_back(self, _error: Exception, _exchange: str, _routing_key: str, message: Any) -> None:
+        parcel = self._expected.pop(message.properties.get("message_id", ""), None)
+        if parcel is None or parcel.returned is None:
+            return
+        try:
+            parcel.returned()
+        except Exception:  # an error of the endpoint's owner must not end the connection
+            LOG.exception("%s failed while handling a message that came back", parcel.sender)
 
 
 class Confirms:
@@ -119,8 +158,9 @@ class Confirms:
             self._connection.drain_events(timeout=left_s)
 
 
-def _publish(producer: Producer, parcel: Parcel) -> None:
+def _publish(producer: Producer, parcel: Parcel, message_id: str | None) -> None:
     """Publish one message.  With the sender's address, a receiver can skip its own messages."""
+    mandatory = {} if message_id is None else {"mandatory": True, "message_id": message_id}
     producer.publish(
         parcel.body,
         exchange=parcel.exchange,
@@ -131,4 +171,5 @@ def _publish(producer: Producer, parcel: Parcel) -> None:
         app_id=parcel.sender,
         retry=False,
         timeout=transport_settings.CONFIRM_TIMEOUT_S,
+        **mandatory,
     )

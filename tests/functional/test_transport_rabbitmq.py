@@ -32,6 +32,14 @@ from tests.unit.transport.mailbox import PATIENCE_S, Mailbox, eventually
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 from tools.laboratory.fire.proxy import Mode, Proxy
 
+ONE_AGENT = """
+import sys, threading
+from shared_scheduler.transport.kombu_bus import KombuBus
+from shared_scheduler.transport.urls import parse_transport_url
+url, cell, host = sys.argv[1:]
+KombuBus(parse_transport_url(url), cell).agent_endpoint(host).start(lambda bodies: None, lambda connected: None)
+threading.Event().wait()
+"""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -103,6 +111,41 @@ def test_a_cast_reaches_one_endpoint_and_a_cast_to_an_unknown_address_is_harmles
     agent.endpoint.cast(scheduler.address, b"verdict")
     scheduler.hears(b"verdict")
     assert agent.bodies == [b"claim"]
+
+
+def test_a_cast_to_an_endpoint_that_is_not_connected_comes_back(post: Post) -> None:
+    # given one agent that is connected, and one that has gone
+    scheduler, agent, gone = post.scheduler(), post.agent("compute-1"), post.agent("compute-2")
+    gone.endpoint.close()
+    came_back = list[str]()
+    # when messages are cast to both, among others that nobody needs to know about
+    for number in range(3 * transport_settings.PUBLISH_MAX_MESSAGES):
+        body = b"claim %d" % number
+        scheduler.endpoint.cast(agent.address, body, lambda: came_back.append("compute-1"))
+        scheduler.endpoint.cast(gone.address, body)
+    scheduler.endpoint.cast(gone.address, b"claim", lambda: came_back.append("compute-2"))
+    # then what was sent to the second one comes back, and nothing else
+    agent.hears(b"claim 0")
+    eventually(lambda: bool(came_back), "the claim comes back")
+    scheduler.endpoint.cast(agent.address, b"end")
+    agent.hears(b"end")
+    assert came_back == ["compute-2"]
+    assert scheduler.told == [True]  # a message that comes back breaks no connection
+
+
+def test_a_killed_agent_is_known_to_be_gone_as_soon_as_its_connection_ends(post: Post, rabbit: PrivateRabbit) -> None:
+    # given an agent in a process of its own, which is killed
+    agent = subprocess.Popen([sys.executable, "-c", ONE_AGENT, rabbit.url, post.cell, "compute-3"], cwd=ROOT)
+    scheduler, came_back = post.scheduler(), list[bool]()
+    eventually(lambda: "ssched.agent.compute-3" in rabbit.queues(), "the agent connects")
+    agent.kill()
+    agent.wait()
+    # then a claim comes back after the broker has noticed that
+    def claims_come_back() -> bool:
+        scheduler.endpoint.cast("ssched.agent.compute-3", b"claim", lambda: came_back.append(True))
+        return bool(came_back)
+
+    eventually(claims_come_back, "the claim comes back")
 
 
 def test_cells_on_one_broker_are_separated(post: Post, rabbit: PrivateRabbit) -> None:

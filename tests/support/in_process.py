@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
@@ -16,6 +16,7 @@ class InProcessBus(Protocol):
     def leave(self, endpoint: InProcessEndpoint) -> None: ...
     def hearers(self, sender: InProcessEndpoint) -> list[str]: ...
     def schedulers(self, sender: InProcessEndpoint) -> list[str]: ...
+    def has(self, address: str) -> bool: ...
     def send(self, sender: InProcessEndpoint, addresses: Sequence[str], body: bytes) -> bool: ...
 
 
@@ -48,8 +49,10 @@ class InProcessEndpoint:
         """Send to all other schedulers."""
         return self._bus.send(self, self._bus.schedulers(self), body)
 
-    def cast(self, address: str, body: bytes) -> bool:
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         """Send to one endpoint."""
+        if returned is not None and not self._bus.has(address):
+            returned()
         return self._bus.send(self, [address], body)
 
     def close(self) -> None:

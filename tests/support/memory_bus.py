@@ -150,6 +150,10 @@ class MemoryBus:
             agents = [] if sender.is_agent else [o.address for o in self._endpoints.values() if o.is_agent]
             return self.schedulers(sender) + agents
 
+    def has(self, address: str) -> bool:
+        """Whether an endpoint has this address."""
+        return address in self._endpoints
+
     def schedulers(self, sender: InProcessEndpoint) -> list[str]:
         """All schedulers but this endpoint."""
         with self._lock:

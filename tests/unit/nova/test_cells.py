@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Wire:
     def start(self, receive: Receive, changed: ConnectionChanged) -> None:
         self.receive, self.changed = receive, changed
 
-    def cast(self, address: str, body: bytes) -> bool:
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         return True
 
     def broadcast(self, body: bytes) -> bool:

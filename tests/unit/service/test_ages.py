@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.messages import Leave
@@ -25,7 +25,7 @@ class Endpoint:
     def tell_schedulers(self, body: bytes) -> bool:
         return True
 
-    def cast(self, address: str, body: bytes) -> bool:
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         return True
 
     def close(self) -> None:

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shared_scheduler.core import events as ev
 from shared_scheduler.protocol import codec
-from shared_scheduler.protocol.messages import Heartbeat, Hello, Role, Want
+from shared_scheduler.protocol.messages import Claim, Heartbeat, Hello, Message, Release, Role, Want, agent_address
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.service.cell_channel import MESSAGES_PER_EVENT_MAX, CellChannel
 from shared_scheduler.transport.bus import ConnectionChanged, Receive
 from shared_scheduler.transport.channel import Channel
+from tests.unit.protocol.samples import MESSAGES
 
 KEYS = parse_keyring("k1:" + "ab" * 32)
 
@@ -25,6 +27,8 @@ class Wire:
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes]] = []
         self.full = False
+        #: addresses without an endpoint
+        self.gone: set[str] = set()
         self.address = "ssched.scheduler.test"
         self.receive: Receive = lambda bodies: None
         self.changed: ConnectionChanged = lambda connected: None
@@ -38,7 +42,9 @@ class Wire:
     def tell_schedulers(self, body: bytes) -> bool:
         return self.cast("schedulers", body)
 
-    def cast(self, address: str, body: bytes) -> bool:
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
+        if returned is not None and address in self.gone:
+            returned()
         if not self.full:
             self.sent.append((address, body))
         return not self.full
@@ -67,6 +73,10 @@ def open_channel(wire: Wire, events: list[ev.Event]) -> Any:
     return make
 
 
+def of_kind(kind: type[Message]) -> Message:
+    return next(message for message in MESSAGES if isinstance(message, kind))
+
+
 def heartbeat(sequence: int) -> Heartbeat:
     return Heartbeat("node-1", 7, sequence, "cmp1", 0)
 
@@ -77,6 +87,20 @@ def test_good_messages_arrive_in_order(wire: Wire, events: list[ev.Event], open_
     wire.receive([codec.encode(heartbeat(1)), codec.encode(heartbeat(2))])
 
     assert events == [ev.MessagesArrived("cell1", (heartbeat(1), heartbeat(2)))]
+
+
+def test_a_cast_that_nobody_receives_comes_back_as_an_event(
+    wire: Wire, events: list[ev.Event], open_channel: Any
+) -> None:
+    # given an agent that is not connected
+    made, claim, release = open_channel(), of_kind(Claim), of_kind(Release)
+    wire.gone.add(agent_address("cmp1"))
+    # when a claim and a release are cast to it
+    made.cast(agent_address("cmp1"), claim)
+    made.cast(agent_address("cmp1"), release)
+    # then the claim comes back, and nobody needs to know about the release
+    assert events == [ev.CastReturned("cell1", claim)]
+    assert made.counters["returned"] == 1
 
 
 def test_a_flood_is_handed_over_in_parts(

@@ -279,7 +279,7 @@ class Wire:
         """See ``bus.Endpoint``."""
         return True
 
-    def cast(self, address: str, body: bytes) -> bool:
+    def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         """See ``bus.Endpoint``."""
         return True
 
