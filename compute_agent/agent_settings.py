@@ -30,12 +30,13 @@ class AgentSettings:
 
     heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
     #: The interval of full reads of Placement without a trigger, plus or minus a fifth.  Two calls of each of 10,000
-    #: agents are 33 a second.
-    placement_poll_s: float = 600.0
+    #: agents are 17 a second.
+    placement_poll_s: float = 1200.0
     #: A pending claim makes the agent read Placement at this age and at each multiple of it.
     claim_check_after_s: float = 15.0
-    #: After a consumer left the tracker: the wait before the first read.  It doubles with each read.
-    deallocation_read_first_s: float = 0.05
+    #: After a consumer left the tracker: the wait before the first read, until the agent has learnt how long deletions
+    #: take (``pending_deallocations.py``).  It doubles with each read.
+    deallocation_read_first_s: float = 0.15
     #: ... and the longest wait.  It covers a nova-compute that is slow to delete; later only the poll reads.
     deallocation_read_max_s: float = 120.0
     #: Bounds of the wait with full jitter after Placement did not answer.

@@ -112,7 +112,7 @@ TIMES = [
     ),
     cfg.FloatOpt(
         "placement_poll_s",
-        default=600.0,
+        default=1200.0,
         min=5.0,
         max=86400.0,
         mutable=True,
