@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tools.laboratory.bench import report
+from tools.laboratory.bench import plots, report
+from tools.laboratory.bench.claims import in_a_hundred
 from tools.laboratory.bench.command import contestants
 from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
 from tools.laboratory.bench.meters import Used
@@ -40,7 +41,7 @@ def used(scheduler_s: float) -> Used:
 
 
 def measurement(per_second: float = 1.0, scheduler_s: float = 1.0) -> Measurement:
-    one = measured(tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2))
+    one = measured(tally([0.1, 0.3, 0.2, 0.9], ["a", "a", "b", "a"]), used(scheduler_s), 8, (0.1, 0.2), {"answered": 4})
     return dataclasses.replace(one, per_second=per_second)
 
 
@@ -63,7 +64,7 @@ def test_a_measurement_is_reported_per_request() -> None:
 
 
 def test_a_measurement_without_answers_is_reported() -> None:
-    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0))
+    one = measured(tally([], []) | {"failures": 4, "errors": ["Timeout"]}, used(0.1), 8, (0.0, 0.0), {})
     assert (one.answered, one.per_second, one.median_ms, one.distinct_hosts) == (0, 0, 0, 0)
 
 
@@ -150,3 +151,42 @@ def test_what_records_cost_is_shown_by_a_contestant_without_them() -> None:
     assert [(one.name, one.records, one.agents) for one in chosen] == [
         ("shared", True, True), ("shared, no records", False, True),
     ]  # fmt: skip
+
+
+# -- plots, and what became of claims
+
+
+def of_schedulers(rates: dict[str, dict[int, float]]) -> Results:
+    """Contestant -> callers -> requests a second, at 1,000 hosts."""
+    rounds = []
+    for name, by_callers in rates.items():
+        made = [dataclasses.replace(measurement(rate), callers=callers) for callers, rate in by_callers.items()]
+        rounds.append(Round(name, 1000, 1, measurements=made))
+    return Results(MACHINE, {}, rounds)
+
+
+def test_plots_have_a_line_for_each_contestant_over_what_was_varied() -> None:
+    found = dict(plots.plots([of_schedulers({
+        "stock": {1: 2.0, 8: 3.0}, "shared": {1: 20.0, 8: 60.0}, "shared x4": {1: 20.0, 8: 90.0},
+    })]))  # fmt: skip
+    assert sorted(found) == [
+        "cpu-over-callers.svg", "cpu-over-schedulers.svg", "requests-over-callers.svg", "requests-over-schedulers.svg",
+    ]  # fmt: skip
+    over_callers = found["requests-over-callers.svg"]
+    assert over_callers.startswith("<svg") and over_callers.count("<polyline") == 3
+    assert "shared, 1,000 hosts, 4 schedulers" in over_callers
+    # one scheduler of stock was measured, which is no line
+    assert found["requests-over-schedulers.svg"].count("<polyline") == 2
+    assert "stock" not in found["requests-over-schedulers.svg"]
+
+
+def test_runs_of_several_sizes_are_plotted_together() -> None:
+    small, large = of_schedulers({"shared": {8: 60.0}}), of_schedulers({"shared": {8: 50.0}})
+    large.rounds[0].hosts = 10_000
+    found = dict(plots.plots([small, large]))
+    assert list(found) == ["requests-over-hosts.svg", "cpu-over-hosts.svg"]
+
+
+def test_claims_that_were_refused_or_overtaken_are_counted_in_a_hundred() -> None:
+    assert in_a_hundred({"answered": 98, "refused": 1, "conflicts": 1}) == 2.0
+    assert in_a_hundred({}) == 0.0

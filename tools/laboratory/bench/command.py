@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tools.laboratory import machine
-from tools.laboratory.bench import contest, report
+from tools.laboratory.bench import contest, plots, report
 from tools.laboratory.bench.contest import (
     FLOOR,
     SHARED,
@@ -36,6 +36,9 @@ MANUAL = Manual(
         ("tools/lab bench --hosts 100,1000 --floor --save FILE", "the run shown in doc/source/user/benchmarks.rst"),
         ("tools/lab bench --hosts 10000 --burst 100 --floor", "100 servers in one request and in 100 requests"),
         ("tools/lab bench --only shared --without-records", "what the records of decisions cost"),
+        ("tools/lab bench --hosts 1000 --schedulers 1,2,4,8 --callers 1,8,64 --save FILE --plots DIR",
+         "more than one scheduler, with plots"),
+        ("tools/lab bench --show FILE FILE --plots DIR", "plots of saved runs together"),
         ("tools/lab bench --only shared --profile DIR", "a CPU profile of our scheduler"),
         ("tools/lab bench --show FILE --format rst", "the tables of a saved run"),
     ),
@@ -80,6 +83,8 @@ def parser() -> argparse.ArgumentParser:
                           "call repeatedly")  # fmt: skip
     own.add_argument("--schedulers", type=numbers, default=(1,), metavar="N,...",
                      help="numbers of scheduler processes, one round each (default 1)")  # fmt: skip
+    own.add_argument("--pack", action="store_true",
+                     help="prefer the hosts with the least free, so that many requests want the same host")  # fmt: skip
     own.add_argument("--agent-processes", type=positive, default=1, metavar="N",
                      help="number of processes that run the agents (default 1)")  # fmt: skip
     own.add_argument("--placement-app", action="store_true",
@@ -89,6 +94,8 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--keep", action="store_true", help="do not remove the temporary directory, which has the logs")
     own.add_argument("--save", type=Path, metavar="FILE", help="write the results to FILE (JSON)")
     own.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="only print saved results")
+    own.add_argument("--plots", type=Path, metavar="DIR",
+                     help="write plots over hosts, schedulers and callers to DIR (SVG)")  # fmt: skip
     own.add_argument("--page", type=Path, metavar="FILE",
                      help="write the tables into this page, doc/source/user/benchmarks.rst")  # fmt: skip
     add_format(own)
@@ -113,6 +120,7 @@ def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
         burst=asked.burst,
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
         agent_processes=asked.agent_processes, profile=asked.profile, placement_app=asked.placement_app,
+        pack=asked.pack,
     )  # fmt: skip
     results = Results(machine.describe(), asdict(plan))
     with opened(asked.data, asked.keep, progress.say, asked.placement_app) as world:
@@ -140,6 +148,8 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
     found = [load(path) for path in asked.show] if asked.show else [measure(asked, progress)]
     if not asked.show:
         save(asked.save, found[0].as_json())
+    if asked.plots:
+        plots.write(found, asked.plots)
     if asked.page:
         write_page(asked.page, PAGE_MARK, "\n".join(map(report.page_of, found)))
     reports = [report.report_of(results) for results in found]

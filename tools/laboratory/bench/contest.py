@@ -17,6 +17,7 @@ from typing import Any
 
 from shared_scheduler.core.write_pace import WRITERS
 from tools.laboratory.bench import checks, host_rows, readiness
+from tools.laboratory.bench.claims import claims
 from tools.laboratory.bench.meters import Meters
 from tools.laboratory.bench.profiler import profiled
 from tools.laboratory.bench.results import Burst, Measurement, Results, Round, burst_of, measured
@@ -78,6 +79,8 @@ class Plan:
     """Directory for sampled stacks of the scheduler; empty for exact figures, because sampling costs CPU time."""
     burst: int = 0
     """Servers that are asked for at the same moment; 0: callers that call again and again."""
+    pack: bool = False
+    """Whether the hosts with the least free are preferred, instead of those with the most."""
     placement_app: bool = False
     """Whether Placement has the write path of `shared_scheduler.placement_app`."""
     takes_over_after_s: float = 1.0
@@ -145,7 +148,8 @@ class Life:
 
     def _start_scheduler(self) -> None:
         began = time.monotonic()
-        self.world.start_scheduler(self.contestant.program, self.contestant.workers, self.contestant.records)
+        one = self.contestant
+        self.world.start_scheduler(one.program, one.workers, one.records, self.plan.pack)
         self.round.ready_s = round(time.monotonic() - began, 1)
 
     def _warm(self) -> None:
@@ -174,6 +178,8 @@ class Life:
             self._call_on(meters)
         counts = sum((Counter(found) for found in ask_all(self.agents, "status")), Counter[str]())
         self.round.agents = {name: counts[name] for name in AGENT_COUNTS if self.agents}
+        claimed = sum((Counter(found) for found in ask_all(self.agents, "claimed_hosts")), Counter[str]())
+        self.round.hosts_of_schedulers = sorted(claimed.values())
         for name in ("scheduler", "placement", "mariadb", "rabbitmq"):
             process = self.world.processes.alive(name)
             if process:
@@ -207,12 +213,14 @@ class Life:
         self.round.idle_cpu_share = {name: round(value / used.wall_s, 4) for name, value in used.cpu_s.items()}
 
     def _one(self, meters: Meters, callers: int) -> Measurement:
-        load, before = os.getloadavg()[0], meters.read()
+        load, claimed, before = os.getloadavg()[0], claims(self.world), meters.read()
         with self._profiled(callers):
             tally = self._call(callers, self.plan.seconds, self.plan.least)
         used = meters.since(before)
         self._remember(tally)
-        return measured(tally, used, callers, (load, os.getloadavg()[0]))
+        became = claims(self.world)
+        became.subtract(claimed)
+        return measured(tally, used, callers, (load, os.getloadavg()[0]), dict(became))
 
     def _profiled(self, callers: int) -> AbstractContextManager[None]:
         if not (self.plan.profile and self.contestant.program):

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tools.laboratory.bench.claims import in_a_hundred
 from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio, spread
 from tools.laboratory.report import Report, Table, rst
 
@@ -62,6 +63,9 @@ ROWS = (
     Row("Placement's statements: reads", statements("placement", "select_commands"), compared=False),
     Row("... writes", statements("placement", "update_commands"), compared=False),
     Row("... rows it was sent", statements("placement", "rows_sent"), compared=False),
+    Row("claims refused or overtaken, of 100", lambda one: in_a_hundred(one.claims), compared=False),
+    Row("claims whose agent was late or away", lambda one: one.claims.get("late", 0) + one.claims.get("returned", 0),
+        compared=False),
     Row("requests answered", lambda one: one.answered, compared=False),
     Row("distinct hosts chosen", lambda one: one.distinct_hosts, compared=False),
     Row("servers on the busiest host", lambda one: one.busiest_host, compared=False),
@@ -141,7 +145,7 @@ def lives(results: Results, hosts: int) -> Table:
     """The figures that do not depend on the callers: start, idle cost, memory, checks."""
     head = ["contestant", "listens after, s", "knows all after, s", "idle cores: scheduler", "agents", "rabbitmq",
             "memory MB", "requests failed", "claims refused", "allocations checked", "beyond capacity",
-            "answered, not held", "held, not answered"]  # fmt: skip
+            "answered, not held", "held, not answered", "hosts of each scheduler"]  # fmt: skip
     rows = []
     for one in results.rounds:
         if one.hosts == hosts:
@@ -151,7 +155,7 @@ def lives(results: Results, hosts: int) -> Table:
                 f"{one.contestant} #{one.repeat}", f"{one.ready_s:.1f}", f"{one.warm_s:.1f}", *idle,
                 str(one.memory_mb.get("scheduler", "-")), str(one.failures()),
                 str(one.agents.get("refused", "-")), str(found.consumers), str(len(found.over)), str(found.missing),
-                str(found.surplus),
+                str(found.surplus), ", ".join(map(str, one.hosts_of_schedulers)) or "-",
             ])  # fmt: skip
     return Table(head, rows, f"{hosts:,} hosts, each life")
 

@@ -40,6 +40,8 @@ class Measurement:
     alternates_each: float
     load_before: float
     load_after: float
+    claims: dict[str, int] = field(default_factory=dict)
+    """What became of the claims of all schedulers (`claims.COUNTERS`); empty for nova-scheduler."""
 
 
 @dataclass
@@ -81,6 +83,8 @@ class Round:
     memory_mb: dict[str, int] = field(default_factory=dict)
     agents: dict[str, int] = field(default_factory=dict)
     """Counters of all agents together in this round; see `contest.AGENT_COUNTS`."""
+    hosts_of_schedulers: list[int] = field(default_factory=list)
+    """How many hosts each scheduler has claimed something of, with agents."""
     measurements: list[Measurement] = field(default_factory=list)
     bursts: list[Burst] = field(default_factory=list)
     check: Check = field(default_factory=Check)
@@ -103,7 +107,9 @@ class Results:
         return asdict(self)
 
 
-def measured(tally: dict[str, Any], used: Used, callers: int, loads: tuple[float, float]) -> Measurement:
+def measured(
+    tally: dict[str, Any], used: Used, callers: int, loads: tuple[float, float], claims: dict[str, int]
+) -> Measurement:
     """One measurement from the client's counters and the meters."""
     latencies_ms = sorted(1000 * latency for latency in tally["latencies_s"])
     each = max(1, len(latencies_ms))
@@ -123,6 +129,7 @@ def measured(tally: dict[str, Any], used: Used, callers: int, loads: tuple[float
         distinct_hosts=len(per_host), busiest_host=max(per_host, default=0),
         alternates_each=round(tally["alternates"] / each, 2),
         load_before=round(loads[0], 1), load_after=round(loads[1], 1),
+        claims=claims,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ SCHEDULER_USER, PLACEMENT_USER = "bench_scheduler", "bench_placement"
 SCHEDULER_HOST, CLIENT_HOST = "bench", "bench-client"
 BASE = ("epmd", "mariadb", "rabbitmq", "placement")
 STOP_GRACE_S = 60.0
+MULTIPLIERS = ("ram_weight_multiplier", "cpu_weight_multiplier", "disk_weight_multiplier")
 SETTINGS = CloudSettings(computes=0)
 
 
@@ -74,8 +75,9 @@ class World:
         write(self.nova_conf, self._nova_conf(1))
         (self.layout.run / "nova-lock").mkdir(exist_ok=True)
 
-    def _nova_conf(self, workers: int, records: bool = True) -> str:
-        """Nova's defaults except for addresses. A worker uses about one core."""
+    def _nova_conf(self, workers: int, records: bool = True, pack: bool = False) -> str:
+        """Nova's defaults except for addresses. A worker uses about one core. `pack`: the hosts with the least free are
+        preferred."""
         return ini({
             "DEFAULT": {"host": SCHEDULER_HOST, "my_ip": LOOPBACK, "transport_url": self.layout.transport_url(1),
                         "state_path": str(self.layout.state)},
@@ -84,6 +86,7 @@ class World:
             "placement": {"auth_type": "admin_token", "endpoint": self.layout.url("placement"), "token": "admin"},
             "oslo_concurrency": {"lock_path": str(self.layout.run / "nova-lock")},
             "scheduler": {"workers": str(workers)},
+            "filter_scheduler": dict.fromkeys(MULTIPLIERS, "-1.0") if pack else {},
             "shared_scheduler": {"admin_socket_dir": str(self.admin_sockets), "workers": str(workers),
                                  **({} if records else {"records_file": ""})},
         })  # fmt: skip
@@ -126,9 +129,9 @@ class World:
         if killed:
             self.say(f"had to be killed: {', '.join(killed)}")
 
-    def start_scheduler(self, program: str, workers: int, records: bool = True) -> None:
+    def start_scheduler(self, program: str, workers: int, records: bool = True, pack: bool = False) -> None:
         """`nova-scheduler` or `shared-scheduler`, with the same arguments and the same check that it is ready."""
-        write(self.nova_conf, self._nova_conf(workers, records))
+        write(self.nova_conf, self._nova_conf(workers, records, pack))
         queue = f"scheduler.{SCHEDULER_HOST}"
         argv = (str(self.layout.nova / "bin" / program), "--config-file", str(self.nova_conf))
         log = self.layout.log_of("scheduler")

@@ -16,9 +16,9 @@ import yaml
 from tools.laboratory import machine
 from tools.laboratory.decide import burst, call, growth, nova_side, streams
 from tools.laboratory.decide.measure import Result, measure
-from tools.laboratory.decide.plot import svg
 from tools.laboratory.decide.workloads import Workload
 from tools.laboratory.errors import LabError
+from tools.laboratory.plot import svg
 from tools.laboratory.report import ProgressLine, Report, Table, save
 
 FORMAT = 1

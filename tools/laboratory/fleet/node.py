@@ -67,6 +67,8 @@ class SimulatedNode:
         self._counts = counts
         self._builds = builds
         self._chatted = 0
+        self.claimed_by: set[str] = set()
+        """The schedulers that have claimed something here."""
         self._core = AgentCore(self.node, host.name, agent_address(host.name), epoch, SimFit(), settings,
                                random.Random(host.number), now)  # fmt: skip
 
@@ -99,7 +101,9 @@ class SimulatedNode:
 
     def _arrived(self, event: ev.Event) -> None:
         if isinstance(event, ev.MessagesArrived):
-            self._counts["claims"] += sum(isinstance(message, Claim) for message in event.messages)
+            claims = [message for message in event.messages if isinstance(message, Claim)]
+            self._counts["claims"] += len(claims)
+            self.claimed_by |= {claim.scheduler for claim in claims}
             self._counts["released"] += sum(isinstance(message, Release) for message in event.messages)
         if self._builds:
             self._builds.arrived(event)

@@ -200,6 +200,10 @@ class Fleet:
         """Node -> position of its messages, and its counts."""
         return self.ask(lambda: {node.node: node.state() for node in self.nodes.values()})  # type: ignore[no-any-return]
 
+    def claimed_hosts(self) -> dict[str, int]:
+        """Scheduler -> the number of hosts that it has claimed something of."""
+        return self.ask(lambda: dict(Counter(each for node in self.nodes.values() for each in node.claimed_by)))  # type: ignore[no-any-return]
+
     def status(self) -> dict[str, Any]:
         """The counters of the whole process; those of other threads may be slightly old."""
         return dict(self.counts) | {
@@ -233,6 +237,7 @@ def main() -> None:
         "glance": lambda _: {"connected": fleet.counts["connected"]},
         "status": lambda _: fleet.status(),
         "lost": lambda _: dict(fleet.lost),
+        "claimed_hosts": lambda _: fleet.claimed_hosts(),
         "node_states": lambda _: fleet.node_states(),
         "build": lambda asked: fleet.build(asked["host"], asked["consumer"], Usage(**asked["usage"])),
         "delete": lambda asked: fleet.delete(asked["host"], asked["consumer"]),

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One plot: CPU time of a decision over the number of hosts, as SVG, both axes logarithmic."""
+"""A plot of some lines as SVG, both axes logarithmic."""
 
 import math
 from collections.abc import Callable, Sequence
 
 WIDTH, HEIGHT, MARGIN = 720, 420, 60
 COLOURS = ("#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#d68910", "#5d6d7e", "#117a65", "#a04000", "#000")
+
+FEW_DECADES = 4
+"""With so many powers of ten, the lines between them are drawn as well."""
 
 Series = dict[str, list[tuple[float, float]]]
 
@@ -24,7 +27,7 @@ def svg(title: str, x_name: str, y_name: str, series: Series) -> str:
         f'<text x="{WIDTH / 2}" y="{HEIGHT - 12}">{x_name}</text>',
         f'<text x="8" y="{MARGIN - 14}">{y_name}</text>',
     ]
-    for tick in _decades([y for _, y in points]):
+    for tick in _ticks([y for _, y in points]):
         y = y_of(tick)
         parts.append(f'<line x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y}" y2="{y}" stroke="#ddd"/>')
         parts.append(f'<text x="8" y="{y + 4}">{tick:g}</text>')
@@ -50,6 +53,9 @@ def _scale(values: Sequence[float], start: float, end: float) -> Callable[[float
     return lambda value: start + (math.log10(value) - low) / span * (end - start)
 
 
-def _decades(values: Sequence[float]) -> list[float]:
-    low, high = math.ceil(math.log10(min(values))), math.floor(math.log10(max(values)))
-    return [10.0**power for power in range(low, high + 1)]
+def _ticks(values: Sequence[float]) -> list[float]:
+    """1, 2 and 5 times each power of ten that the values span; the powers alone where they span many."""
+    low, high = min(values), max(values)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(powers) <= FEW_DECADES else (1,)
+    return [tick for power in powers for step in steps if low <= (tick := step * 10.0**power) <= high]

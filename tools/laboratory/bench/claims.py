@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What became of the claims of our schedulers: their own counters, summed over the processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+
+from shared_scheduler.service import admin
+from tools.laboratory.bench.world import World
+
+COUNTERS = {
+    "answered": "requests_answered",
+    "refused": "refused",
+    "conflicts": "conflicts",
+    "late": "late",
+    "returned": "agents_gone",
+}
+"""Names in the results -> counters of ``shared-scheduler-manage status``."""
+
+
+def claims(world: World) -> Counter[str]:
+    """The counts of all schedulers since their start; empty for a scheduler that has no such counters."""
+    found: Counter[str] = Counter()
+    for path in admin.sockets(world.admin_sockets):
+        with suppress(admin.AdminError):
+            counted = admin.ask(path, "status")["counters"]
+            found.update({name: counted.get(counter, 0) for name, counter in COUNTERS.items()})
+    return found
+
+
+def in_a_hundred(counts: dict[str, int]) -> float:
+    """Of a hundred claims, those that an agent refused or that lost a race in Placement."""
+    lost = counts.get("refused", 0) + counts.get("conflicts", 0)
+    return 100 * lost / max(1, lost + counts.get("answered", 0))
