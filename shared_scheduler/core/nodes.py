@@ -43,6 +43,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.core.second_agents import SecondAgents
 from shared_scheduler.core.step import Fact, Step, Timers
 from shared_scheduler.core.unlisted_nodes import UnlistedNodes
+from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.leaf_validation import find_invalid_leaf
 from shared_scheduler.model.leaves import AGENT_GROUPS, COMPUTE_NODE
 from shared_scheduler.model.resources import same_allocations
@@ -173,6 +174,7 @@ class Nodes:
         self._in_flight = InFlight(RESYNCS_IN_FLIGHT_MAX, RESYNC_PATIENCE_S)
         self._records = TokenBucket(NODE_RECORDS_PER_S, NODE_RECORDS_BURST)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
+        self._pool = Pool()  # of the parts of providers that were checked
         self._nodes: dict[str, Node] = {}
         self._patient_until_s: dict[str, float] = {}
         self._listed_cells: set[str] = set()
@@ -231,7 +233,7 @@ class Nodes:
             self.counters["messages_of_second_agents"] += 1
             return
         if isinstance(message, Snapshot | Increment) and find_invalid_leaf(
-            message.leaves, lambda: self._leaves(known)
+            message.leaves, lambda: self._leaves(known), self._pool
         ):
             self._unusable(step, known)
             return
@@ -426,7 +428,7 @@ class Nodes:
         if event.read_at_s < known.read_at_s:
             self.counters["reads_overtaken"] += 1
             return
-        if find_invalid_leaf(event.leaves, dict):
+        if find_invalid_leaf(event.leaves, dict, self._pool):
             self.counters["reads_unusable"] += 1
             return
         known.read_at_s = event.read_at_s

@@ -31,11 +31,23 @@ SHARED_LEAVES = frozenset(
 )
 
 
+#: what of the values of a leaf is shared
+NOTHING, PARTS, WHOLE = "nothing", "parts", "whole"
+
+
+def _shares(name: str) -> str:
+    if name in SHARED_LEAVES or name.startswith(leaves.PCI_STATIC):
+        return WHOLE
+    return PARTS if name.startswith(leaves.PROVIDER) else NOTHING
+
+
 class Pool:
     """Values by the key that defines their equality."""
 
     def __init__(self) -> None:
         self._known: Memo[Hashable, Any] = Memo(POOL_MAX)
+        #: name of a leaf -> what of its values is shared
+        self._shares: Memo[str, str] = Memo(POOL_MAX)
 
     def same(self, key: Hashable, value: T) -> T:
         """The first value that was stored with this key."""
@@ -49,11 +61,12 @@ class Pool:
 
     def leaf(self, name: str, value: Leaf) -> Leaf:
         """The value of a leaf, shared if many hosts have it."""
-        if name in SHARED_LEAVES or name.startswith(leaves.PCI_STATIC):
+        shares = self._shares.get(name) or self._shares.learn(name, _shares(name))
+        if shares is NOTHING:
+            return value
+        if shares is WHOLE:
             return self.same(("leaf", repr(value)), value)
-        if name.startswith(leaves.PROVIDER) and isinstance(value, dict):
-            return {key: self._part(part) for key, part in value.items()}
-        return value
+        return {key: self._part(part) for key, part in value.items()} if isinstance(value, dict) else value
 
     def _part(self, part: Leaf) -> Leaf:
         return self.same(("part", repr(part)), part) if isinstance(part, dict | list) else part

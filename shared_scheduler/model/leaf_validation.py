@@ -24,8 +24,10 @@ from shared_scheduler.model.leaves import (
     PROVIDER,
     STATS,
 )
+from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.providers import MalformedProviderError, Provider
 from shared_scheduler.protocol import limits
+from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import Leaf
 
 #: the largest number of a node (columns have 64 bits, and amounts are multiplied)
@@ -58,29 +60,31 @@ COUNTS = STATS + "num_"
 PARSED = ("inventories", "traits", "aggregates", "parent", "name")
 
 
-def find_invalid_leaf(new: Mapping[str, Leaf], known: Callable[[], Mapping[str, Leaf]]) -> str:
+Check = Callable[[Any], bool]
+
+
+def find_invalid_leaf(
+    new: Mapping[str, Leaf], known: Callable[[], Mapping[str, Leaf]], pool: Pool | None = None
+) -> str:
     """The first leaf of ``new`` that is unusable, empty if there is none.
 
-    ``known`` returns the present leaves of the row, which have been checked already.
+    ``known`` returns the present leaves of the row, which have been checked already.  With ``pool``, parts of providers
+    that equal those of other nodes are parsed once.
     """
     checked = dict[str, Mapping[str, Any]]()  # providers that have changed
+    checks = _CHECKS
     for name, value in new.items():
-        if value is None:
+        check = checks.get(name) or checks.learn(name, _check_of(name))
+        if check is _is_anything or value is None:
             continue
-        check = EXACT.get(name)
-        if check is None:
-            if name.startswith(PROVIDER):
-                before = known().get(name)
-                if _is_unchanged(value, before):
-                    continue
-                if not _is_provider(name, value):
-                    return name
-                assert isinstance(value, Mapping)
-                checked[name] = value
-                continue
-            check = _by_prefix(name)
-        if check is not None and not check(value):
-            return name
+        if check is not _is_some_provider:
+            if not check(value):
+                return name
+        elif not _is_unchanged(value, known().get(name)):
+            if not _is_provider(name, value, pool):
+                return name
+            assert isinstance(value, Mapping)
+            checked[name] = value
     return next(iter(checked)) if checked and _are_too_many({**known(), **checked}) else ""
 
 
@@ -97,7 +101,23 @@ def _are_too_many(leaves: Mapping[str, Any]) -> bool:
     )
 
 
-def _by_prefix(name: str) -> Callable[[Any], bool] | None:
+def _check_of(name: str) -> Check:
+    """The check of the values of a leaf; a name determines it, and most names are equal on all nodes."""
+    found = EXACT.get(name)
+    if found is not None:
+        return found
+    return _is_some_provider if name.startswith(PROVIDER) else _by_prefix(name) or _is_anything
+
+
+def _is_anything(_value: Any) -> bool:
+    return True
+
+
+def _is_some_provider(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _by_prefix(name: str) -> Check | None:
     if name.startswith(NUMA):
         return _is_cell_use
     if name.startswith(COUNTS):
@@ -179,11 +199,11 @@ def _is_unchanged(value: Any, before: Leaf | None) -> bool:
     return _is_number(value.get("generation") or 0) and all(before.get(k) == value.get(k) for k in PARSED)
 
 
-def _is_provider(name: str, value: Any) -> bool:
+def _is_provider(name: str, value: Any, pool: Pool | None) -> bool:
     if not isinstance(value, Mapping) or not _is_number(value.get("generation") or 0):
         return False
     try:
-        made = Provider.from_leaf(name, value)
+        made = Provider.from_leaf(name, value, pool)
         rooms = [(i.capacity, i.max_unit, i.step_size) for i in made.inventories.values()]
     except (MalformedProviderError, ValueError, OverflowError):
         return False
@@ -195,10 +215,13 @@ def _is_release(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= limits.RELEASE_MAX_CHARS and value.isprintable()
 
 
-EXACT: Final[Mapping[str, Callable[[Any], bool]]] = {
+EXACT: Final[Mapping[str, Check]] = {
     **{COMPUTE_NODE + field: _is_number for field in NUMBERS},
     **{STATS + key: _is_tally for key in TALLIES},
     NUMA_STATIC: _is_cells,
     AGENT_RELEASE: _is_release,
     COMPUTE_NODE + "supported_hv_specs": _are_specs,
 }
+
+#: name of a leaf -> its check
+_CHECKS: Final[Memo[str, Check]] = Memo(limits.REPEATED_TEXTS_MAX)
