@@ -58,7 +58,7 @@ def test_a_request_that_ends_during_the_check_leaves_nothing() -> None:
     driver, _ = driver_of(*NODES)
     driver.ask()
     assert len(of_kind(ef.Fail, driver.give(ev.Stopping(driver.now)) + driver.wait(0.0))) == 1
-    assert [each for each in driver.wait(60.0) if not isinstance(each, ef.RefreshNode)] == []
+    assert [each for each in driver.wait(40.0) if not isinstance(each, ef.RefreshNode)] == []
     driver.idle()
 
 
