@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from compute_agent.agent_settings import MAX_WATCHED_CONSUMERS, AgentSettings
 
-
 #: The first wait grows by this factor when a deletion was seen by one of the next reads only, and shrinks by the other
 #: one when the first read has seen it.  So about one first read in nine is too early.
 GROWS, SHRINKS = 1.5, 0.95

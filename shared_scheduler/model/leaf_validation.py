@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.leaves import (
     AGENT_RELEASE,
     COMPUTE_NODE,
@@ -24,7 +25,6 @@ from shared_scheduler.model.leaves import (
     PROVIDER,
     STATS,
 )
-from shared_scheduler.model.interning import Pool
 from shared_scheduler.model.providers import MalformedProviderError, Provider
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.memo import Memo
