@@ -145,6 +145,14 @@ def test_several_schedulers_are_contestants_of_their_own() -> None:
     assert [one.workers for one in chosen] == [1, 1, 4, 4, 1]
 
 
+def test_what_host_keys_cost_is_shown_by_a_contestant_with_them() -> None:
+    chosen = contestants("shared", "with", False, (1,), host_keys=True)
+
+    assert [(one.name, one.host_keys, one.agents) for one in chosen] == [
+        ("shared", False, True), ("shared, host keys", True, True),
+    ]  # fmt: skip
+
+
 def test_what_records_cost_is_shown_by_a_contestant_without_them() -> None:
     chosen = contestants("shared", "with", False, (1,), without_records=True)
 

@@ -11,6 +11,7 @@ from tools.laboratory.bench import contest, plots, report
 from tools.laboratory.bench.contest import (
     FLOOR,
     SHARED,
+    SHARED_WITH_HOST_KEYS,
     SHARED_WITHOUT_AGENTS,
     SHARED_WITHOUT_RECORDS,
     STOCK,
@@ -39,6 +40,7 @@ MANUAL = Manual(
         ("tools/lab bench --hosts 1000 --schedulers 1,2,4,8 --callers 1,8,64 --save FILE --plots DIR",
          "more than one scheduler, with plots"),
         ("tools/lab bench --show FILE FILE --plots DIR", "plots of saved runs together"),
+        ("tools/lab bench --only shared --host-keys", "what it costs to sign and to verify messages"),
         ("tools/lab bench --only shared --profile DIR", "a CPU profile of our scheduler"),
         ("tools/lab bench --show FILE --format rst", "the tables of a saved run"),
     ),
@@ -71,6 +73,8 @@ def parser() -> argparse.ArgumentParser:
                      help="our scheduler with an agent on each node (default), without agents, or both")  # fmt: skip
     own.add_argument("--without-records", action="store_true",
                      help="also measure our scheduler with agents and without records: what records cost")  # fmt: skip
+    own.add_argument("--host-keys", action="store_true",
+                     help="also measure our scheduler and agents with host keys: what they cost")  # fmt: skip
     own.add_argument("--floor", action="store_true", help="also measure writes to Placement without a scheduler")
     own.add_argument("--callers", type=numbers, default=(1, 8), metavar="N,...",
                      help="concurrent callers, one measurement each (default 1,8)")  # fmt: skip
@@ -103,11 +107,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def contestants(
-    only: str | None, agents: str, floor: bool, schedulers: tuple[int, ...], without_records: bool = False
+    only: str | None, agents: str, floor: bool, schedulers: tuple[int, ...], without_records: bool = False,
+    host_keys: bool = False,
 ) -> tuple[Contestant, ...]:
     below = (FLOOR,) if floor or only == "floor" else ()
     ours = {"with": (SHARED,), "without": (SHARED_WITHOUT_AGENTS,), "both": (SHARED, SHARED_WITHOUT_AGENTS)}[agents]
     ours += (SHARED_WITHOUT_RECORDS,) if without_records else ()
+    ours += (SHARED_WITH_HOST_KEYS,) if host_keys else ()
     chosen = {"stock": (STOCK,), "shared": ours, "floor": (), None: (STOCK, *ours)}[only]
     return (*(one.with_workers(number) for number in schedulers for one in chosen), *below)
 
@@ -116,7 +122,7 @@ def measure(asked: argparse.Namespace, progress: ProgressLine) -> Results:
     """Run the contest; after an interruption or an error, returns the measurements so far."""
     plan = Plan(
         sizes=asked.hosts, contestants=contestants(asked.only, asked.agents, asked.floor, asked.schedulers,
-                                             asked.without_records),
+                                             asked.without_records, asked.host_keys),
         burst=asked.burst,
         repeats=asked.repeats, callers=asked.callers, seconds=asked.seconds, least=asked.least,
         agent_processes=asked.agent_processes, profile=asked.profile, placement_app=asked.placement_app,

@@ -46,6 +46,8 @@ class Contestant:
     """Scheduler processes."""
     records: bool = True
     """Whether it keeps records of its decisions, as it does by default."""
+    host_keys: bool = False
+    """Whether scheduler and agents require host keys."""
 
     def with_workers(self, workers: int) -> "Contestant":
         """The same with this number of scheduler processes."""
@@ -58,6 +60,8 @@ STOCK = Contestant("stock", "nova-scheduler", agents=False)
 SHARED = Contestant("shared", "shared-scheduler", agents=True)
 SHARED_WITHOUT_RECORDS = Contestant("shared, no records", "shared-scheduler", agents=True, records=False)
 """The difference to `SHARED` is what the records cost."""
+SHARED_WITH_HOST_KEYS = Contestant("shared, host keys", "shared-scheduler", agents=True, host_keys=True)
+"""The difference to `SHARED` is what it costs to sign and to verify all messages."""
 SHARED_WITHOUT_AGENTS = Contestant("shared, no agents", "shared-scheduler", agents=False)
 
 
@@ -118,7 +122,8 @@ class Life:
         self.told: dict[str, str] = {}
         self.client = world.program("client")
         self.agents = (
-            world.agents(one.hosts, plan.agent_processes, plan.takes_over_after_s) if contestant.agents else []
+            world.agents(one.hosts, plan.agent_processes, plan.takes_over_after_s, contestant.host_keys)
+            if contestant.agents else []
         )
 
     def live(self) -> None:
@@ -149,7 +154,7 @@ class Life:
     def _start_scheduler(self) -> None:
         began = time.monotonic()
         one = self.contestant
-        self.world.start_scheduler(one.program, one.workers, one.records, self.plan.pack)
+        self.world.start_scheduler(one.program, one.workers, one.records, self.plan.pack, one.host_keys)
         self.round.ready_s = round(time.monotonic() - began, 1)
 
     def _warm(self) -> None:

@@ -30,6 +30,8 @@ SCHEDULER_USER, PLACEMENT_USER = "bench_scheduler", "bench_placement"
 """Users of the database, so that their statements can be counted separately."""
 
 SCHEDULER_HOST, CLIENT_HOST = "bench", "bench-client"
+#: the master of the host keys, which nothing outside of the benchmark uses
+MASTER_LINE = "bench:" + bytes(range(32)).hex() + "\n"
 BASE = ("epmd", "mariadb", "rabbitmq", "placement")
 STOP_GRACE_S = 60.0
 MULTIPLIERS = ("ram_weight_multiplier", "cpu_weight_multiplier", "disk_weight_multiplier")
@@ -45,6 +47,7 @@ class World:
         self.say = say
         self.nova_conf = self.layout.etc / "nova" / "nova.conf"
         self.admin_sockets = self.layout.admin_sockets
+        self.host_keys_master = self.layout.etc / "nova" / "host-keys.master"
         services.check_installed(self.layout, settings.rabbitmq, "nova-scheduler")
         self.layout.prepare()
         if not all(is_free(port) for port in self.layout.ports.values()):
@@ -72,12 +75,15 @@ class World:
             "api": {"auth_strategy": "noauth2"},
             "placement_database": {"connection": self._database_url(PLACEMENT_USER, "placement")},
         }))  # fmt: skip
+        write(self.host_keys_master, MASTER_LINE)
+        self.host_keys_master.chmod(0o600)
         write(self.nova_conf, self._nova_conf(1))
         (self.layout.run / "nova-lock").mkdir(exist_ok=True)
 
-    def _nova_conf(self, workers: int, records: bool = True, pack: bool = False) -> str:
+    def _nova_conf(self, workers: int, records: bool = True, pack: bool = False, host_keys: bool = False) -> str:
         """Nova's defaults except for addresses. A worker uses about one core. `pack`: the hosts with the least free are
         preferred."""
+        keys = {"host_keys": "require", "host_keys_file": str(self.host_keys_master)}
         return ini({
             "DEFAULT": {"host": SCHEDULER_HOST, "my_ip": LOOPBACK, "transport_url": self.layout.transport_url(1),
                         "state_path": str(self.layout.state)},
@@ -88,7 +94,7 @@ class World:
             "scheduler": {"workers": str(workers)},
             "filter_scheduler": dict.fromkeys(MULTIPLIERS, "-1.0") if pack else {},
             "shared_scheduler": {"admin_socket_dir": str(self.admin_sockets), "workers": str(workers),
-                                 **({} if records else {"records_file": ""})},
+                                 **({} if records else {"records_file": ""}), **(keys if host_keys else {})},
         })  # fmt: skip
 
     def _database_url(self, user: str, name: str) -> str:
@@ -112,13 +118,13 @@ class World:
         """A process of this project that uses the services."""
         return Program(self.processes, self.layout.run, name, hosts)
 
-    def agents(self, count: int, processes: int, builds_after_s: float) -> list[Program]:
+    def agents(self, count: int, processes: int, builds_after_s: float, host_keys: bool = False) -> list[Program]:
         """A number of processes that together are the agents of hosts 1 to `count`."""
         made = [self.program(f"agents-{number}", part)
                 for number, part in enumerate(shares(1, count, min(processes, count)), 1)]  # fmt: skip
         for one in made:
             orders = Orders(self.layout.transport_url(1), one.hosts.start, one.hosts.stop - 1, str(one.socket),
-                            builds_after_s=builds_after_s)  # fmt: skip
+                            builds_after_s=builds_after_s, master=MASTER_LINE if host_keys else "")  # fmt: skip
             one.runs("fleet.process", json.dumps(asdict(orders)))
         return made
 
@@ -129,9 +135,11 @@ class World:
         if killed:
             self.say(f"had to be killed: {', '.join(killed)}")
 
-    def start_scheduler(self, program: str, workers: int, records: bool = True, pack: bool = False) -> None:
+    def start_scheduler(
+        self, program: str, workers: int, records: bool = True, pack: bool = False, host_keys: bool = False
+    ) -> None:
         """`nova-scheduler` or `shared-scheduler`, with the same arguments and the same check that it is ready."""
-        write(self.nova_conf, self._nova_conf(workers, records, pack))
+        write(self.nova_conf, self._nova_conf(workers, records, pack, host_keys))
         queue = f"scheduler.{SCHEDULER_HOST}"
         argv = (str(self.layout.nova / "bin" / program), "--config-file", str(self.nova_conf))
         log = self.layout.log_of("scheduler")

@@ -16,6 +16,7 @@ from shared_scheduler.transport import transport_settings as transport
 class Orders:
     """`first` to `last`: numbers of the hosts. `builds_after_s`: build accepted servers after this time, with a
     Placement of the fleet's own; without it, `placement` is the socket of the stand-in, and builds are ordered.
+    `master`: the line of the master of host keys, which the agents require then.
     """
 
     url: str
@@ -27,3 +28,4 @@ class Orders:
     builds_after_s: float | None = None
     heartbeat_s: float = HEARTBEAT_INTERVAL_S
     amqp_heartbeat_s: int = transport.AMQP_HEARTBEAT_S
+    master: str = ""

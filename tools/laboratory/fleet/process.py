@@ -26,11 +26,14 @@ from typing import Any
 from compute_agent import events as ev
 from compute_agent.agent_settings import AgentSettings
 from shared_scheduler.model.providers import Provider
+from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, agent_line, parse_agent_keys
 from shared_scheduler.protocol.messages import Allocations, Hello, Message, Usage
+from shared_scheduler.protocol.signing import parse_keyring
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.transport import transport_settings as transport
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
+from shared_scheduler.transport.keys import new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tools.laboratory.fleet.builds import Builds
@@ -78,6 +81,17 @@ def own_placement(hosts: Sequence[Host]) -> SimPlacement:
     return made
 
 
+def _keys_of(host: str, master: str) -> HostKeys:
+    """Those that a host requires; without a master, none."""
+    keys = new_host_keys()
+    if master:
+        masters = parse_keyring(master)
+        secret = masters.secret(masters.primary)
+        assert secret is not None, "the primary key is one of the keyring"
+        keys.replace(HostKeysMode.REQUIRE, parse_agent_keys(agent_line(masters.primary, secret, host), host))
+    return keys
+
+
 class Fleet:
     """The nodes of this process and the thread that drives them."""
 
@@ -94,7 +108,10 @@ class Fleet:
         self.lost: Counter[str] = Counter()  # host -> number of losses of the broker
         self.nodes = {node.host.name: node for node in _nodes(orders, hosts, self.counts)}
         self._channels = {
-            host.name: Channel(buses[host.number % len(buses)].agent_endpoint(host.name)) for host in hosts
+            host.name: Channel(
+                buses[host.number % len(buses)].agent_endpoint(host.name), host_keys=_keys_of(host.name, orders.master)
+            )
+            for host in hosts
         }
 
     # -- from other threads
