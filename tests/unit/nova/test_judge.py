@@ -124,6 +124,24 @@ def test_a_plugin_that_breaks_refuses_the_host_not_the_request(bench: Bench) -> 
     assert verdict.detail["filter"] == "Breaks"
 
 
+def test_a_host_on_which_a_filter_always_breaks_does_not_flood_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A compromised host that looks best is tried by every request."""
+    class Breaks(filters.BaseHostFilter):
+        def host_passes(self, host_state: Any, spec: Any) -> bool:
+            raise AttributeError("no such thing")
+
+    bench.manager.enabled_filters = [Breaks()]
+
+    with caplog.at_level("ERROR"):
+        for _ in range(20):
+            bench.verify(request_spec())
+
+    (record,) = caplog.records
+    assert "Breaks failed on host" in record.getMessage() and record.exc_info
+
+
 def test_a_filter_that_stops_the_filtering_is_a_refusal(bench: Bench) -> None:
     class Stops(filters.BaseHostFilter):
         def filter_all(self, hosts: Any, spec: Any) -> None:
