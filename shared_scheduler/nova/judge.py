@@ -24,6 +24,7 @@ from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.novalib import topology
 from shared_scheduler.protocol.messages import Reason
 from shared_scheduler.table.host_view import HostView
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class NovaJudge:
     def __init__(self, host_manager: HostManager, states: HostStates) -> None:
         self._host_manager = host_manager
         self._states = states
+        #: a host that looks best is tried by every request
+        self._log = RateLimitedLog(LOG)
 
     def verify(
         self, request: Request, index: int, view: HostView, candidates: Sequence[Candidate]
@@ -64,7 +67,8 @@ class NovaJudge:
         try:
             return self._approve(spec, state, chosen)
         except Exception as error:  # Nova's objects raise on unexpected leaves
-            LOG.exception("NUMA cells or devices of host %s cannot be read; host refused", state.host)
+            line = "NUMA cells or devices of host %s cannot be read; host refused"
+            self._log.write(logging.ERROR, (UNREADABLE, state.host), line, state.host, exc_info=True)
             return Reason(UNREADABLE, {"error": str(error)})
 
     def _filter(self, state: RowHostState, spec: Any) -> Reason | None:
@@ -76,7 +80,8 @@ class NovaJudge:
                 if passed is None or not list(passed):
                     return Reason(FILTERED, {"filter": name})
             except Exception as error:  # a plug-in, or a filter of Nova with unexpected data
-                LOG.exception("Filter %s failed on host %s; host refused", name, state.host)
+                line = "Filter %s failed on host %s; host refused"
+                self._log.write(logging.ERROR, (name, state.host), line, name, state.host, exc_info=True)
                 return Reason(FILTER_FAILED, {"filter": name, "error": str(error)})
         return None
 

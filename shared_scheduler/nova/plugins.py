@@ -25,6 +25,7 @@ from shared_scheduler.nova.host_state import HostStates
 from shared_scheduler.nova.judge import point_at
 from shared_scheduler.nova.selection import allocation_request
 from shared_scheduler.table.host_view import HostView
+from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 #: Modules of the classes that have column counterparts.
 NATIVE_FILTERS = "nova.scheduler.filters."
@@ -78,6 +79,7 @@ class NovaFilters:
     def __init__(self, host_manager: HostManager, states: HostStates) -> None:
         self._host_manager = host_manager
         self._states = states
+        self._log = RateLimitedLog(LOG)
 
     def passing(
         self, request: Request, index: int, views: Sequence[HostView]
@@ -90,7 +92,8 @@ class NovaFilters:
         try:
             left = self._host_manager.get_filtered_hosts([s for s, _ in pairs], request.spec)
         except Exception:
-            LOG.exception("A filter failed; each host is filtered alone when it is tried")
+            line = "A filter failed; each host is filtered alone when it is tried"
+            self._log.write(logging.ERROR, "filter", line, exc_info=True)
             return views
         kept = {id(state) for state in left}
         return [view for state, view in pairs if id(state) in kept]
