@@ -222,6 +222,7 @@ COUNTERS = TermGroup(
     "records_lost": "Decision records that are missing in the file or the database, because it could not be written.",
     "received_heartbeat": "Heartbeats received.",
     "node_records_left_out": "Snapshots, resyncs and silent agents that were not recorded: there were too many.",
+    "builds_left_out": "Ends of builds beyond those of one host that are recorded: 128 at once, or one a second.",
     "builds_recorded": "Ends of builds on nodes that this scheduler has recorded.",
     "builds_read": "Ends of builds that no agent has told, and that this scheduler has read from Nova's databases.",
     "builds_forgotten": "Placed servers whose end was not found in an hour, or that were too many to wait for.",

@@ -21,20 +21,24 @@ from shared_scheduler.core.peers import Peers
 from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.core.step import Step
 from shared_scheduler.protocol.messages import BuildResult
+from shared_scheduler.protocol.rate_limits import TokenBuckets
 from shared_scheduler.table.host_table import HostTable
 
+#: Ends of builds of one node that are recorded: a hundred at once, or one a second for long.
+BUILDS_PER_S, BUILDS_BURST = 1.0, 128
 #: Ends of builds that are remembered, so that one that arrives again is not recorded again.
 REMEMBERED_MAX = 16_384
 
 
 class Builds:
-    """Selects the ends of builds that this scheduler records.  Counts ``builds_recorded``."""
+    """Selects the ends of builds that this scheduler records.  Counts ``builds_recorded`` and ``builds_left_out``."""
 
     def __init__(self, identity: Identity, table: HostTable, peers: Peers, awaited: AwaitedBuilds) -> None:
         self.counters: Counter[str] = Counter()
         self._identity = identity
         self._table = table
         self._peers = peers
+        self._buckets = TokenBuckets(BUILDS_PER_S, BUILDS_BURST, REMEMBERED_MAX)
         self._awaited = awaited
         #: node, epoch and number of those that were recorded
         self._recorded: FIFOCache[tuple[str, int, int], None] = FIFOCache(REMEMBERED_MAX)
@@ -47,6 +51,9 @@ class Builds:
         if row is not None:
             self._awaited.told(step, result.consumer, row.host, result.succeeded)
         if row is None or key in self._recorded or not self._is_ours(cell, result.scheduler):
+            return
+        if not self._buckets.take(row.node, step.now):
+            self.counters["builds_left_out"] += 1
             return
         if result.number:  # a release that sends an end once does not number it
             self._recorded[key] = None

@@ -64,7 +64,7 @@ from shared_scheduler.protocol.messages import (
     agent_address,
 )
 from shared_scheduler.protocol.phases import WindowFreshness
-from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket
+from shared_scheduler.protocol.rate_limits import InFlight, TokenBucket, TokenBuckets
 from shared_scheduler.protocol.window import (
     MessageWindow,
     NodeMessage,
@@ -114,6 +114,8 @@ def _with_known_part(found: Consumer, known: Consumer | None) -> Consumer:
 
 #: Bound of the records of nodes; when all nodes report at once, most are left out and counted.
 NODE_RECORDS_PER_S, NODE_RECORDS_BURST = 1.0, 100
+#: The same of one node, and the nodes of which that is remembered.
+RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX = 0.1, 10, 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ class Nodes:
         self._bucket = TokenBucket(SCHEDULER_RESYNCS_PER_S, SCHEDULER_RESYNCS_BURST)
         self._in_flight = InFlight(RESYNCS_IN_FLIGHT_MAX, RESYNC_PATIENCE_S)
         self._records = TokenBucket(NODE_RECORDS_PER_S, NODE_RECORDS_BURST)
+        self._records_of = TokenBuckets(RECORDS_OF_ONE_PER_S, RECORDS_OF_ONE_BURST, RECORDED_NODES_MAX)
         self._times = WindowTimes(silent_after_s=settings.silent_after_s)
         self._pool = Pool()  # of the parts of providers that were checked
         self._nodes: dict[str, Node] = {}
@@ -340,7 +343,7 @@ class Nodes:
         self._arm(known)
 
     def _record(self, step: Step, known: Node, change: NodeChange, epoch: int, sequence: int) -> None:
-        if not self._records.take(step.now):
+        if not self._records_of.take(known.node, step.now) or not self._records.take(step.now):
             self.counters["node_records_left_out"] += 1
             return
         step.emit(RecordNode(known.host, change, epoch, sequence, known.increments, cause=step.cause))

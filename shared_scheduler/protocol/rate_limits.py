@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from shared_scheduler.protocol.memo import Memo
+
 #: A tolerance for floating point errors, so that a wait of exactly ``wait_s`` is sufficient.
 ROUNDING = 1e-6
 
@@ -47,6 +49,23 @@ class TokenBucket:
             self._tokens = min(self._burst, self._tokens + gained)
         if self._filled_at_s is None or now != self._filled_at_s:
             self._filled_at_s = now
+
+
+class TokenBuckets:
+    """A bucket for each of at most ``keys_max`` keys; when there are more, all begin again."""
+
+    __slots__ = ("_burst", "_of", "_rate_per_s")
+
+    def __init__(self, rate_per_s: float, burst: float, keys_max: int) -> None:
+        self._rate_per_s, self._burst = rate_per_s, burst
+        self._of: Memo[str, TokenBucket] = Memo(keys_max)
+
+    def take(self, key: str, now: float, tokens: float = 1) -> bool:
+        """Take tokens of a key; False if there are not as many."""
+        bucket = self._of.get(key)
+        if bucket is None:
+            bucket = self._of.learn(key, TokenBucket(self._rate_per_s, self._burst))
+        return bucket.take(now, tokens)
 
 
 class InFlight:

@@ -25,7 +25,6 @@ from shared_scheduler.protocol.errors import (
     WrongSender,
 )
 from shared_scheduler.protocol.host_keys import HostKeys, HostKeysMode, Kind, VerifiedSender, may_send
-from shared_scheduler.protocol.memo import Memo
 from shared_scheduler.protocol.messages import (
     BuildResult,
     Claim,
@@ -42,7 +41,7 @@ from shared_scheduler.protocol.messages import (
     is_for_agents,
     must_be_heard,
 )
-from shared_scheduler.protocol.rate_limits import TokenBucket
+from shared_scheduler.protocol.rate_limits import TokenBuckets
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import ConnectionChanged, Endpoint
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
@@ -95,7 +94,7 @@ class Channel:
         self.host_of: Callable[[str], str] = lambda node: ""
         self._log = RateLimitedLog(LOG, clock)
         self._tolerated_log = RateLimitedLog(LOG, clock)  # of its own, because anybody can invent these senders
-        self._paces: Memo[str, TokenBucket] = Memo(limits.PACED_HOSTS_MAX)
+        self._paces = TokenBuckets(limits.HOST_KIB_PER_S, limits.HOST_BURST_KIB, limits.PACED_HOSTS_MAX)
         self._received: ReceiveMessages = lambda messages: None
         self._changed: ConnectionChanged = lambda connected: None
         self._returned: MessageReturned = lambda message: None
@@ -204,10 +203,8 @@ class Channel:
         """
         if not sender.host:
             return
-        pace = self._paces.get(sender.host)
-        if pace is None:
-            pace = self._paces.learn(sender.host, TokenBucket(limits.HOST_KIB_PER_S, limits.HOST_BURST_KIB))
-        if not pace.take(self._clock(), max(limits.HOST_MESSAGE_MIN_KIB, size_bytes / limits.KIB)):
+        size_kib = max(limits.HOST_MESSAGE_MIN_KIB, size_bytes / limits.KIB)
+        if not self._paces.take(sender.host, self._clock(), size_kib):
             raise SenderTooFast(f"{sender} sends more than {limits.HOST_KIB_PER_S:.0f} KiB per second", str(sender))
 
     def _check_sender(self, sender: VerifiedSender, message: Message) -> None:
