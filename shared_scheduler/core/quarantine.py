@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that refused several claims in a row, or whose agent is late with a verdict, are selected last for a while.
 
-A refusal of the agent counts, unless its reason does not concern the room on the node.  A write that Placement
+A refusal of the agent counts, unless its reason does not concern the room on the node and can be true of this claim:
+otherwise a compromised host would refuse for ever.  A write that Placement
 refused because the row is wrong about the inventories of the node counts as well.  A successful claim resets the
 count of refusals and ends the quarantine.  A verdict of an agent that was late, on any claim,
 ends only what its lateness began.
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from shared_scheduler.core.claims import OpenClaim
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.row_corrections import RowCorrections
@@ -19,10 +21,8 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.core.step import Step, Timers
 from shared_scheduler.protocol.messages import Reason, RefusalCode
 
-#: refusals that do not concern the room on the node
-NO_FAULT = frozenset(
-    {RefusalCode.RELEASED, RefusalCode.EXPIRED, RefusalCode.GROUP_FULL, RefusalCode.GROUP_CHANGED}
-)
+#: refusals that do not concern the room on the node, if the claim has a server group
+OF_GROUPS = frozenset({RefusalCode.GROUP_FULL, RefusalCode.GROUP_CHANGED})
 
 #: refusals which show that the row, or its inventories, belong to another node
 ROW_IS_OLD = frozenset({RefusalCode.WRONG_NODE, RefusalCode.NO_INVENTORY})
@@ -70,11 +70,12 @@ class Quarantine:
             self._timers.cancel(("quarantine", node))
             self.nodes -= {node}
 
-    def claim_refused(self, step: Step, node: str, reason: Reason) -> None:
-        """Count a refusal by the agent of this node."""
+    def claim_refused(self, step: Step, claim: OpenClaim, reason: Reason) -> None:
+        """Count a refusal by the agent of the claim's node."""
+        node = claim.intent.node
         self.counters["refused"] += 1
         self.claim_judged(node)
-        if self._nodes.get(node) is None or reason.code in NO_FAULT:
+        if self._nodes.get(node) is None or is_excused(claim, reason):
             return
         if reason.code in ROW_IS_OLD:
             self._corrections.correct(step, node, reason.code)
@@ -110,3 +111,11 @@ class Quarantine:
             self._late.discard(node)
             self._timers.cancel(("quarantine", node))
         self.nodes = self.nodes.difference(nodes)
+
+
+def is_excused(claim: OpenClaim, reason: Reason) -> bool:
+    """Whether the node would have refused with room: because of the server group, or because its agent has another
+    epoch than the decision saw."""
+    if reason.code in OF_GROUPS:
+        return claim.intent.group is not None
+    return reason.code == RefusalCode.EXPIRED and claim.judged_epoch != claim.seen.epoch

@@ -504,11 +504,12 @@ class Requests:
         node = claim.intent.node
         if ending == ClaimState.REFUSED:
             reason = claim.reason or Reason("refused")
-            if reason.code == RefusalCode.GROUP_CHANGED:
+            group = claim.intent.group
+            if reason.code == RefusalCode.GROUP_CHANGED and group is not None and group.seen is not None:
                 instance.insists = True  # decide again with the agent's answer; this host may still be the best
             else:
                 instance.out[node] = reason
-            self._quarantine.claim_refused(step, node, reason)
+            self._quarantine.claim_refused(step, claim, reason)
             if claim.judged_epoch < claim.seen.epoch:
                 self._nodes.judged_in_the_past(step, node, claim.seen.epoch)
         elif ending == ClaimState.LATE:
