@@ -19,6 +19,7 @@ from oslo_service import backend  # noqa: E402
 backend.init_backend(backend.BackendType(BACKEND))
 
 import signal  # noqa: E402
+from collections import defaultdict  # noqa: E402
 from collections.abc import Generator  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
@@ -37,6 +38,10 @@ REASON_WIDTH = 120
 
 SUMMARY_WIDTH = REASON_WIDTH + 140
 """Of a line of the summary: the reason, and the longest names of a test before it."""
+
+SLOWEST_FILES = 25
+SLOW_FILE_S = 10.0
+"""The files that a summary names, and the least time of one."""
 
 TRACEBACK = "Traceback (most recent call last):"
 """Begins what a program of ours printed; its reason is then the last line."""
@@ -76,13 +81,31 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Pytest shortens the summary's lines to the terminal's width, also where there is none: no room for a reason."""
     if not terminalreporter.isatty:
         config.get_terminal_writer().fullwidth = SUMMARY_WIDTH
+    _print_slowest_files(terminalreporter)
 
 
-SECOND_CLOUD = ("test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_chaos")
+def _print_slowest_files(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds of each file, with its fixtures: which of them decide how long a run with several workers takes."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.split("::")[0]] += report.duration
+    slow = [(spent_s, file) for file, spent_s in seconds.items() if spent_s >= SLOW_FILE_S]
+    slowest = sorted(slow, reverse=True)[:SLOWEST_FILES]
+    if slowest:
+        terminalreporter.section("slowest files")
+        for spent_s, file in slowest:
+            terminalreporter.write_line(f"{spent_s:.0f}s {file}")
+
+
+SECOND_CLOUD = (
+    "test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_records", "test_modes", "test_chaos",
+)  # fmt: skip
 """About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
 
 LONG = (
-    "test_novas_own", "test_broker_faults", "test_simulator", "test_benchmark", "test_decisions",
+    "test_novas_own", "test_broker_faults", "test_simulator", "test_decisions",
     "test_transport_rabbitmq", "test_planted_bugs", "test_under_eventlet", "test_placement_commit",
     "test_placement_operations", "test_manager", "test_allocation_writer", "test_demo_seeds", "test_planted_in_parts",
 )  # fmt: skip

@@ -15,7 +15,8 @@ RISKY = [
     "tests/unit/service/test_engine.py",
     "tests/unit/service/test_fair_lock.py",
     "tests/unit/service/test_runner.py",
-    "tests/unit/transport",
+    "tests/unit/transport/test_channel.py",
+    "tests/unit/transport/test_kombu_memory.py",
 ]
 TIMEOUT_S = 600
 

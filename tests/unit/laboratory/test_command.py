@@ -139,3 +139,12 @@ def test_a_page_keeps_what_is_above_its_mark(tmp_path: Path) -> None:
 def test_a_command_does_not_import_modules_of_its_processes(name: str) -> None:
     code = f"import sys, tools.laboratory.{name}.command; sys.exit('nova' in sys.modules or 'eventlet' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_file_without_results_of_the_benchmark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    other.write_text('{"format": 0}')
+    assert command.main(["bench", "--show", str(other)]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"tools/lab bench: {other}: no results of this benchmark ('format 0, wanted 1')\n"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole world, seed by seed: real cores, a hostile network, and every invariant watched."""
+"""The whole world, seed by seed: real cores, a hostile network, and every invariant watched.
+
+``tests/longer/test_simulator.py`` runs 200 more seeds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes
 
 #: each is a world of its own: sizes, weather, faults are drawn from it
-SEEDS = range(300)
+SEEDS = range(100)
 #: of the long run, each of which was broken once
 ONCE_BROKEN = (729, 733, 745, 811, 844, 969, 1182, 3014, 4260, 6853, 13426)
 #: enough to show most mistakes (`tools/test --quick`)

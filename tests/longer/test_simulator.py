@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More seeds of the simulator than each run of the tests has."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.sim.run import drawn, run
+from tests.unit.sim.test_simulator import SEEDS
+
+MORE = range(len(SEEDS), 300)
+
+
+@pytest.mark.parametrize("seed", MORE)
+def test_no_invariant_breaks(seed: int) -> None:
+    plan = drawn(seed)
+    assert run(plan).checkers.violations == [], plan.command()
