@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.builds import BUILDS_BURST
-from shared_scheduler.protocol.messages import BuildResult
-from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, snapshot
+from shared_scheduler.protocol.messages import BuildResult, Leaf, Reason, Verdict
+from tests.unit.core.scheduler_driver import SchedulerDriver, of_kind, only, only_claim, snapshot
 
 EVIL, OTHER = "node-1", "node-2"
 
@@ -38,6 +38,20 @@ def test_a_host_that_builds_a_hundred_servers_at_once_is_recorded() -> None:
     driver = SchedulerDriver().with_agents(OTHER)
 
     assert len(builds(driver.hear(*(ended(OTHER, n) for n in range(1, 101))))) == 100
+
+
+def test_a_refusal_of_a_hundred_kilobytes_is_not_recorded_as_a_whole() -> None:
+    driver = SchedulerDriver().with_agents(EVIL, OTHER)
+    claim = only_claim(driver.ask())
+    detail: dict[str, Leaf] = {f"name-{n}": "x" * 16_000 for n in range(6)}
+
+    again = only_claim(driver.hear(Verdict(claim.claim_id, claim.node, 1, False, Reason("no_capacity", detail))))
+    write = only(ef.WriteAllocation, driver.accept(again))
+    (answer,) = of_kind(ef.Answer, driver.written(write))
+
+    refused = answer.record.attempts[0]
+    assert refused.outcome == "no_capacity" and "name-0" in str(refused.detail)
+    assert len(str(refused.detail)) < 5_000
 
 
 def test_epochs_of_one_host_leave_room_for_what_happens_on_others() -> None:
