@@ -12,12 +12,14 @@ from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.decision.pipeline import Decision, OncePerRequestFilters
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, asked_of
 from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import GroupPolicy, Reason
+from shared_scheduler.protocol.messages import GroupPolicy, Leaf, Reason
 from shared_scheduler.table.host_view import HostView
 
 #: the maximum numbers of decisions and attempts in one record
 DECISIONS_MAX = 64
 ATTEMPTS_MAX = 128
+#: of the detail of one attempt, which a host may make as long as a message
+DETAIL_MAX_CHARS = 4096
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class Journal:
     def claim_went(self, claim: OpenClaim, outcome: str) -> None:
         """Add a claim that was written or that failed."""
         intent = claim.intent
-        detail = dict(claim.reason.detail) if claim.reason is not None else {}
+        detail = _bounded(claim.reason.detail) if claim.reason is not None else {}
         if claim.write_detail:
             detail["text"] = claim.write_detail
         self._tried(
@@ -104,6 +106,12 @@ class Journal:
             request.local_request_id,
             self.weights,
         )
+
+
+def _bounded(detail: Mapping[str, Leaf]) -> dict[str, Leaf]:
+    """The detail; the beginning of its text if it is too long."""
+    text = str(dict(detail))
+    return dict(detail) if len(text) <= DETAIL_MAX_CHARS else {"text": text[:DETAIL_MAX_CHARS]}
 
 
 def outcome_of(claim: OpenClaim, ending: ClaimState) -> str:
