@@ -92,6 +92,10 @@ class CellReads:
         """Services of selected hosts that no longer accept servers."""
         with self._lock:
             hosts = frozenset(self._selected)
+            if self.database.accepting(hosts) >= hosts:
+                self._lost -= hosts
+                self._selected -= hosts
+                return
             found = self.database.services_of(hosts)
             changed = tuple(one for one in found if _is_odd(one) and self._odd.get(one.host) != _state(one))
             if changed:

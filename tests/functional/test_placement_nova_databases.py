@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from nova.db.api import models as api_models
 from nova.db.main import models as main_models
+from sqlalchemy.exc import OperationalError
 
 from shared_scheduler.core.events import NodeRead, ServicesRead
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -105,6 +107,39 @@ def test_exceptions_on_mariadb(placement: PrivatePlacement, cell: CellDatabase) 
     (found,) = [found for found in cell.service_exceptions() if found.host == one.host]
     assert not found.up and not found.disabled
     one.change(main_models.Service, deleted=1)
+
+
+def test_services_that_accept_servers_on_mariadb(placement: PrivatePlacement, cell: CellDatabase) -> None:
+    now, grace = datetime.now(UTC).replace(tzinfo=None), timedelta(hours=1)
+    accepting, others = Compute(placement), [Compute(placement) for _ in range(5)]
+    for one, change in zip(others, (
+        {"disabled": True}, {"forced_down": True}, {"deleted": 1}, {"last_seen_up": now - grace},
+        {"last_seen_up": None, "created_at": now - grace},
+    ), strict=True):  # fmt: skip
+        one.change(main_models.Service, **change)
+    hosts = {one.host for one in (accepting, *others)} | {"unknown"}
+    assert cell.accepting(hosts) == {accepting.host}
+    # each read sees what was committed before it, on the same connection
+    accepting.change(main_models.Service, disabled=True)
+    assert cell.accepting(hosts) == frozenset()
+    for one in others:
+        one.change(main_models.Service, deleted=1)
+
+
+def test_services_are_read_when_the_server_has_closed_the_connection(
+    placement: PrivatePlacement, cell: CellDatabase
+) -> None:
+    one = Compute(placement)
+    assert cell.accepting({one.host}) == {one.host}
+    with sa.create_engine(placement.layout.database_url(cell_database(1))).connect() as admin:
+        open_now = "SELECT id FROM information_schema.processlist WHERE db = :name AND id <> CONNECTION_ID()"
+        for number in admin.execute(sa.text(open_now), {"name": cell_database(1)}).scalars().all():
+            with suppress(OperationalError):  # it has ended by itself
+                admin.execute(sa.text(f"KILL {number}"))
+    assert cell.accepting({one.host}) == {one.host}
+    cell.close()
+    with pytest.raises(DatabaseError):
+        cell.accepting({one.host})
 
 
 def test_a_reporting_node_is_seen(placement: PrivatePlacement, cell: CellDatabase) -> None:

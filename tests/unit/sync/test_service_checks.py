@@ -109,7 +109,7 @@ def test_a_host_is_checked_while_its_agent_judges_the_claim(
     cloud.expect("claim-1", "cmp-1")
     cloud.expect("claim-2", "cmp-2")
     # when the agents have accepted, and the writes come
-    monkeypatch.setattr(cloud.site.cell.database, "services_of", lambda hosts: pytest.fail("it was read before"))
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", lambda hosts: pytest.fail("it was read before"))
     cloud.write("cmp-1", "claim-1")
     accepted = cloud.write("cmp-2", "claim-2")
     cloud.run()
@@ -124,14 +124,14 @@ def test_a_write_waits_for_the_check_that_began_with_its_claim(
     # given a query that takes longer than the verdict, of a service that was disabled
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
     asked, answers = threading.Event(), threading.Event()
-    read = cloud.site.cell.database.services_of
+    read = cloud.site.cell.database.accepting
 
     def slow(hosts: frozenset[str]) -> Any:
         asked.set()
         assert answers.wait(WAIT_S)
         return read(hosts)
 
-    monkeypatch.setattr(cloud.site.cell.database, "services_of", slow)
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", slow)
     monkeypatch.setattr(service_checks, "MAX_WAIT_S", WAIT_S)
     cloud.checks.expect("claim-1", cloud.nova.cell_uuid, "cmp-1")
     assert asked.wait(WAIT_S)
@@ -172,7 +172,7 @@ def test_a_host_that_did_not_accept_servers_at_the_decision_is_not_checked(
 ) -> None:
     # given an administrator who forces a server onto a disabled host
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
-    monkeypatch.setattr(cloud.site.cell.database, "services_of", lambda hosts: pytest.fail("not needed"))
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", lambda hosts: pytest.fail("not needed"))
     forced = cloud.write("")
     cloud.run()
     assert cloud.placement.given == [forced]
@@ -188,8 +188,8 @@ def test_effects_keep_their_order(cloud: Cloud) -> None:
 
 def test_writes_that_come_together_share_one_query(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[frozenset[str]] = []
-    read = cloud.site.cell.database.services_of
-    monkeypatch.setattr(cloud.site.cell.database, "services_of", lambda hosts: asked.append(hosts) or read(hosts))
+    read = cloud.site.cell.database.accepting
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", lambda hosts: asked.append(hosts) or read(hosts))
     for number, host in enumerate(("cmp-1", "cmp-2", "cmp-1")):
         cloud.write(host, f"claim-{number}")
     cloud.run()
@@ -248,7 +248,7 @@ def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(
         answers.wait(WAIT_S)
         raise DatabaseError("cell1 is away")
 
-    monkeypatch.setattr(cloud.site.cell.database, "services_of", hang)
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", hang)
     cloud.checks.start()
     # when a write for one of its hosts, and later a write and a delete come
     works: list[Any] = [cloud.write("cmp-1")]
