@@ -2,12 +2,14 @@
 """Calls Placement with Nova's own report client: its options, credentials and user agent.
 
 ``placement.client`` passes a timeout with each call.  Nova's methods do not accept one, so the calling
-thread passes it to the adapter below them.
+thread passes it to the adapter below them.  Most calls only repeat what the client has done before
+(``placement.repeated_calls``).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import nova.conf
@@ -16,6 +18,8 @@ from nova.scheduler.client import report
 from openstack import exceptions as sdk_exceptions
 
 from shared_scheduler.novalib.report_client import NovaTransport
+from shared_scheduler.placement.connection import Reply
+from shared_scheduler.placement.repeated_calls import RepeatedCalls
 
 CONF = nova.conf.CONF
 
@@ -25,10 +29,12 @@ FIRST_TIMEOUT_S = 10
 
 
 class _TimedAdapter:
-    """An adapter that adds the calling thread's timeout to each request."""
+    """An adapter that adds the calling thread's timeout to each request, and reports the answers."""
 
-    def __init__(self, adapter: Any) -> None:
+    def __init__(self, adapter: Any, answered: Callable[[Any, str, Any], None]) -> None:
+        """``answered`` gets the adapter, the path and the answer."""
         self._adapter = adapter
+        self._answered = answered
         self.local = threading.local()
 
     @property
@@ -45,8 +51,10 @@ class _TimedAdapter:
         if name not in ("get", "put", "post", "delete"):
             return method
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            return method(*args, timeout=getattr(self.local, "timeout_s", None), **kwargs)
+        def timed(path: str, **kwargs: Any) -> Any:
+            response = method(path, timeout=getattr(self.local, "timeout_s", None), **kwargs)
+            self._answered(self._adapter, path, response)
+            return response
 
         return timed
 
@@ -62,6 +70,19 @@ class ReportClientTransport(NovaTransport):
         super().__init__(None)
         self._lock = threading.Lock()
         self._timed: Any = None
+        self._repeated = RepeatedCalls()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        request_id: str = "",
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """See ``Transport``."""
+        reply = self._repeated.call(method, path, body, request_id, timeout_s)
+        return super().call(method, path, body, request_id, timeout_s) if reply is None else reply
 
     def _connected(self, timeout_s: float | None) -> Any:
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
@@ -69,7 +90,7 @@ class ReportClientTransport(NovaTransport):
         try:
             if self._client is None:
                 CONF.set_default("timeout", FIRST_TIMEOUT_S, group="placement")
-                self._timed = _TimedAdapter(utils.get_sdk_adapter("placement", admin=True))
+                self._timed = _TimedAdapter(utils.get_sdk_adapter("placement", admin=True), self._repeated.learn)
                 self._client = report.SchedulerReportClient(adapter=self._timed)
         finally:
             self._lock.release()
