@@ -63,7 +63,8 @@ class WriteAllocation(OfRequest):
     """Write one consumer's allocations.  Answered by ``AllocationWritten``.
 
     ``serialise``: at most one write is in flight for these providers, and the provider is read afterwards.  This is
-    for claims that only Placement judges, completely or for their part of shared storage, where little is free.
+    for claims that only Placement judges, completely or for their part of shared storage, where little is free.  A
+    Placement that announces that racing writes do not over-commit makes both unnecessary.
     ``service_host``: the host of ``cell`` whose nova-compute service has to accept servers at the time of the write,
     because it did at the decision; empty: it need not.
     ``asked_s``: when the request arrived (write_pace.py).

@@ -239,11 +239,12 @@ def halves(batch: tuple[Job[Item], ...]) -> tuple[tuple[Job[Item], ...], ...]:
     return batch[:middle], batch[middle:]
 
 
-def job_of(work: Work, now: float) -> Job[Work]:
-    """The job of an effect that is queued now."""
+def job_of(work: Work, now: float, guards_capacity: bool = False) -> Job[Work]:
+    """The job of an effect that is queued now.  ``guards_capacity``: Placement lets no racing writes over-commit, so a
+    write that is to be serialised need not be alone."""
     if isinstance(work, DeleteAllocation):
         return Job(work.consumer, frozenset(work.written), True, work, now, deletes=True)
-    alone = work.serialise or work.policy is ConsumerPolicy.MERGE
+    alone = (work.serialise and not guards_capacity) or work.policy is ConsumerPolicy.MERGE
     return Job(work.consumer, frozenset(work.allocations), alone, work, now, work.asked_s, work.deadline_s)
 
 

@@ -13,6 +13,9 @@
                                   '  write again after a wait, until the deadline
                                        -> provider_conflict | consumer_conflict | unreachable
 
+A write that no agent has judged is read back, unless Placement's answer announces that racing writes do not over-commit
+(``connection.ANNOUNCEMENT``).
+
 A write that was given up although it may have been carried out is kept as a write in doubt.  While it may still be
 carried out, the record of its consumer is not removed (``late_writes`` says why).
 """
@@ -190,18 +193,22 @@ class AllocationWriter:
         if isinstance(course, AllocationWritten):
             return course, False
         answer = self._advance(course)
-        if answer.code is WriteCode.WRITTEN and effect.serialise:
+        guarded = course.last is not None and course.last.guards_capacity
+        if answer.code is WriteCode.WRITTEN and effect.serialise and not guarded:
             return self._check_overcommit(course, answer)
         return answer, False
 
-    def written(self, effect: WriteAllocation) -> AllocationWritten:
-        """Complete a write whose batch succeeded."""
+    def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
+        """Complete a write whose batch succeeded with this reply."""
         with self._lock:
             self._in_doubt.settled(effect.consumer)
         generation = consumer_conflicts.generation_after(None)
-        return AllocationWritten(
+        answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
         )
+        if effect.serialise and not reply.guards_capacity:  # an earlier answer had announced it
+            return self._check_overcommit(_Course(effect, first_write(effect)), answer)[0]
+        return answer
 
     def _begin_merge(self, effect: WriteAllocation) -> _Course | AllocationWritten:
         if effect.standing is not None:

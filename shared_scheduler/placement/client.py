@@ -6,6 +6,7 @@ Writes return a ``Reply`` with a ``meaning``.  Reads return data or raise ``Plac
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,16 @@ from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.messages import Allocations
 
+LOG = logging.getLogger(__name__)
+
+GUARDED = (
+    "Placement announces that racing writes do not over-commit a provider: allocations on nodes without an agent are "
+    "written together, and not checked again"
+)
+UNGUARDED = (
+    "Placement announces no more that racing writes do not over-commit a provider: allocations on nodes without an "
+    "agent are written alone, and checked again"
+)
 #: Timeout of a small call.
 TIMEOUT_S = 10.0
 #: Timeout of a call whose cost grows with the cloud: candidates, all providers.
@@ -89,6 +100,8 @@ class PlacementClient(PlacementReader):
     ) -> None:
         super().__init__(transport, timeout_s, sweep_timeout_s, count)
         self.timeout_s = timeout_s
+        #: whether the last answer to a write announced that racing writes do not over-commit a provider
+        self.guards_capacity = False
 
     # -- consumers ---------------------------------------------------------------------------
 
@@ -97,7 +110,7 @@ class PlacementClient(PlacementReader):
     ) -> Reply:
         """Replace one consumer's allocations (empty ones remove the consumer)."""
         path = f"/allocations/{write.consumer}"
-        return self._call("PUT", path, write.body(), request_id, timeout_s)
+        return self._written(self._call("PUT", path, write.body(), request_id, timeout_s))
 
     def write_many(
         self,
@@ -107,7 +120,13 @@ class PlacementClient(PlacementReader):
     ) -> Reply:
         """Replace the allocations of several consumers in one transaction: all or none."""
         body = {write.consumer: write.body() for write in writes}
-        return self._call("POST", "/allocations", body, request_id, timeout_s)
+        return self._written(self._call("POST", "/allocations", body, request_id, timeout_s))
+
+    def _written(self, reply: Reply) -> Reply:
+        if reply.status and reply.guards_capacity != self.guards_capacity:
+            self.guards_capacity = reply.guards_capacity
+            LOG.info(GUARDED if reply.guards_capacity else UNGUARDED)
+        return reply
 
     def consumer(self, uuid: str, timeout_s: float | None = None) -> ConsumerAllocations:
         """What a consumer holds; empty if it holds nothing or does not exist."""

@@ -26,6 +26,9 @@ _IN_TROUBLE = 500
 #: Statuses of a proxy that did not wait for the server's answer: the request may be carried out later.
 _NOT_AWAITED = (502, 504)
 NOT_CONNECTED = (NewConnectionError, ConnectTimeoutError)
+#: The header, and its value, with which Placement announces that racing writes do not over-commit a provider
+#: (``shared_scheduler.placement_app``, which runs elsewhere and has a definition of its own).
+ANNOUNCEMENT, ANNOUNCED = "OpenStack-Shared-Scheduler-Writes", "1"
 #: Longest error text that is kept.
 DETAIL_CHARS = 500
 
@@ -46,7 +49,7 @@ class Meaning(StrEnum):
 class Reply:
     """An answer of Placement.  ``status`` 0 means that there was none; ``detail`` contains the reason.
 
-    ``sent`` is False if no connection was made.
+    ``sent`` is False if no connection was made.  ``guards_capacity``: this Placement lets no racing writes over-commit.
     """
 
     status: int
@@ -54,6 +57,7 @@ class Reply:
     code: str = ""
     detail: str = ""
     sent: bool = True
+    guards_capacity: bool = False
 
     @property
     def may_arrive(self) -> bool:
@@ -81,13 +85,15 @@ class Reply:
         return f"Placement answered HTTP {self.status} {self.code}: {self.detail}"
 
 
-def reply_from(status: int, body: Any) -> Reply:
-    """Create a reply from a status and a decoded JSON body (None if there was none)."""
+def reply_from(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    """Create a reply from a status, a decoded JSON body (None if there was none) and the headers."""
+    guards = headers is not None and headers.get(ANNOUNCEMENT) == ANNOUNCED
     if status < 400:
-        return Reply(status, body)
+        return Reply(status, body, guards_capacity=guards)
     error = _first_error(body)
     detail = str(error.get("detail") or error.get("title") or "").strip()
-    return Reply(status, body, str(error.get("code", "")), " ".join(detail.split())[:DETAIL_CHARS])
+    text = " ".join(detail.split())[:DETAIL_CHARS]
+    return Reply(status, body, str(error.get("code", "")), text, guards_capacity=guards)
 
 
 def no_reply(detail: str, sent: bool = True) -> Reply:
@@ -199,7 +205,7 @@ def reply_of(send: Callable[[], Any], no_answer: tuple[type[Exception], ...] = (
         return Reply(401, None, "", f"Keystone refused the [placement] credentials: {error}")
     except (ks_exceptions.ClientException, *no_answer) as error:
         return no_reply(str(error) or type(error).__name__, _was_sent(error))
-    return reply_from(response.status_code, _decoded(response))
+    return reply_from(response.status_code, _decoded(response), response.headers)
 
 
 def _decoded(response: Any) -> Any:

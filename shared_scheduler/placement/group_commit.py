@@ -97,7 +97,7 @@ class GroupCommit:
     def submit(self, work: Work) -> None:
         """Queue an effect; never blocks.  It is answered later, also if it is refused."""
         with self._changed:
-            if self._draining or not self._queue.add(job_of(work, self._clock())):
+            if self._draining or not self._queue.add(job_of(work, self._clock(), self._client.guards_capacity)):
                 self._turned_away.append(work)
                 self._changed.notify_all()
             else:
@@ -199,7 +199,7 @@ class GroupCommit:
         if meaning in (Meaning.DONE, Meaning.UNKNOWN):
             self._measured(len(works), began_s, meaning is Meaning.DONE)
         if meaning is Meaning.DONE:
-            self._all_written(batch)
+            self._all_written(batch, reply)
         elif meaning is Meaning.UNKNOWN:
             self._compare_each(batch, reply)
         elif meaning in (Meaning.DENIED, Meaning.ODD):
@@ -214,10 +214,10 @@ class GroupCommit:
             self._ready.notify_all()
             self._delete_ready.notify()
 
-    def _all_written(self, batch: Batch) -> None:
+    def _all_written(self, batch: Batch, reply: Reply) -> None:
         for job in batch:
             if isinstance(job.work, WriteAllocation):
-                self._done(job, self._writer.written(job.work))
+                self._done(job, self._writer.written(job.work, reply))
 
     def _compare_each(self, batch: Batch, reply: Reply) -> None:
         """Check each consumer of a batch whose outcome is unknown."""

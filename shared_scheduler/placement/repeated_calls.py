@@ -92,7 +92,7 @@ class RepeatedCalls:
         if answer.status in way.general:
             self._forget(way)
             return None
-        return reply_from(answer.status, _decoded(answer.data))
+        return reply_from(answer.status, _decoded(answer.data), answer.headers)
 
     def _unanswered(self, way: Way, error: HTTPError) -> Reply:
         sent = not isinstance(error, ConnectTimeoutError)

@@ -14,6 +14,7 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Writ
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.client import PlacementClient
+from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
@@ -370,6 +371,23 @@ def test_a_write_without_an_agent_is_checked_and_deleted_on_over_commit(
     puts = [path for method, path in world.http.calls if method == "PUT"]
     assert puts.count(f"/allocations/{effect.consumer}") == 3  # written, taken back, refused
     assert world.used(node) == 7
+
+
+def announced(method: str, path: str, go: object) -> object:
+    """Placement with ``shared_scheduler.placement_app`` says that racing writes do not over-commit."""
+    answer = go()  # type: ignore[operator]
+    answer.headers[ANNOUNCEMENT] = ANNOUNCED
+    return answer
+
+
+def test_a_write_is_not_checked_where_placement_announces_that_it_lets_nobody_over_commit(
+    world: World, allocation_writer: AllocationWriter
+) -> None:
+    node = world.provider(vcpus=8)
+    world.http.faults = [announced]  # type: ignore[list-item]
+    world.http.calls.clear()
+    assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
+    assert [method for method, _ in world.http.calls] == ["PUT"]
 
 
 def test_racers_that_all_take_back_try_again(world: World, allocation_writer: AllocationWriter) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.world import Fault, World, in_trouble, lost_reply
@@ -183,6 +184,33 @@ def test_serialised_writes_go_alone(world: World, committer: Committer) -> None:
     first = committer.while_one_is_held(*effects)
     assert committer.codes(first, *effects) == [W] * 4
     assert [method for method, _ in committer.writes()] == ["PUT"] * 4
+
+
+def announced(method: str, path: str, go: Callable[[], Any]) -> Any:
+    """Placement with ``shared_scheduler.placement_app`` says that racing writes do not over-commit."""
+    answer = go()
+    answer.headers[ANNOUNCEMENT] = ANNOUNCED
+    return answer
+
+
+@pytest.mark.parametrize("announces_still", [True, False])
+def test_serialised_writes_go_together_where_placement_lets_nobody_over_commit(
+    world: World, committer: Committer, announces_still: bool
+) -> None:
+    # given a Placement that has announced it
+    before = intent(world.provider())
+    world.http.faults = [announced]
+    committer.commit.submit(before)
+    assert committer.codes(before) == [W]
+    world.http.calls.clear()
+    # when serialised writes come during another one
+    effects = [intent(world.provider(), serialise=True) for _ in range(3)]
+    first = committer.while_one_is_held(*effects, faults=[announced] if announces_still else [])
+    # then they are one call, and are checked if the answer to it does not announce it any more
+    assert committer.codes(first, *effects) == [W] * 4
+    assert [method for method, _ in committer.writes()] == ["PUT", "POST"]
+    checked = [path for method, path in world.http.calls if method == "GET" and path.endswith("/usages")]
+    assert len(checked) == (0 if announces_still else 3)
 
 
 def test_a_delete_waits_for_the_write_of_its_consumer(world: World, committer: Committer) -> None:

@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 from placement import db_api, handler
 from placement.db.sqlalchemy import migration
 
+from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement_app import known_schema
 from shared_scheduler.placement_app.assembly import HEADER
 from tests.support.placement_pair import Asked, OnePlacement
@@ -72,3 +73,7 @@ def test_placements_handler_is_back_in_its_place_after_the_assembly() -> None:
     OnePlacement(with_write_path=True)
     assert handler.PlacementHandler is own
     assert db_api.placement_context_manager.is_started
+
+
+def test_the_scheduler_knows_the_header() -> None:
+    assert HEADER == (ANNOUNCEMENT, ANNOUNCED)
