@@ -28,7 +28,8 @@ def rejection(one: Mapping[str, Any]) -> str:
     if {"asked", "used", "capacity"} <= detail.keys():
         missing = detail["used"] + detail["asked"] - detail["capacity"]
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
-    compared = {name: value for name, value in detail.items() if name not in IN_THE_CODE} if lacks else detail
+    said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
+    compared = {name: value for name, value in detail.items() if name not in said}
     told = "; ".join(filter(None, [values(compared), lacks, origin(one)]))
     return code + (f" ({told})" if told else "")
 

@@ -128,3 +128,4 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {short_of(code, after['reasons'].get(code, 0), least, most)}"
     for one in [*after["refused"], *after["near"]]:
         yield f"  {one['host']}: {rejection(one)}"
+    yield from terms.explained([one["code"] for one in [*after["refused"], *after["near"]]], *TERMS)

@@ -157,7 +157,8 @@ def lines(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    head = f"{answer['requests']} requests on the {answer['state']} state"
+    plural = "s" * (answer["requests"] != 1)
+    head = f"{answer['requests']} request{plural} on the {answer['state']} state"
     verdicts = f"{answer['same']} same, {answer['differ']} differ, {answer['cannot']} cannot be decided again"
     yield f"{head}: {verdicts} ({answer['took_s']:.1f} s)"
     shown = answer["differences"][:SHOWN_MAX]

@@ -65,8 +65,16 @@ def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
     loads, silent = from_schedulers.loads(directory, args.scheduler)
     found = rates.add(loads)
     text = json.dumps(found) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
-    print(text, flush=True)
+    words = terms.explained(_words(found), *TERMS) if args.once and args.format != "json" else []
+    print("\n".join([text, *words]), flush=True)
     return schedulers.print_errors("top", silent) if silent else 0
+
+
+def _words(loads: Sequence[Load]) -> Iterator[str]:
+    """The words of the views that a reader may not know."""
+    yield from ("decisions", "refusals", "placement_writes", "lag")
+    for load in loads:
+        yield from (state for state, count in load["windows"].items() if count)
 
 
 def _live(args: argparse.Namespace, directory: Path, rates: Rates) -> int:

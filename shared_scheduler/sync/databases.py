@@ -106,7 +106,7 @@ _SERVICES = _table(
 _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updated_at=sa.DateTime)
 _INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state", "hidden", "deleted",
                     updated_at=sa.DateTime, launched_at=sa.DateTime)  # fmt: skip
-_FAULTS = _table("instance_faults", "id", "instance_uuid", "message", "host", "deleted", created_at=sa.DateTime)
+_FAULTS = _table("instance_faults", "id", "instance_uuid", "message", "host", created_at=sa.DateTime)
 _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
@@ -402,7 +402,7 @@ class CellDatabase(_Database):
         row, servers = _INSTANCES.c, sorted(ages_s)
         query = sa.select(row.uuid, row.host, row.vm_state, row.launched_at).where(row.deleted == 0)
         found = {one["uuid"]: one for part in _chunks(servers) for one in self.rows(query.where(row.uuid.in_(part)))}
-        now, faults = self._utcnow(), self._faults([server for server in servers if server in found])
+        now, faults = self._utcnow(), self._faults(servers)
         return tuple(
             _build(server, found.get(server), faults.get(server, ()), now - timedelta(seconds=age_s + CLOCKS_DIFFER_S),
                    frozenset(computes))
@@ -410,9 +410,9 @@ class CellDatabase(_Database):
         )  # fmt: skip
 
     def _faults(self, servers: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
-        """The faults of these servers, oldest first."""
+        """The faults of these servers, oldest first; Nova marks those of a deleted server as deleted as well."""
         fault, found = _FAULTS.c, dict[str, list[Mapping[str, Any]]]()
-        query = sa.select(fault.instance_uuid, fault.message, fault.host, fault.created_at).where(fault.deleted == 0)
+        query = sa.select(fault.instance_uuid, fault.message, fault.host, fault.created_at)
         for part in _chunks(servers):
             for one in self.rows(query.where(fault.instance_uuid.in_(part)).order_by(fault.id)):
                 found.setdefault(one["instance_uuid"], []).append(one)
@@ -448,13 +448,13 @@ def _build(
     server: str, row: Mapping[str, Any] | None, faults: Iterable[Mapping[str, Any]], since: datetime,
     computes: Collection[str],
 ) -> BuildRead:  # fmt: skip
-    if row is None:
-        return BuildRead(server, BuildState.GONE)
     failures = tuple(
         BuildFailure(one["host"] or "", one["message"] or "no text", _aware(one["created_at"]).timestamp(),
                      one["host"] in computes)
         for one in faults if _aware(one["created_at"]) >= since
     )  # fmt: skip
+    if row is None:
+        return BuildRead(server, BuildState.GONE, failures=failures)
     launched_at = _aware(row["launched_at"])
     if row["vm_state"] in BEFORE_ITS_HOST:
         return BuildRead(server, BuildState.UNDER_WAY, failures=failures)

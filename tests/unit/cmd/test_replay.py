@@ -50,7 +50,7 @@ def test_a_file_is_decided_again_with_its_own_and_with_another_configuration(pla
     other = run(place, file, "--config", str(place / "disk.conf"), "--format", "json")
 
     assert (same.returncode, same.stderr) == (0, "")
-    assert same.stdout.startswith("1 requests on the recorded state: 1 same, 0 differ, 0 cannot be decided again")
+    assert same.stdout.startswith("1 request on the recorded state: 1 same, 0 differ, 0 cannot be decided again")
     assert other.returncode == 1
     answer = json.loads(other.stdout)
     Draft202012Validator(schemas()["replay"]).validate(answer)

@@ -32,8 +32,8 @@ def cell(nova: NovaDatabases) -> CellReads:
     return found
 
 
-def fault(nova: NovaDatabases, server: str, host: str, ago_s: float, message: str = FULL) -> None:
-    nova.cell_row(models.InstanceFault, instance_uuid=server, code=500, message=message, host=host, deleted=0,
+def fault(nova: NovaDatabases, server: str, host: str, ago_s: float, message: str = FULL, deleted: int = 0) -> None:
+    nova.cell_row(models.InstanceFault, instance_uuid=server, code=500, message=message, host=host, deleted=deleted,
                   created_at=naive(nova.now - timedelta(seconds=ago_s)))  # fmt: skip
 
 
@@ -81,6 +81,16 @@ def test_a_server_that_was_moved_or_deleted_was_not_built(nova: NovaDatabases, c
     deleted = nova.instance("cmp2", vm_state="active", deleted=7, launched_at=naive(nova.now))
 
     assert {one.state for one in read(cell, moved, deleted, "unknown")} == {BuildState.GONE}
+
+
+def test_why_a_build_failed_is_read_although_its_user_has_deleted_the_server(
+    nova: NovaDatabases, cell: CellReads
+) -> None:
+    server = nova.instance(None, vm_state="error", deleted=7)
+    fault(nova, server, "cmp1", ago_s=20, deleted=3)
+
+    [found] = read(cell, server)
+    assert (found.state, [one.host for one in found.failures]) == (BuildState.GONE, ["cmp1"])
 
 
 def test_each_wish_is_read_once_and_their_number_is_bounded(nova: NovaDatabases, cell: CellReads) -> None:
