@@ -7,6 +7,7 @@ Names end in the unit of their value.  Mutable options are applied again on SIGH
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
@@ -173,6 +174,11 @@ def state_directory(conf: Any) -> str:
     """Where the agent keeps its state."""
     chosen: str = conf.compute_agent.state_path
     return chosen or os.path.join(conf.state_path, "compute-agent")
+
+
+def status_socket_path(conf: Any) -> Path:
+    """Where the agent answers ``compute-agent-status``."""
+    return Path(state_directory(conf)) / "status.sock"
 
 
 def tap_socket_path(conf: Any) -> str:

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from compute_agent.service.agent import Agent
+from compute_agent.service.status_socket import problems
 from shared_scheduler.release import release
 
 PREFIX = "compute_agent_"
@@ -49,11 +50,7 @@ def not_ready(agent: Agent) -> list[str]:
 
     :raises TimeoutError: when the agent does not handle events
     """
-    facts = agent.inspect(Agent.facts)
-    found = [] if facts.connected else ["the state channel is not connected"]
-    if not facts.nodes:
-        found.append("nova-compute has not reported a node yet")
-    return found + [f"node {node}: {state.missing}" for node, state in facts.nodes.items() if not state.ready]
+    return problems(agent.inspect(Agent.facts))
 
 
 def not_alive(agent: Agent) -> list[str]:

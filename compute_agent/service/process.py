@@ -22,10 +22,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from compute_agent.agent_settings import AgentSettings
-from compute_agent.conf import state_directory, tap_socket_path
+from compute_agent.conf import state_directory, status_socket_path, tap_socket_path
 from compute_agent.service.agent import Agent, Do
 from compute_agent.service.fallback import Fallback, FallbackTimes
 from compute_agent.service.state_directory import StateDirectory
+from compute_agent.service.status_socket import StatusSocket
 from compute_agent.sources.conductor_later import ConductorReaderLater
 from compute_agent.sources.nova_conf import NovasConfiguration, check_files
 from compute_agent.sources.tap_client import TapClient
@@ -128,6 +129,7 @@ class AgentProcess:
             else Fallback(self.agent, ConductorReaderLater(conf.host, novas.read), fallback_times(conf))
         )
         self.telemetry = _telemetry(conf, self.agent)
+        self.status = StatusSocket(status_socket_path(conf), self.agent)
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT.
@@ -137,7 +139,7 @@ class AgentProcess:
         self._handle_signals()
         if self.telemetry is not None:
             self.telemetry.start()
-        for part in (self.tap, self.fallback):
+        for part in (self.tap, self.fallback, self.status):
             if part is not None:
                 part.start()
         LOG.info("compute-agent of host %s runs (source: %s)", self.conf.host, self.conf.compute_agent.source)
@@ -147,7 +149,7 @@ class AgentProcess:
         self.agent.run()
         watchdog.stop()
         notify(STOPPING)
-        for part in (self.tap, self.fallback):
+        for part in (self.tap, self.fallback, self.status):
             if part is not None:
                 part.stop()
         if self.telemetry is not None:

@@ -30,4 +30,5 @@ man_pages = [
     ("man/shared-scheduler-status", "shared-scheduler-status", "checks before an upgrade", [], 8),
     ("man/shared-scheduler-stock", "shared-scheduler-stock", "runs nova-scheduler behind shared-scheduler", [], 8),
     ("man/compute-agent", "compute-agent", "reports the state of a node, and judges claims", [], 8),
+    ("man/compute-agent-status", "compute-agent-status", "shows the state of the agent of this machine", [], 8),
 ]

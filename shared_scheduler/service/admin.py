@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin socket: the operator of a host queries a running scheduler through it, read only.
+"""The admin socket: the operator of a host queries a running scheduler or agent through it, read only.
 
 Each scheduler process listens on its own Unix socket (mode 0660) in one directory.  A client sends one line of JSON,
 ``{"ask": <question>, ...}``, and gets one line back: ``{"answer": ...}`` or ``{"error": "..."}``.
@@ -197,7 +197,7 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
                 reply = json.loads(stream.readline(ANSWER_BYTES_MAX))
         except (OSError, ValueError) as error:
             raise AdminError(
-                f"{path}: no scheduler answers there ({error}); is shared-scheduler running?"
+                f"{path}: nothing answers there ({error}); is the service running?"
             ) from error
     if "error" in reply:
         raise AdminError(f"{path}: {reply['error']}")

@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
     "shared-scheduler", "shared-scheduler-manage", "shared-scheduler-status", "shared-scheduler-stock", "compute-agent",
+    "compute-agent-status",
 )  # fmt: skip
 TIMEOUT_S = 300
 

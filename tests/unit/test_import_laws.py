@@ -64,6 +64,7 @@ SHARED = (
     "shared_scheduler.placement.connection",
     "shared_scheduler.placement.reader",
     "shared_scheduler.release",
+    "shared_scheduler.service.admin",
     "shared_scheduler.service.guru_meditation",
     "shared_scheduler.service.http_server",
     "shared_scheduler.service.service_manager",

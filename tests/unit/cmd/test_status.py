@@ -124,7 +124,7 @@ def test_a_frozen_scheduler_is_reported_beside_the_answers_of_the_others(
     shown = capsys.readouterr()
     assert status == 2
     assert [answer["scheduler"] for answer in json.loads(shown.out)] == ["sched1"]
-    assert "sched2-18.sock: no scheduler answers there" in shown.err
+    assert "sched2-18.sock: nothing answers there" in shown.err
     assert shown.err.count("\n") == 1
 
 

@@ -4,20 +4,25 @@ the broker is one that does not answer, and nova-compute is away."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
+from compute_agent.cmd import status
 from compute_agent.effects import KeptClaim
+from compute_agent.service.agent import AgentFacts, NodeFacts
 from compute_agent.service.state_directory import StateDirectory
+from compute_agent.service.status_socket import problems
 from shared_scheduler.release import release
 from tests.support.unix_http import OverUnixSocket, get
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
@@ -50,9 +55,11 @@ class Process:
         ]  # fmt: skip
         self.conf.write_text("\n".join(lines) + "\n")
 
-    def start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "compute_agent.cmd.agent", "--config-file", str(self.conf)]
-        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def start(self, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        # -P: the code is what PYTHONPATH names, not that in the working directory
+        command = [sys.executable, *(["-P"] if env else []), "-m", "compute_agent.cmd.agent"]
+        command += ["--config-file", str(self.conf)]
+        self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         return self.child
 
     def hangup(self) -> None:
@@ -204,6 +211,39 @@ def test_metrics_and_health_are_served_at_the_configured_address(process: Proces
     assert text.splitlines() == ["the state channel is not connected", "nova-compute has not reported a node yet"]
     assert process.end() == 0
     assert not path.exists()
+
+
+def test_the_status_of_the_agent_names_what_is_missing(
+    process: Process, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given no agent
+    process.configure()
+    asked = ["--config-file", str(process.conf)]
+    assert status.main(asked) == 2
+    assert "nothing answers there" in capsys.readouterr().err
+
+    # when it runs, without broker and nova-compute
+    process.start()
+    process.wait((tmp_path / "compute-agent" / "status.sock").exists)
+
+    assert status.main(asked) == 1
+    told = capsys.readouterr().out
+    assert f"compute-agent {release()} of host {HOST}" in told
+    assert "channel    NOT CONNECTED" in told and "tap        NOT CONNECTED" in told
+    assert "PROBLEM    nova-compute has not reported a node yet" in told
+    assert status.main([*asked, "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["problems"][0] == "the state channel is not connected"
+    assert process.end() == 0
+    assert not (tmp_path / "compute-agent" / "status.sock").exists()
+
+
+def test_a_ready_agent_has_no_problems() -> None:
+    ready = AgentFacts(7, True, True, 0, {"sent": 3, "received": 0}, {}, {NODE: NodeFacts(True, "", 2)})
+
+    assert problems(ready) == []
+    told = "\n".join(status.lines({**asdict(ready), "host": HOST, "release": "1.0", "problems": []}))
+    assert f"node {NODE}: ready; 2 claims pending" in told
+    assert "counters   sent 3" in told
 
 
 def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(process: Process, tmp_path: Path) -> None:
