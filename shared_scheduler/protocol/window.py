@@ -229,6 +229,7 @@ class MessageWindow:
         "_overdue_asks",
         "_patient_until_s",
         "_rng",
+        "_surpass_again_s",
         "_times",
         "_verified",
         "_verify_again_s",
@@ -271,6 +272,7 @@ class MessageWindow:
         self._heard_at_s = float("-inf")
         #: the sequence that heartbeats do not reach, and since when; None: they do
         self._behind: tuple[int, float] | None = None
+        self._surpass_again_s = float("-inf")  # when the agent may be asked to exceed an epoch again
         self._gap_ends_s: float | None = None
         self._ask_at_s: float | None = None
         self._asks = 0  # requests without an answer
@@ -508,8 +510,9 @@ class MessageWindow:
         return self._ask_to_surpass(surpass, now)
 
     def _ask_to_surpass(self, epoch: int, now: float) -> Outcome:
-        if not self._bucket.take(now):
+        if now < self._surpass_again_s or not self._bucket.take(now):
             return NOTHING  # its next heartbeat will follow
+        self._surpass_again_s = now + self._times.resync_timeout_s
         self.counters.resyncs_asked += 1
         return Outcome(resync=ResyncWish(epoch, 0))
 
