@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All windows share the resyncs of a scheduler.  One host sends heartbeats each of which made its window ask at once."""
+"""All windows share the resyncs of a scheduler.  One host sends heartbeats, each of which made its window ask."""
 
 from __future__ import annotations
 
