@@ -19,6 +19,8 @@ Kind = TypeVar("Kind")
 EPOCH = 7
 SETTINGS = AgentSettings()
 SCHEDULER = "ssched.scheduler.a"
+#: more effects of one moment mean that the core asks again for what was just answered
+EFFECTS_MAX = 1_000
 
 
 class Node:
@@ -44,6 +46,7 @@ class Node:
         while waiting:
             new = self.core.step(waiting.pop(0), self.now)
             effects += new
+            assert len(effects) < EFFECTS_MAX, "the core would spin"
             waiting += [self.placement(one) for one in new if isinstance(one, ReadTree | ReadAllocations)]
         self.done += effects
         return effects

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planted mistakes: data in ``mistakes/*.toml``, one table each.
 
-A file has ``tests``, the unit tests of its packages, and ``simulated``: whether the scenarios and the simulator run the
-code as well.  A mistake has:
+A file has ``tests``, the unit tests of its packages, ``fast``, the fast ones of these, and ``simulated``: whether the
+scenarios and the simulator run the code as well.  A mistake has:
 
 =========  ========================================================================================
 name       as it is shown, and given to ``--only``
@@ -10,7 +10,7 @@ kind       one of ``KINDS``
 file       the file of the product, from the root of the repository
 says       one sentence: what is wrong then
 old, new   the exact text and its replacement; ``old`` occurs once in the file
-tests      the tests that should notice it first; optional
+tests      the tests that should notice it first, instead of ``fast``; optional
 =========  ========================================================================================
 """
 
@@ -94,13 +94,14 @@ def chosen(patterns: Sequence[str]) -> list[Mistake]:
 def _of_file(path: Path) -> list[Mistake]:
     content = tomllib.loads(path.read_text())
     package_tests, simulated = tuple(content["tests"]), bool(content.get("simulated"))
-    return [_mistake(path, found, package_tests, simulated) for found in content["mistake"]]
+    fast = content.get("fast", ())
+    return [_mistake(path, {"tests": fast, **found}, package_tests, simulated) for found in content["mistake"]]
 
 
 def _mistake(path: Path, found: Mapping[str, Any], package_tests: tuple[str, ...], simulated: bool) -> Mistake:
     try:
         made = Mistake(
-            **{**found, "tests": tuple(found.get("tests", ()))}, package_tests=package_tests, simulated=simulated
+            **{**found, "tests": tuple(found["tests"])}, package_tests=package_tests, simulated=simulated
         )
     except TypeError as error:
         raise LabError(f"{path.name}: {found.get('name')}: {error}") from None

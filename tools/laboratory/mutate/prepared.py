@@ -6,7 +6,7 @@ process does it once.  It imports nothing of the product, so each copy imports t
 
 It is started in the copied tree (``python -m tools.laboratory.mutate.prepared``), reads one JSON object in a line,
 ``{"module": ..., "arguments": [...], "timeout_s": ...}``, and answers with ``{"code": ..., "output": ...}``; the code
-is null if the time was over.
+is null if the time was over, or the processor time ``CPU_S``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import runpy
 import signal
 import sys
@@ -27,6 +28,8 @@ IMPORTED = (
     "cachetools", "hypothesis.stateful", "hypothesis.strategies", "msgpack", "numpy", "oslo_config.cfg", "pytest",
     "yaml",
 )  # fmt: skip
+#: processor time of one command; a mistake that never rests must not cost more
+CPU_S = 200
 #: time between two looks whether a command has ended
 POLL_S = 0.05
 
@@ -74,6 +77,7 @@ def _become(module: str, arguments: Sequence[str], output: int) -> None:
     code = 1
     try:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -95,7 +99,8 @@ def _wait(child: int, until_s: float) -> int | None:
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return os.waitstatus_to_exitcode(status)
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else None  # a signal has ended it: it has used too much processor time
         if time.monotonic() > until_s:
             os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)
