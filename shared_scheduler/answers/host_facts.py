@@ -11,14 +11,29 @@ from typing import Any
 from shared_scheduler.records.amounts import NO_ROOM, amount
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 
+#: the outcome of a try that a filter of Nova ended, which its detail names
+FILTER = "filter"
 #: what the reason for lack of room says already, or nobody asks
 IN_THE_CODE = frozenset({"provider", "resource_class"})
 
 
 def values(detail: Mapping[str, Any]) -> str:
-    """The values that were compared."""
-    return ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                     for name, value in detail.items())  # fmt: skip
+    """The values that were compared; empty lists are left out."""
+    return ", ".join(f"{name} {_value(value)}" for name, value in detail.items() if value != [])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def outcome(attempt: Mapping[str, Any]) -> str:
+    """How a try ended, with the numbers compared; a filter of Nova by its name."""
+    detail = {name: value for name, value in attempt["detail"].items() if name != "provider"}
+    name = detail.pop("filter", "") if attempt["outcome"] == FILTER else ""
+    told = values(detail)
+    return (str(name) or str(attempt["outcome"])) + (f" ({told})" if told else "")
 
 
 def rejection(one: Mapping[str, Any]) -> str:
@@ -110,8 +125,7 @@ def _rejected(record: Record, host: str) -> Iterator[str]:
 def _tried(record: Record, host: str) -> Iterator[str]:
     for attempt in record["attempts"]:
         if attempt["host"] == host:
-            detail = values(attempt["detail"])
-            yield f"tried: {attempt['outcome']}" + (f" ({detail})" if detail else "")
+            yield f"tried: {outcome(attempt)}"
 
 
 def _answered(record: Record, host: str) -> Iterator[str]:

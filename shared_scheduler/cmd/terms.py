@@ -399,6 +399,8 @@ def explained(codes: Iterable[str], *groups: TermGroup) -> list[str]:
         meaning = next((group.terms[word] for group in groups if word in group.terms), "")
         if meaning:
             found[word] = meaning
+        elif word.endswith("Filter"):
+            found[word] = "A filter of Nova or of the site, by the name of its class."
     return ["", "Words:", *_definitions(found)] if found else []
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers import from_records
-from shared_scheduler.answers.host_facts import rejection, unknown_kind, values
+from shared_scheduler.answers.host_facts import outcome, rejection, unknown_kind, values
 from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.cmd.record_stores import moment
@@ -204,8 +204,7 @@ def _rejected(reasons: Any) -> str:
 def _attempt(attempt: Any) -> str:
     times = {"verdict": attempt["verdict_ms"], "write": attempt["write_ms"]}
     took = ", ".join(f"{name} {value:.1f} ms" for name, value in times.items() if value is not None)
-    detail = values(attempt["detail"])
-    return f"  tried     {attempt['host']}: {'; '.join(filter(None, [attempt['outcome'], detail, took]))}"
+    return f"  tried     {attempt['host']}: {'; '.join(filter(None, [outcome(attempt), took]))}"
 
 
 #: kind of a record -> its lines

@@ -90,7 +90,7 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert code == 0
     assert lines[0] == f"{name}: the build on c3 failed"
     assert lines[1:4] == [f"  cause     {NO_ADDRESS} (on {host})" for host in ("c1", "c2", "c3")], "each, not the last"
-    assert "  tried     c9: topology; why NUMA; verdict 1.5 ms" in lines
+    assert "  tried     c9: topology (why NUMA); verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
     assert "  weights   c1 1.5, c2 1.25" in lines
     assert "  decision of sched1: req-local (global id req-global)\n" in out
@@ -133,6 +133,18 @@ def test_the_traits_that_all_hosts_lack_are_part_of_the_cause(
     assert manage.main(["why", "server-4", "--records", str(tmp_path / "r")]) == 0
     cause = "0 of 1 hosts pass; rejected: 6 no_room, 1 ComputeFilter; missing: HW_CPU_X86_AVX512F"
     assert f"  cause     {cause}\n" in capsys.readouterr().out
+
+
+def test_a_filter_that_ended_a_try_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = {"filter": "ServerGroupAntiAffinityFilter", "members": ["server-1", "server-2"], "forbidden": []}
+    attempt = Attempt("server-5", "n", "c1", "filter", members)
+    failed = record(("server-5",), failure="no_valid_host", text="none", answer=(), attempts=(attempt,))
+    JsonLines(tmp_path / "r").write([entries.entry(failed, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why", "server-5", "--records", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "tried: c1 ServerGroupAntiAffinityFilter; rejected:" in out.splitlines()[1]
+    assert "  tried     c1: ServerGroupAntiAffinityFilter (members server-1 server-2)\n" in out
 
 
 @pytest.mark.parametrize(("failure", "text", "outcomes", "first", "cause"), [

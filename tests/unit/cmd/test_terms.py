@@ -140,11 +140,12 @@ def test_the_help_of_a_command_defines_its_terms(command: object, capsys: pytest
 
 
 def test_the_words_of_a_screen_are_defined_once_without_the_part_after_the_colon() -> None:
-    found = terms.explained(["no_room:VCPU", "no_room:DISK_GB", "written", "SiteFilter"], terms.REASONS, terms.ATTEMPTS)
+    found = terms.explained(["no_room:VCPU", "no_room:DISK_GB", "written", "site"], terms.REASONS, terms.ATTEMPTS)
 
     assert found[:2] == ["", "Words:"]
     assert [line.split()[0] for line in found if line.startswith("  ") and line[2] != " "] == ["no_room", "written"]
-    assert terms.explained(["SiteFilter"], terms.REASONS) == []
+    assert terms.explained(["site"], terms.REASONS) == []
+    assert "A filter of Nova or of the site" in terms.explained(["SiteFilter"], terms.REASONS)[-1]
 
 
 def test_the_phases_whose_times_why_shows_are_those_of_a_request_and_are_defined() -> None:
