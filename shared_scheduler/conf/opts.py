@@ -112,7 +112,8 @@ scheduler selects the best host.
         help=_text("""
 Hosts whose weight is below the best weight by at most this value count as equally good when
 ``spread_over_schedulers`` selects among them. 0 spreads over exact ties only. A weight is the sum of
-multipliers times values between 0 and 1.
+multipliers times values between 0 and 1. With negative multipliers, which fill one host after the other, few hosts
+are equally good, and several schedulers claim the same ones: a value of 2 lets each scheduler fill hosts of its own.
 """),
     ),
     cfg.IntOpt(

@@ -106,6 +106,7 @@ class SimScheduler:
         listener: SchedulerListener,
         stopwatch: Callable[[], float] | None = None,
         newer: bool = False,
+        decisions: DecisionSettings = DECISIONS,
     ) -> None:
         self.name = f"scheduler-{number}.{life}"
         self.number = number
@@ -130,7 +131,7 @@ class SimScheduler:
         self._unheard: list[ev.Event] = []
         table = WatchedTable(partial(listener.applied, self), partial(listener.assumed, self))
         identity = Identity(self.name, life)
-        decider = Decider(table, DECISIONS)
+        decider = Decider(table, decisions)
         self.core = SchedulerCore(identity, settings, table, decider, SimJudge(), rng)
         self._ticking = Ticking(around.agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
 

@@ -17,6 +17,7 @@ from compute_agent import agent_settings
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
+from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
@@ -28,7 +29,7 @@ from shared_scheduler.sim.moves import Moves
 from shared_scheduler.sim.network import Network, Weather
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
-from shared_scheduler.sim.schedulers import CELL, SimScheduler
+from shared_scheduler.sim.schedulers import CELL, DECISIONS, SimScheduler
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import RACK, Fate, Habits, SentRequest, Server, Users, disturb_group, placed
 from shared_scheduler.table.row import Version
@@ -57,6 +58,7 @@ class Sizes:
     build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
     poll_s: float = 5.0  # interval of the reads of nodes without an agent
     racks: int = 3  # only servers with a label are spread over them
+    decisions: DecisionSettings = DECISIONS
 
 
 def settings_for(sizes: Sizes) -> SchedulerSettings:
@@ -158,6 +160,7 @@ class World:
             self,
             self._stopwatch,
             self._edge_rng.random() < self.sizes.newer,
+            self.sizes.decisions,
         )
         services = tuple(ServiceFacts(node.host) for node in self.nodes.values())
         scheduler.feed(ev.ServicesRead(CELL, services, True))

@@ -51,7 +51,7 @@ def test_changes_after_it_wait_and_merge_and_the_last_value_wins(pipe: MessagePi
     pipe.poll(0.0)
     for used in (3, 4, 5):
         pipe.set_leaf("cn.vcpus_used", used)
-        assert pipe.poll(0.01 * used) == ()
+        assert pipe.poll(0.002 * used) == ()
     pipe.set_leaf("cn.free_ram_mb", 10)
     assert pipe.next_deadline_s() == limits.FLUSH_INTERVAL_S
     assert pipe.poll(limits.FLUSH_INTERVAL_S) == (
@@ -80,12 +80,12 @@ def test_the_same_report_twice_sends_nothing(pipe: MessagePipe) -> None:
     assert pipe.poll(2.0) == ()
 
 
-def test_a_thousand_changes_in_a_second_are_ten_increments(pipe: MessagePipe) -> None:
+def test_a_thousand_changes_in_a_second_are_fifty_increments(pipe: MessagePipe) -> None:
     sent = 0
     for n in range(1000):
         pipe.set_leaf("cn.vcpus_used", n + 2)
         sent += len(pipe.poll(n / 1000))
-    assert sent == 10
+    assert sent == 50
 
 
 def test_a_removed_leaf_is_sent_once_as_none(pipe: MessagePipe) -> None:
