@@ -118,9 +118,16 @@ class Publisher:
         return [Cast(asked.scheduler, one) for one in replay or (self.pipe.heartbeat(),)]
 
     def plan_answer(self, hello: Hello, now: float) -> None:
-        """Plan the answer to the Hello of a scheduler, at a random time within its spread."""
-        at_s = now + self._rng.uniform(0, min(hello.spread_ms / 1000, SPREAD_MAX_S))
+        """Plan the answer to the Hello of a scheduler, at a random time within its spread.
+
+        If another scheduler gets a snapshot within this time, both get that one: schedulers that start together need
+        one broadcast of each node.
+        """
+        spread_s = min(hello.spread_ms / 1000, SPREAD_MAX_S)
+        at_s = now + self._rng.uniform(0, spread_s)
         if hello.want is Want.SNAPSHOT:
+            planned_s = min(self._want_snapshot.values(), default=at_s)
+            at_s = planned_s if planned_s <= now + spread_s else at_s
             sent_s = self._has_snapshot_s.get(hello.sender, float("-inf"))
             self._plan_snapshot(hello.sender, max(at_s, sent_s + SNAPSHOT_PAUSE_S))
         elif hello.want is Want.HEARTBEAT and len(self._want_heartbeat) < MAX_WAITING_SCHEDULERS:

@@ -434,6 +434,18 @@ class TestSchedulers:
         (told,) = [one for one in effects if isinstance(one, Broadcast) and isinstance(one.message, Snapshot)]
         assert isinstance(told, Broadcast)
 
+    def test_schedulers_that_start_together_get_one_snapshot(self) -> None:
+        # given eight schedulers that start within two seconds and let 10,000 agents spread their answers over 20 s
+        node = Node()
+        node.start()
+        effects = []
+        for number in range(8):
+            hello = Hello(Role.SCHEDULER, f"s{number}", 1, want=Want.SNAPSHOT, spread_ms=20_000)
+            effects += node.send(hello) + node.pass_s(0.25)
+        # then one broadcast serves all that have asked by then, and perhaps one more those that came after it
+        effects += node.pass_s(25)
+        assert 1 <= len(said(effects, Snapshot)) <= 2
+
     def test_a_scheduler_that_knows_us_gets_a_heartbeat_within_its_spread(self) -> None:
         node = Node()
         node.start()
