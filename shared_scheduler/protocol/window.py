@@ -75,6 +75,8 @@ __all__ = [
 
 #: Heartbeats that are older than the copy for this time were not merely delayed or duplicated.
 BEHIND_S = limits.HEARTBEAT_INTERVAL_S / 2
+#: Comparisons of digests of one node: a heartbeat comes every 15 s, and a digest of a large row takes ten milliseconds.
+COMPARISONS_PER_S, COMPARISONS_BURST = 0.5, 5
 
 #: The messages that a window handles.
 NodeMessage = Hello | Snapshot | Increment | Heartbeat | Leave
