@@ -137,8 +137,8 @@ AGENT_SNAPSHOTS_BURST = 20.0
 #: a scheduler decodes and applies a mebibyte in some ten milliseconds.  What goes beyond is dropped, as if it was lost.
 HOST_KIB_PER_S = 1024.0
 HOST_BURST_KIB = 8 * 1024
-#: A small message costs as much as this.
-HOST_MESSAGE_MIN_KIB = 0.5
+#: A small message may cost as much as this: it may change one of many devices, or providers, of a large row.
+HOST_MESSAGE_MIN_KIB = 4.0
 #: Hosts of which a scheduler remembers how much they have sent; when there are more, all begin again.
 PACED_HOSTS_MAX = 16_384
 

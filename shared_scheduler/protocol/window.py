@@ -220,6 +220,7 @@ class MessageWindow:
         "_behind",
         "_bucket",
         "_closed_epoch",
+        "_comparisons",
         "_delays",
         "_dropped_at",
         "_early",
@@ -280,6 +281,7 @@ class MessageWindow:
         self._asks = 0  # requests without an answer
         self._delays = 0  # requests in a row that were delayed because there was no token
         self._mismatches = 0  # in a row
+        self._comparisons: TokenBucket | None = None  # created with the first one
         self._overdue_asks = 0  # since the last message
 
     # --- state -------------------------------------------------------------------------------
@@ -474,6 +476,10 @@ class MessageWindow:
         told = (heartbeat.sequence, told_digest(heartbeat))
         if self._verified == told and now < self._verify_again_s:
             return Cause.VERIFIED
+        if self._comparisons is None:
+            self._comparisons = TokenBucket(COMPARISONS_PER_S, COMPARISONS_BURST)
+        if not self._comparisons.take(now):
+            return Cause.HEARD
         if own_digest() == told[1]:
             self._verified = told
             self._verify_again_s = now + self._times.verify_again_s
