@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -38,6 +39,8 @@ CALLER_CHOOSES = frozenset({"in_tree", "limit"})
 
 CHECK_TYPE_HINT = "_nova_check_type"
 
+#: Query strings that are remembered: most requests of a flavor have the same.
+QUERIES_MAX = 4096
 #: oslo.versionedobjects keeps a field's value in an attribute of this prefix (``_get_attrname``)
 ATTRIBUTE_PREFIX = "_obj_"
 
@@ -109,7 +112,12 @@ def resource_requests(context: Any, spec: Any, host_manager: Any) -> list[Any]:
 
 def query(resource_request: Any) -> str:
     """The query string of ``GET /allocation_candidates``, without the parts that the caller adds."""
-    parts = parse_qsl(resource_request.to_querystring(), keep_blank_values=True)
+    return _without_callers_parts(resource_request.to_querystring())
+
+
+@lru_cache(QUERIES_MAX)
+def _without_callers_parts(text: str) -> str:
+    parts = parse_qsl(text, keep_blank_values=True)
     return urlencode([(key, value) for key, value in parts if key not in CALLER_CHOOSES])
 
 
