@@ -23,6 +23,7 @@ from nova import rpc, service
 from nova.objects import base as objects_base
 from nova.scheduler import rpcapi
 
+from shared_scheduler.nova.call_heartbeats import CallHeartbeats
 from shared_scheduler.service.mode import CurrentMode, Mode
 from shared_scheduler.transport.rpc_consumers import cancel_consumers
 
@@ -113,11 +114,17 @@ class ModalService(service.Service):
 
     @rpcserver.setter
     def rpcserver(self, server: Any) -> None:
-        self._gate = None if server is None else Gate(server, self.manager.mode.serves, partial(self._another, server))
+        if server is None:
+            self._gate = None
+        else:
+            another = partial(self._another, server)
+            self._gate = Gate(_with_heartbeats(server), self.manager.mode.serves, another)
 
     def _another(self, server: Any) -> Any:
         target = messaging.Target(topic=rpcapi.RPC_TOPIC, server=self.host)
-        return rpc.get_server(target, server.dispatcher.endpoints, objects_base.NovaObjectSerializer())
+        return _with_heartbeats(
+            rpc.get_server(target, server.dispatcher.endpoints, objects_base.NovaObjectSerializer())
+        )
 
     def enter(self, mode: Mode) -> None:
         """Change the mode.  Requests that were taken before are answered as they began.
@@ -138,3 +145,9 @@ class ModalService(service.Service):
             self._gate.set_open(current.serves)
             if before is Mode.SHADOW:  # its requests may wait long for a nova-scheduler that is away
                 self._gate.renew()
+
+
+def _with_heartbeats(server: Any) -> Any:
+    """The RPC server, with one thread for the heartbeats of all its calls."""
+    server.dispatcher = CallHeartbeats(server.dispatcher)
+    return server

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heartbeats of calls: one thread for all, and oslo.messaging's own dispatcher behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import oslo_messaging as messaging
+import pytest
+from oslo_messaging.rpc.dispatcher import RPCDispatcher
+
+from shared_scheduler.nova.call_heartbeats import CallHeartbeats
+
+WAIT_S = 30.0
+
+
+class Incoming:
+    """A call as the driver hands it over; ``beaten`` is set with its second heartbeat."""
+
+    def __init__(self, client_timeout: object, method: str = "select") -> None:
+        self.client_timeout = client_timeout
+        self.ctxt: dict[str, Any] = {}
+        self.message = {"method": method, "args": {}}
+        self.heartbeats = 0
+        self.beaten = threading.Event()
+
+    def heartbeat(self) -> None:
+        self.heartbeats += 1
+        if self.heartbeats == 1:
+            raise ConnectionError("the broker is away")
+        self.beaten.set()
+
+
+class Endpoint:
+    """``select`` runs what the test gives it."""
+
+    target = messaging.Target(version="1.0")
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+
+    def select(self, _context: object) -> object:
+        return self._work()
+
+
+def calls(work: Callable[[], object]) -> CallHeartbeats:
+    return CallHeartbeats(RPCDispatcher([Endpoint(work)], None))
+
+
+def test_a_call_that_lasts_long_sends_heartbeats_although_one_fails() -> None:
+    incoming = Incoming(2)
+    assert calls(lambda: incoming.beaten.wait(WAIT_S)).dispatch(incoming) is True
+    assert incoming.heartbeats >= 2
+
+
+def test_calls_need_one_thread_altogether() -> None:
+    # given calls that are answered at once, of a caller that waits for heartbeats
+    heartbeats = calls(threading.active_count)
+    before = threading.active_count()
+    # when many come
+    counts = [heartbeats.dispatch(Incoming(60)) for _ in range(20)]
+    # then each finds one thread more than before the first of them
+    assert set(counts) == {before + 1}
+
+
+@pytest.mark.parametrize("client_timeout", [None, 0, 1, "soon"])
+def test_a_caller_that_waits_for_no_heartbeats_gets_none(client_timeout: object) -> None:
+    incoming = Incoming(client_timeout)
+    assert calls(lambda: "answer").dispatch(incoming) == "answer"
+    assert incoming.client_timeout == client_timeout and incoming.heartbeats == 0
+
+
+def test_errors_are_those_of_the_dispatcher() -> None:
+    def fail() -> object:
+        raise ZeroDivisionError
+
+    heartbeats = calls(fail)
+    with pytest.raises(ZeroDivisionError):
+        heartbeats.dispatch(Incoming(60))
+    with pytest.raises(messaging.NoSuchMethod):
+        heartbeats.dispatch(Incoming(60, "unknown"))
