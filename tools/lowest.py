@@ -4,8 +4,7 @@
     python -m tools.lowest quick > lowest.txt
     pip install -c lowest.txt '.[quick]'
 
-``tox -e lowest`` installs this set and runs the quick tests with it; ``tox -e lowest-nova`` installs that of the extras
-``scheduler`` and ``agent`` and starts each command.
+``tox -e lowest`` installs this set and runs the quick tests with it.
 """
 
 from __future__ import annotations

@@ -413,6 +413,11 @@ class TestLoading:
         assert tap.hooks is None
         assert tracker._update.__func__ is type(tracker)._update
 
+    def test_operators_are_told_every_method_that_is_replaced(self) -> None:
+        page = (Path(__file__).resolve().parents[3] / "doc" / "source" / "admin" / "install.rst").read_text()
+
+        assert [name for name in (*METHODS, "save") if f"``{name}``" not in page] == []
+
     def test_it_never_raises(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.ERROR):
             tap = ResourceTrackerTap(object())
