@@ -168,10 +168,3 @@ class Exhibition:
         self._world.start_scheduler(0)
         self._record("scheduler-0 starts again, with what the databases say")
         self._healing.append(Healing("restart", self._world.now))
-
-
-def run_demo(plan: DemoPlan, lines: int = 0) -> World:
-    """Run a complete demo without a view.  The checkers of the world hold the violations."""
-    world = plan.world(lines=lines)
-    Exhibition(world, plan.duration_s).run()
-    return world

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from shared_scheduler.sim.exhibition import DemoPlan, run_demo
+from shared_scheduler.sim.exhibition import DemoPlan
+from tests.support.demos import run_demo
 
 #: small ones, of about a fifth of a CPU second each; the faults and the times are those of any demo
 SMALL = DemoPlan(seed=0, nodes=20, schedulers=3, duration_s=4.0, rate_per_s=10.0)

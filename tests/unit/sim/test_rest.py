@@ -8,12 +8,13 @@ import pytest
 from shared_scheduler.core.effects import Fail
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.sim import rest
-from shared_scheduler.sim.exhibition import DemoPlan, run_demo
+from shared_scheduler.sim.exhibition import DemoPlan
 from shared_scheduler.sim.invariants import AT_REST
 from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.rest import Rest, calm, heal
 from shared_scheduler.sim.workload import FLAVORS, Fate, Habits, Server
 from shared_scheduler.sim.world import Sizes, World
+from tests.support.demos import run_demo
 from tests.unit.sim import planted
 from tests.unit.sim.single_requests import ask_for
 
