@@ -74,3 +74,15 @@ def test_the_master_keeps_its_owner(master: Path, given_away: list[tuple[int, in
     assert manage.main(["keys", "rotate", str(master), "add"]) == 0
 
     assert given_away == [(owner.st_uid, owner.st_gid)]
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o620, 0o604])
+@pytest.mark.parametrize("command", [["derive", "--host", HOST, "--to"], ["rotate"], ["show"]])
+def test_a_master_of_others_is_not_used(master: Path, mode: int, command: list[str], tmp_path: Path) -> None:
+    """Who may write it knows the secrets of all hosts that are derived from it; so does who may read it."""
+    master.chmod(mode)
+    name, *more = command
+    more += {"derive": [str(tmp_path / "hosts")], "rotate": ["add"], "show": []}[name]
+
+    assert manage.main(["keys", name, str(master), *more]) == 2
+    assert not (tmp_path / "hosts").exists()
