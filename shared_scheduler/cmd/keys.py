@@ -31,6 +31,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.host_keys import agent_line, public_key
 from shared_scheduler.protocol.signing import Keyring, parse_keyring
+from shared_scheduler.transport.keys import OTHERS
 
 FAILED = 2
 SECRET_BYTES = 32
@@ -175,6 +176,8 @@ class Masters:
 
 
 def _masters(file: Path) -> Masters:
+    if file.stat().st_mode & OTHERS:
+        raise KeyringError("other users may read or write it", remedy=f"chmod o-rwx,g-w {file}, create a new master")
     return Masters(parse_keyring(file.read_text()))
 
 
