@@ -34,6 +34,7 @@ from kombu import Exchange, Queue
 
 from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.bus import ConnectionChanged, Receive, agent_address
+from shared_scheduler.transport.gathering import Gathering
 from shared_scheduler.transport.link import Link
 from shared_scheduler.transport.subscription import Subscription
 from shared_scheduler.transport.urls import BrokerUrl
@@ -83,7 +84,9 @@ class KombuEndpoint:
         hears: tuple[Exchange, ...],
         tells: Exchange,
         schedulers: Exchange,
+        gathering: Gathering | None = None,
     ) -> None:
+        self._gathering = gathering
         self._link_of = link_of
         self._link: Link | None = None
         self._subscription: Subscription | None = None
@@ -122,6 +125,8 @@ class KombuEndpoint:
 
     def cast(self, address: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         """Send to one endpoint, through the default exchange."""
+        if self._gathering is not None:
+            self._gathering.hurry()
         return self._put("", address, body, returned)
 
     def _put(
@@ -172,7 +177,9 @@ class KombuBus:
         """An endpoint whose address is new each time."""
         address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         queue = queue_of(address, self._queue_messages_max, transport_settings.SCHEDULER_QUEUE_MAX_BYTES)
-        return KombuEndpoint(self._link_for(address), queue, (self._state, self._agents), self._agents, self._state)
+        hears, gathering = (self._state, self._agents), Gathering()
+        link = self._link_for(address, gathering)
+        return KombuEndpoint(link, queue, hears, self._agents, self._state, gathering)
 
     def agent_endpoint(self, host: str) -> KombuEndpoint:
         """The endpoint of the agent beside the nova-compute service ``host``."""
@@ -180,8 +187,8 @@ class KombuBus:
         queue = queue_of(address, transport_settings.AGENT_QUEUE_MAX_MESSAGES, transport_settings.AGENT_QUEUE_MAX_BYTES)
         return KombuEndpoint(self._link_for(address), queue, (self._agents,), self._state, self._state)
 
-    def _link_for(self, address: str) -> Callable[[], Link]:
+    def _link_for(self, address: str, gathering: Gathering | None = None) -> Callable[[], Link]:
         if self._shared is not None:
             shared = self._shared
             return lambda: shared
-        return partial(Link, self._url, address, self._rng)
+        return partial(Link, self._url, address, self._rng, gathering)

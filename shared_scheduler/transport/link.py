@@ -13,6 +13,7 @@ import threading
 import time
 
 from shared_scheduler.transport import transport_settings
+from shared_scheduler.transport.gathering import Gathering
 from shared_scheduler.transport.outbox import Outbox
 from shared_scheduler.transport.receiver import Receiver
 from shared_scheduler.transport.reconnect import Reconnector
@@ -24,12 +25,12 @@ from shared_scheduler.transport.urls import BrokerUrl
 class Link:
     """Two threads and two connections to one broker; it closes with its last subscription."""
 
-    def __init__(self, url: BrokerUrl, name: str, rng: random.Random) -> None:
+    def __init__(self, url: BrokerUrl, name: str, rng: random.Random, gathering: Gathering | None = None) -> None:
         self.outbox = Outbox()
         self._name = name
         self._stopping = threading.Event()
         receives, sends = (Reconnector(url, name, what, self._stopping, rng) for what in ("receives", "sends"))
-        self._receiver = Receiver(receives, self._stopping, rng)
+        self._receiver = Receiver(receives, self._stopping, rng, gathering)
         self._sender = Sender(self.outbox, sends, self._stopping)
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []

@@ -14,6 +14,7 @@ from amqp.exceptions import ResourceLocked
 from kombu import Connection, Consumer, Exchange
 
 from shared_scheduler.transport import transport_settings
+from shared_scheduler.transport.gathering import Gathering
 from shared_scheduler.transport.plain_messages import take_plain
 from shared_scheduler.transport.reconnect import Reconnector, read_one
 from shared_scheduler.transport.subscription import Subscription
@@ -28,7 +29,15 @@ class Receiver:
     an administrator deleted is created again.  Other threads only call ``add`` and ``remove``.
     """
 
-    def __init__(self, reconnector: Reconnector, stopping: threading.Event, rng: random.Random) -> None:
+    def __init__(
+        self,
+        reconnector: Reconnector,
+        stopping: threading.Event,
+        rng: random.Random,
+        gathering: Gathering | None = None,
+    ) -> None:
+        """``gathering``: lets messages gather before they are read; None: they are read at once."""
+        self._gathering = gathering
         self._reconnector = reconnector
         self._stopping = stopping
         self._rng = rng
@@ -67,6 +76,8 @@ class Receiver:
         while not self._stopping.is_set():
             self._let_go()
             self._subscribe_some(connection, channel)
+            if self._gathering is not None:
+                self._gathering.wait()
             self._read_batch(connection)
             self._hand_over()
             self._reconnector.keep_alive(connection)

@@ -25,6 +25,10 @@ AGENT_QUEUE_MAX_BYTES = 64 * 1024 * 1024
 BATCH_MAX_MESSAGES = 256
 BATCH_MAX_S = 0.005
 
+#: A scheduler that has cast nothing for ``EAGER_S`` lets messages gather for ``GATHER_S`` before it reads them.
+EAGER_S = 2.0
+GATHER_S = 0.05
+
 #: The AMQP heartbeat that is proposed to the broker; a lost broker is noticed within twice this time.
 AMQP_HEARTBEAT_S = 30
 #: The time limit of a connect, and of the broker's confirmation of messages.
