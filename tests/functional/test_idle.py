@@ -9,7 +9,7 @@ from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
 AUDIT_S = 3
-HEARTBEAT_S = 3
+HEARTBEAT_S = 1  # a host that does not change sends one in three times this
 WATCHED_S = 12.0
 QUIET_S = 14.0  # several audits
 SETTLE_S = 240.0
