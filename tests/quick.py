@@ -22,6 +22,7 @@ NEED_ALL = frozenset(
     {
         "tests/unit/cmd/test_hangup_at_start.py",
         "tests/unit/cmd/test_reader.py",
+        "tests/unit/cmd/test_replay.py",
         "tests/unit/cmd/test_tool_ends.py",
         "tests/unit/compute_agent/test_process.py",
         "tests/unit/laboratory/test_command.py",

@@ -22,6 +22,9 @@ from tools.laboratory.fuzz import command, targets
 from tools.laboratory.report import ProgressLine, Report
 
 ROUNDS = 15
+#: one of them takes most of the time
+SLOW = "records"
+EACH = [pytest.param(name, marks=pytest.mark.long) if name == SLOW else name for name in targets.TARGETS]
 
 
 def play(*arguments: str, rounds: int = ROUNDS) -> Report:
@@ -30,7 +33,7 @@ def play(*arguments: str, rounds: int = ROUNDS) -> Report:
         return command.run(asked, progress)
 
 
-@pytest.mark.parametrize("target", targets.TARGETS)
+@pytest.mark.parametrize("target", EACH)
 def test_nothing_is_raised_and_nothing_is_violated(target: str) -> None:
     report = play("--target", target)
 
