@@ -198,9 +198,9 @@ def test_audits_that_find_nothing_new_say_nothing(cloud: Cloud, listener: Listen
     listener.wait_verified(HOST)
     since_s = time.monotonic()
 
-    # from heartbeat to heartbeat there are some audits
+    # from heartbeat to heartbeat, 43 to 48 seconds, there are some audits
     listener.wait(
-        lambda: len([one for one in listener.said(Heartbeat, since_s) if one.host == HOST]) >= 2, "two heartbeats", 60
+        lambda: any(one.host == HOST for one in listener.said(Heartbeat, since_s)), "the next heartbeat", 90
     )
 
     assert listener.said(Increment, since_s) == []

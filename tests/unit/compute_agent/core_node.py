@@ -19,8 +19,8 @@ Kind = TypeVar("Kind")
 EPOCH = 7
 SETTINGS = AgentSettings()
 SCHEDULER = "ssched.scheduler.a"
-#: more effects of one moment mean that the core asks again for what was just answered
-EFFECTS_MAX = 1_000
+#: more answers at one moment mean that the core asks again for what was just answered
+ANSWERS_MAX = 1_000
 
 
 class Node:
@@ -43,10 +43,12 @@ class Node:
         """Tell it, answer its reads; returns all effects of that moment."""
         effects: list[Effect] = []
         waiting = list(told)
+        steps_max = len(told) + ANSWERS_MAX
         while waiting:
             new = self.core.step(waiting.pop(0), self.now)
             effects += new
-            assert len(effects) < EFFECTS_MAX, "the core would spin"
+            steps_max -= 1
+            assert steps_max, "the core would spin"
             waiting += [self.placement(one) for one in new if isinstance(one, ReadTree | ReadAllocations)]
         self.done += effects
         return effects
