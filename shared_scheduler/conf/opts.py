@@ -341,9 +341,8 @@ PLACEMENT = [
         max=64,
         help=_text("""
 Number of threads that write allocations to Placement, and so the maximum number of writes in flight. One more
-thread only deletes. Allocations that wait are written together, at most 16 servers in one write, and fewer if
-Placement is slow. A second thread begins when 16 servers wait, or when the oldest allocation has waited for as long as
-the last writes took, at most 50 ms.
+thread only deletes. Allocations that wait for a writer are written together, at most 16 servers in one write, and
+fewer if Placement is slow.
 """),
     ),
     cfg.IntOpt(

@@ -14,11 +14,6 @@ almost until its deadline, so it is late, so it has to be deleted, and the delet
 * A write that cannot end before its deadline is not sent.  It needs no delete either.
 * Deletes have a writer of their own, and others only take one while no write can be sent.
 
-While Placement keeps up, one writer is enough for it, and writes that wait for the end of its call go out together,
-which costs Placement a fraction of a call for each.  A further writer begins only when a batch is full, or when the
-oldest write has waited for as long as the last calls took, and at most ``PATIENCE_MAX_S``: the call under way is then
-slower than usual, or Placement is far away and has cores for more.
-
 A request for many servers that cannot be written before its deadline fails when it arrives (``BurstForecast``),
 because it would only take the time of other requests, and of the deletes that follow.
 
@@ -36,8 +31,6 @@ MAX_BATCH = 16
 MAX_WAITING = 4096
 #: Time that one call may take: a fifth of ``write_timeout_s``.
 CALL_S = 2.0
-#: The longest time for which a write waits for a call under way, although a writer is free.
-PATIENCE_MAX_S = 0.05
 #: A write that waits longer than this shows that Placement does not keep up.
 OVERLOADED_AFTER_S = 3.0
 #: Claims of one request that are not written yet: at most so many, and no more than Placement writes in this time,
@@ -55,12 +48,6 @@ class WritePace:
 
     def __init__(self) -> None:
         self._consumer_s: float | None = None
-        self._call_s = 0.0
-
-    @property
-    def patience_s(self) -> float:
-        """For how long a write waits for a call under way, so that it goes out together with others."""
-        return min(self._call_s, PATIENCE_MAX_S)
 
     @property
     def consumer_s(self) -> float:
@@ -71,7 +58,6 @@ class WritePace:
         """Note that a call took so long.  Without an answer it would have taken longer, so the pace does not rise."""
         each_s = took_s / consumers if answered else max(took_s / consumers, self.consumer_s)
         before_s = each_s if self._consumer_s is None else self._consumer_s
-        self._call_s += (took_s - self._call_s) * (1 if self._consumer_s is None else NEWEST)
         self._consumer_s = before_s + NEWEST * (each_s - before_s)
 
     def batch_max(self) -> int:

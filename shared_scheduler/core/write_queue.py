@@ -78,8 +78,7 @@ class WriteQueue(Generic[Item]):
       it, or fail the write of more providers without need.
     * A batch has at most ``pace.batch_max()`` jobs; its jobs may share providers.
     * A job that is ``alone``, as each delete is, is a batch of one.
-    * A write is sent at once if no other is in flight.  Otherwise it waits for ``pace.patience_s`` at most, unless
-      there are enough for a full batch (``write_pace.py`` says why).
+    * A write is sent as soon as a writer is free; writes do not wait to fill a batch.
     * A write that cannot end before its deadline is not sent; its owner drops it.
     * Parts of a refused batch come before all other writes.
     * At most ``max_waiting`` jobs wait; further ones are refused.
@@ -120,18 +119,11 @@ class WriteQueue(Generic[Item]):
         """The next batch, sorted by provider: writes or, if none can be sent now, a delete; empty if there is
         neither."""
         busy = self._busy()
-        batch = self._pick_part(busy) or ([] if self.wait_s(now) else self._pick_writes(busy, now))
+        batch = self._pick_part(busy) or self._pick_writes(busy, now)
         if not batch:
             return self.take_delete()
         self._in_flight += batch
         return tuple(sorted(batch, key=lambda job: job.rank))
-
-    def wait_s(self, now: float) -> float:
-        """Seconds until the writes that wait are sent although a call is under way; 0: now, or there is none."""
-        writes = [job for job in self._waiting if not job.deletes]
-        if not writes or len(writes) >= self._pace.batch_max() or all(job.deletes for job in self._in_flight):
-            return 0.0
-        return max(0.0, writes[0].queued_s + self._pace.patience_s - now)
 
     def take_delete(self) -> tuple[Job[Item], ...]:
         """The next delete, as a batch of one; empty if none can be sent now."""

@@ -2,11 +2,10 @@
 """Carries out ``WriteAllocation`` and ``DeleteAllocation``: the only module that changes allocations in Placement.
 
 ``submit`` never blocks.  Writer threads take the batches of ``core/write_queue.py``; writes that were queued while they
-were busy are sent together as one ``POST /allocations``.  A second writer begins when the first one is slow.  A refused
-batch is split until the consumer that caused the refusal is alone; ``allocation_writer`` completes single consumers.  A
-further thread takes deletes only, so that they neither wait for writes nor hold them up.  A clerk thread ends writes
-that waited until their deadline, and a sweeper thread checks writes with an unknown outcome; neither waits for a busy
-writer.
+were busy are sent together as one ``POST /allocations``.  A refused batch is split until the consumer that caused the
+refusal is alone; ``allocation_writer`` completes single consumers.  A further thread takes deletes only, so that they
+neither wait for writes nor hold them up.  A clerk thread ends writes that waited until their deadline, and a sweeper
+thread checks writes with an unknown outcome; neither waits for a busy writer.
 
 Every effect is answered exactly once, with ``answer``, from one of these threads.
 """
@@ -78,8 +77,6 @@ class GroupCommit:
         #: the clerk and ``stop`` wait for this condition
         self._changed = threading.Condition(lock)
         self._draining = False
-        #: writers that begin when the patience of the waiting writes ends
-        self._patient = 0
         self._stopped = threading.Event()
         self._writer = AllocationWriter(
             client, clock, self._stopped.wait, rng or random.Random(), locate, merged_moves=merged_moves
@@ -101,13 +98,11 @@ class GroupCommit:
                 self._turned_away.append(work)
                 self._changed.notify_all()
             else:
-                self._wake(isinstance(work, DeleteAllocation))
+                self._wake()
 
-    def _wake(self, deletes: bool = True) -> None:
-        if not self._patient or not self._queue.wait_s(self._clock()):
-            self._ready.notify()
-        if deletes:
-            self._delete_ready.notify()
+    def _wake(self) -> None:
+        self._ready.notify()
+        self._delete_ready.notify()
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Refuse new work, send queued work for a bounded time, and end the rest."""
@@ -143,25 +138,19 @@ class GroupCommit:
     # -- writers and deleters ----------------------------------------------------------------
 
     def _write(self) -> None:
-        self._work(self._ready, lambda: self._queue.take(self._clock()), lambda: self._queue.wait_s(self._clock()))
+        self._work(self._ready, lambda: self._queue.take(self._clock()))
 
     def _delete(self) -> None:
-        self._work(self._delete_ready, self._queue.take_delete, lambda: 0.0)
+        self._work(self._delete_ready, self._queue.take_delete)
 
-    def _work(self, ready: threading.Condition, take: Callable[[], Batch], wait_s: Callable[[], float]) -> None:
+    def _work(self, ready: threading.Condition, take: Callable[[], Batch]) -> None:
         while True:
             with ready:
                 while not (batch := take()):
                     if self._stopped.is_set():
                         return
-                    self._wait(ready, wait_s())
+                    ready.wait()
             self._carry_out(batch)
-
-    def _wait(self, ready: threading.Condition, patience_s: float) -> None:
-        """Wait until something may be sent; 0: until there is a reason."""
-        self._patient += bool(patience_s)
-        ready.wait(patience_s or None)
-        self._patient -= bool(patience_s)
 
     def _carry_out(self, batch: Batch) -> None:
         try:

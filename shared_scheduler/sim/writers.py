@@ -114,8 +114,6 @@ class SimWriters:
         while self._idle_deleters and (batch := self._queue.take_delete()):
             self._idle_deleters -= 1
             self._begin(batch, self._deleter_done)
-        if self._idle_writers and (wait_s := self._queue.wait_s(self._clock.now)):
-            self._agenda.work(wait_s, self._send)
         if self._queue.waiting and not self._clerk_is_set:
             self._clerk_is_set = True
             self._agenda.work(CLERK_INTERVAL_S, self._end_the_late)

@@ -6,11 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hypothesis.strategies as st
-import pytest
 from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shared_scheduler.core.write_pace import MAX_BATCH, OVERLOADED_AFTER_S, PATIENCE_MAX_S, WritePace
+from shared_scheduler.core.write_pace import OVERLOADED_AFTER_S, WritePace
 from shared_scheduler.core.write_queue import Job, WriteQueue, halves
 
 NOW = 100.0
@@ -60,52 +59,6 @@ def test_a_provider_in_flight_is_waited_for_and_others_are_not() -> None:
     batches.add(job("c", "n2"))
     assert names(batches.take(NOW)) == ["c"]
     batches.done(first[0])
-    assert names(batches.take(NOW)) == ["b"]
-
-
-def test_writes_wait_for_the_call_under_way_and_go_out_together() -> None:
-    # given a Placement that took 20 ms for the last call, and one write in flight
-    batches = queue(job("a", "n1"), consumer_s=0.02)
-    first = batches.take(NOW)
-    # when others come meanwhile
-    batches.add(job("b", "n2", queued_s=NOW))
-    batches.add(job("c", "n3", queued_s=NOW + 0.01))
-    # then another writer does not begin before the oldest has waited for as long as such a call takes
-    assert batches.take(NOW + 0.01) == () and batches.wait_s(NOW + 0.015) == pytest.approx(0.005)
-    # and they are one batch when the call ends
-    batches.done(first[0])
-    assert batches.wait_s(NOW + 0.015) == 0.0
-    assert names(batches.take(NOW + 0.015)) == ["b", "c"]
-
-
-def test_a_second_writer_begins_when_the_oldest_write_has_waited() -> None:
-    batches = queue(job("a", "n1"), consumer_s=0.02)
-    batches.take(NOW)
-    batches.add(job("b", "n2", queued_s=NOW))
-    assert names(batches.take(NOW + 0.021)) == ["b"]
-
-
-def test_the_wait_is_bounded_where_placement_is_slow() -> None:
-    batches = queue(job("a", "n1"), consumer_s=0.1)
-    batches.take(NOW)
-    batches.add(job("b", "n2", queued_s=NOW))
-    assert batches.wait_s(NOW) == pytest.approx(PATIENCE_MAX_S)
-    assert names(batches.take(NOW + PATIENCE_MAX_S)) == ["b"]
-
-
-def test_a_full_batch_does_not_wait() -> None:
-    batches = queue(job("a", "n0"), consumer_s=0.02)
-    batches.take(NOW)
-    for number in range(1, MAX_BATCH + 1):
-        assert batches.take(NOW) == ()
-        batches.add(job(f"c{number}", f"n{number}", queued_s=NOW))
-    assert len(batches.take(NOW)) == MAX_BATCH
-
-
-def test_a_delete_under_way_is_waited_for_by_no_write() -> None:
-    batches = queue(delete("gone", "n1"), consumer_s=0.02)
-    assert names(batches.take_delete()) == ["gone"]
-    batches.add(job("b", "n2", queued_s=NOW))
     assert names(batches.take(NOW)) == ["b"]
 
 
