@@ -47,7 +47,7 @@ class ReportClient:
 
     def get(self, path: str, version: str, global_request_id: str | None) -> Any:
         reply = self.placement.call("GET", path)
-        return SimpleNamespace(status_code=reply.status, content=b"some", json=lambda: reply.body)
+        return SimpleNamespace(status_code=reply.status, content=b"some", headers={}, json=lambda: reply.body)
 
 
 def test_it_is_made_from_the_configuration_of_nova_compute(nova_conf: Any, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_invalid_questions_have_no_effect(path: Path, noise: bytes) -> None:
 
 
 def test_a_missing_scheduler_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(admin.AdminError, match="is shared-scheduler running"):
+    with pytest.raises(admin.AdminError, match="is the service running"):
         admin.ask(tmp_path / "nobody.sock", "status")
 
 
