@@ -34,8 +34,9 @@ class _HideComplaint(logging.Filter):
     """Drops stevedore's "Could not load 'compute_agent_tap'": it was loaded."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        args = record.args
-        return not (isinstance(args, tuple) and bool(args) and args[0] == ENTRY_POINT)
+        first = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        # an entry point, which stevedore logs as well, cannot be compared with a text
+        return not (isinstance(first, str) and first == ENTRY_POINT)
 
 
 logging.getLogger("stevedore.extension").addFilter(_HideComplaint())
