@@ -142,6 +142,10 @@ RARE: Mapping[str, str] = {
         confirmed/assumed/-/held/built > confirmed/-/-/held/built
         confirmed/assumed/-/held/builds > confirmed/assumed/tracked/held/built
     """,
+    "Rare: the release of a late claim is lost, and the same node gets the next claim of the server": """
+        late/-/pending/-/waits > late/-/pending/held/waits
+        late/-/pending/held/waits > late/-/tracked/held/waits
+    """,
 }
 
 
