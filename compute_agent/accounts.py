@@ -63,11 +63,7 @@ class Accounts:
         self, consumers: Mapping[str, Allocations], started_at_s: float, generations: Mapping[str, int]
     ) -> None:
         """Take a complete read of the tree's consumers that began at ``started_at_s``."""
-        kept = {
-            consumer: belief
-            for consumer, belief in self.beliefs.items()
-            if belief.true_at_s > started_at_s
-        }
+        kept = {consumer: belief for consumer, belief in self.beliefs.items() if belief.true_at_s > started_at_s}
         read = {
             consumer: Belief(allocations, started_at_s, generations.get(consumer, 0))
             for consumer, allocations in consumers.items()

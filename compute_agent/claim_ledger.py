@@ -244,8 +244,7 @@ class ClaimLedger:
         gone = [
             key
             for key, held in self.pending.items()
-            if started_at_s > held.accepted_at_s
-            and self._is_disproved(held, started_at_s, check_after_s)
+            if started_at_s > held.accepted_at_s and self._is_disproved(held, started_at_s, check_after_s)
         ]
         endings = self._end(gone, ClaimEnd.VANISHED)
         self.accounts.forget_claimed({held.claim.consumer for held in self.pending.values()})

@@ -423,9 +423,7 @@ class AgentCore:
             return Reason(RefusalCode.EXPIRED, seen)
         waited_ms = int((now - arrived_at_s) * 1000)
         if claim.deadline_ms and waited_ms > claim.deadline_ms:
-            return Reason(
-                RefusalCode.EXPIRED, {"waited_ms": waited_ms, "deadline_ms": claim.deadline_ms}
-            )
+            return Reason(RefusalCode.EXPIRED, {"waited_ms": waited_ms, "deadline_ms": claim.deadline_ms})
         return None
 
     def _accept(self, claim: Claim, now: float) -> None:
@@ -438,9 +436,7 @@ class AgentCore:
         self._sync()
         self._notice_verdict(NoticeCode.ACCEPTED, claim, None)
 
-    def _answer(
-        self, claim: Claim, accepted: bool, reason: Reason | None, reflected: int, now: float
-    ) -> None:
+    def _answer(self, claim: Claim, accepted: bool, reason: Reason | None, reflected: int, now: float) -> None:
         verdict = Verdict(claim.claim_id, self.node, self.epoch, accepted, reason, reflected)
         self._verdicts.set(claim.scheduler, (claim.claim_id, claim.scheduler), verdict)
         self._effects += self.publisher.answer(claim, verdict, now)

@@ -65,9 +65,7 @@ class Publisher:
         self._unsendable: set[str] = set()
 
     def _set_epoch(self, node: str, epoch: int) -> None:
-        self.pipe = MessagePipe(
-            node, self._host, epoch, self._rng, heartbeat_interval_s=self._heartbeat_interval_s
-        )
+        self.pipe = MessagePipe(node, self._host, epoch, self._rng, heartbeat_interval_s=self._heartbeat_interval_s)
         self._hello = Hello(Role.AGENT, self._address, epoch, node, self._host, release=self._release)
 
     # -- the state of the node ---------------------------------------------------------------------

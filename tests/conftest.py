@@ -47,9 +47,7 @@ TRACEBACK = "Traceback (most recent call last):"
 """Begins what a program of ours printed; its reason is then the last line."""
 
 # no test fails because the machine is slow
-settings.register_profile(
-    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("patient")
 
 

@@ -35,9 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from shared_scheduler.protocol.errors import KeyringError
         from shared_scheduler.service.telemetry_address import TelemetryError
     except ImportError as error:
-        return _refuse(
-            f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory"
-        )
+        return _refuse(f"{error}; install nova beside this package: pip install '.[agent]' in the project's directory")
     try:
         given = sys.argv[1:] if arguments is None else arguments
         conf = nova_conf.load(given, PROG, release())

@@ -119,9 +119,7 @@ class AgentProcess:
         )
         source = conf.compute_agent.source
         self.tap = (
-            None
-            if source == "conductor"
-            else TapClient(path, conf.host, self._take_from_tap, self.agent.tap_lost)
+            None if source == "conductor" else TapClient(path, conf.host, self._take_from_tap, self.agent.tap_lost)
         )
         self.fallback = (
             None

@@ -151,8 +151,7 @@ class StateDirectory:
 
     def _save(self) -> None:
         content = {
-            node: [[encode(one.claim), sorted(one.known_as)] for one in claims]
-            for node, claims in self._kept.items()
+            node: [[encode(one.claim), sorted(one.known_as)] for one in claims] for node, claims in self._kept.items()
         }
         self._replace("claims", msgpack.packb(content))
 
@@ -160,8 +159,7 @@ class StateDirectory:
         try:
             content = msgpack.unpackb((self.path / "claims").read_bytes())
             return {
-                node: tuple(_claim(body, known_as) for body, known_as in claims)
-                for node, claims in content.items()
+                node: tuple(_claim(body, known_as) for body, known_as in claims) for node, claims in content.items()
             }
         except FileNotFoundError:
             return {}

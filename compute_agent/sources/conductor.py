@@ -106,9 +106,7 @@ class ConductorReader:
         leaves |= topology_leaves(numa_text(compute_node), pools_of(compute_node))
         members = self._instances(nodename)
         leaves |= self._images.leaves(members)
-        for migration in objects.MigrationList.get_in_progress_and_error(
-            self._context, self._host, nodename
-        ):
+        for migration in objects.MigrationList.get_in_progress_and_error(self._context, self._host, nodename):
             uuid = migration.instance_uuid
             if migration.status not in _NOT_COUNTED:
                 members[uuid] = Member(uuid in members, str(migration.uuid))
@@ -126,7 +124,5 @@ class ConductorReader:
         return {
             instance.uuid: Member()
             for instance in found
-            if not vm_states.allow_resource_removal(
-                vm_state=instance.vm_state, task_state=instance.task_state
-            )
+            if not vm_states.allow_resource_removal(vm_state=instance.vm_state, task_state=instance.task_state)
         }

@@ -24,9 +24,7 @@ class TapClient:
     The connection is closed if the tap belongs to a nova-compute on another host than ``host``.
     """
 
-    def __init__(
-        self, path: str, host: str, heard: Callable[[TapMessage], None], lost: Callable[[str], None]
-    ) -> None:
+    def __init__(self, path: str, host: str, heard: Callable[[TapMessage], None], lost: Callable[[str], None]) -> None:
         self.path = path
         self._host = host
         self._heard = heard
@@ -83,9 +81,7 @@ class TapClient:
     def _check(self, message: TapMessage) -> None:
         match message:
             case Busy():
-                raise TapError(
-                    "nova-compute is connected to another agent already: stop one of the two"
-                )
+                raise TapError("nova-compute is connected to another agent already: stop one of the two")
             case TapHello(host=host) if host != self._host:
                 raise TapError(
                     f"this is the tap of nova-compute on host {host}, and this agent is for "

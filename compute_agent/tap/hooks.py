@@ -98,9 +98,7 @@ class Sink(Protocol):
 class Hooks:
     """Reads one tracker for one sink.  ``install`` puts the hooks onto the tracker."""
 
-    def __init__(
-        self, tracker: Any, pid: int, sink_of: Callable[[Callable[[], Sequence[TapMessage]]], Sink]
-    ) -> None:
+    def __init__(self, tracker: Any, pid: int, sink_of: Callable[[Callable[[], Sequence[TapMessage]]], Sink]) -> None:
         """``pid``: that of nova-compute; ``sink_of``: makes the sink, which may call the argument for all reports."""
         self._tracker = tracker
         self._pid = pid
@@ -207,9 +205,7 @@ class Hooks:
     def _move_drops(self, _context: Any, instance: Any, *_args: Any, **_kwargs: Any) -> None:
         self._reader.move_ends(str(instance.uuid))
 
-    def _move_dropped(
-        self, _context: Any, instance: Any, nodename: str, *_args: Any, **_kwargs: Any
-    ) -> None:
+    def _move_dropped(self, _context: Any, instance: Any, nodename: str, *_args: Any, **_kwargs: Any) -> None:
         self._reader.move_ended(nodename, str(instance.uuid))
         for known in list(self._tracker.compute_nodes):
             if known in self._node_of:
@@ -236,9 +232,7 @@ class Hooks:
                     leaves = kept | self._reader.topology(nodename)
                     self._report(snapshot, leaves, snapshot.members, snapshot.ready)
 
-    def _placement_written(
-        self, _context: Any, compute_node: Any, *_args: Any, **_kwargs: Any
-    ) -> None:
+    def _placement_written(self, _context: Any, compute_node: Any, *_args: Any, **_kwargs: Any) -> None:
         node = str(compute_node.uuid)
         digest = self._reader.tree_digest(node)
         if self._trees.get(node) != digest:
@@ -302,9 +296,7 @@ class Hooks:
         self._node_of[nodename] = node
         return self._snapshots.setdefault(node, NodeSnapshot(node))
 
-    def _report(
-        self, snapshot: NodeSnapshot, leaves: dict[str, Leaf], members: dict[str, Member], ready: bool
-    ) -> None:
+    def _report(self, snapshot: NodeSnapshot, leaves: dict[str, Leaf], members: dict[str, Member], ready: bool) -> None:
         if self.sink.needs_everything:
             snapshot.told = False
         changed = snapshot.update(leaves, members, ready)

@@ -35,13 +35,9 @@ class NodeSnapshot:
     def complete(self) -> NodeReported:
         return NodeReported(self.node, dict(self.leaves), dict(self.members), True, self.ready)
 
-    def update(
-        self, leaves: Mapping[str, Leaf], members: Mapping[str, Member], ready: bool
-    ) -> NodeReported | None:
+    def update(self, leaves: Mapping[str, Leaf], members: Mapping[str, Member], ready: bool) -> NodeReported | None:
         """Take the new state.  Return the changes or None; at first, and when ``ready`` changes, a complete report."""
-        changed = NodeReported(
-            self.node, changes(self.leaves, leaves), changes(self.members, members), False, ready
-        )
+        changed = NodeReported(self.node, changes(self.leaves, leaves), changes(self.members, members), False, ready)
         partial = self.told and ready == self.ready  # an agent becomes ready by a complete report only
         self.leaves, self.members, self.ready = dict(leaves), dict(members), ready
         self.told = True

@@ -166,8 +166,7 @@ def _fields(message: Any) -> list[Any]:
     values = [getattr(message, name) for name in message.__slots__]
     if isinstance(message, NodeReported):
         values[2] = {
-            key: None if one is None else [one.instance, one.migration]
-            for key, one in message.members.items()
+            key: None if one is None else [one.instance, one.migration] for key, one in message.members.items()
         }
     return values
 

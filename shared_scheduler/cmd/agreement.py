@@ -31,9 +31,7 @@ DIFFERENCE_COLUMNS = ("at", "request", "ours", "nova-scheduler", "rank", "weight
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument(
-        "--since", type=when, default="7d", metavar="TIME", help=f"{WHEN_HELP} (default 7d)"
-    )
+    parser.add_argument("--since", type=when, default="7d", metavar="TIME", help=f"{WHEN_HELP} (default 7d)")
     parser.add_argument(
         "--differences", type=whole(0, SHOWN_MAX), default=SHOWN, metavar="N",
         help=f"how many of the last differences are shown (default {SHOWN})",

@@ -100,10 +100,7 @@ def table_views(sockets: Path) -> list[SourceView]:
 
     :raises AdminError: when no scheduler runs
     """
-    return [
-        source_views.of_table(answer["scheduler"], answer["nodes"])
-        for answer in admin.ask_all(sockets, "tables")
-    ]
+    return [source_views.of_table(answer["scheduler"], answer["nodes"]) for answer in admin.ask_all(sockets, "tables")]
 
 
 def text_of(report: dict[str, Any]) -> str:

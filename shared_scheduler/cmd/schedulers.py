@@ -15,17 +15,11 @@ from shared_scheduler.service import admin
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that locate the schedulers."""
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--config-file", type=Path, action="append", metavar="PATH", help="nova.conf of the schedulers"
-    )
-    where.add_argument(
-        "--socket-dir", type=Path, metavar="DIR", help="admin_socket_dir of the schedulers"
-    )
+    where.add_argument("--config-file", type=Path, action="append", metavar="PATH", help="nova.conf of the schedulers")
+    where.add_argument("--socket-dir", type=Path, metavar="DIR", help="admin_socket_dir of the schedulers")
 
 
-def ask(
-    args: argparse.Namespace, question: str, **fields: Any
-) -> tuple[list[Any], list[admin.AdminError]]:
+def ask(args: argparse.Namespace, question: str, **fields: Any) -> tuple[list[Any], list[admin.AdminError]]:
     """Send one request to each running scheduler.  Returns the answers, and the errors of those that did not answer.
 
     :raises AdminError: when no scheduler runs, or the configuration names no socket directory

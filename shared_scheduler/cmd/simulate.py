@@ -114,9 +114,7 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
             spread=args.spread,
             migrations_per_s=args.migrations,
         ),
-        weather=Weather(
-            loss=args.loss, duplicates=args.duplicates, garbled=args.garbled, late=args.late
-        ),
+        weather=Weather(loss=args.loss, duplicates=args.duplicates, garbled=args.garbled, late=args.late),
         fault_every_s=args.fault_every,
     )
 

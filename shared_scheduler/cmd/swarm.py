@@ -172,4 +172,3 @@ class SwarmTotal:
             "checks": sum(self.checks.values()),
             "checks_by_invariant": dict(sorted(self.checks.items())),
         }
-

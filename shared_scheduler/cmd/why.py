@@ -37,7 +37,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("id", metavar="ID", help="id of a request, global id of a request, or uuid of a server")
     parser.add_argument(
-        "--nova", action="store_true",
+        "--nova",
+        action="store_true",
         help="also show Nova's instance actions and faults, which are read from Nova's databases",
     )
     record_stores.add_arguments(parser)

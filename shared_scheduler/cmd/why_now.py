@@ -46,9 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask each running scheduler and print the answers.  Returns the exit code."""
     try:
-        answers, silent = schedulers.ask(
-            args, "why", request=args.request, hosts=args.host, each_max=args.each
-        )
+        answers, silent = schedulers.ask(args, "why", request=args.request, hosts=args.host, each_max=args.each)
     except admin.AdminError as error:
         return schedulers.print_errors("why-now", [error])
     found = sorted((one for one in answers if one["found"]), key=lambda one: -float(one["at"]))

@@ -379,9 +379,7 @@ class Claims:
 
     # -- begin
 
-    def begin(
-        self, step: Step, owner: tuple[int, int], intent: Intent, limit_s: float = float("inf")
-    ) -> OpenClaim:
+    def begin(self, step: Step, owner: tuple[int, int], intent: Intent, limit_s: float = float("inf")) -> OpenClaim:
         """Assume the claim and cast it to the agent of the node; without an agent, write it to Placement.
 
         ``limit_s``: another host is tried if the agent does not answer within this time.

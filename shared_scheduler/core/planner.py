@@ -138,9 +138,7 @@ NOT_FOR_GOOD = frozenset(
 
 def candidates_on(decision: Decision, node: str) -> tuple[Candidate, ...]:
     """The candidates of a root-only request on this host, one for each form that fits the root provider."""
-    return tuple(
-        Candidate({node: form.resources}, {"": (node,)}) for form in decision.forms(node) or ()
-    )
+    return tuple(Candidate({node: form.resources}, {"": (node,)}) for form in decision.forms(node) or ())
 
 
 class Planner:

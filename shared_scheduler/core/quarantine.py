@@ -34,9 +34,7 @@ ROW_IS_WRONG = frozenset({WriteCode.NO_CAPACITY, WriteCode.UNKNOWN_PROVIDER})
 class Quarantine:
     """Counts the refusals of known nodes; ``nodes`` are those in quarantine, for either reason."""
 
-    def __init__(
-        self, settings: SchedulerSettings, timers: Timers, nodes: Nodes, corrections: RowCorrections
-    ) -> None:
+    def __init__(self, settings: SchedulerSettings, timers: Timers, nodes: Nodes, corrections: RowCorrections) -> None:
         self._settings = settings
         self._timers = timers
         self._nodes = nodes

@@ -49,9 +49,7 @@ class Journal:
 
     def refused_by_judge(self, instance: str, view: HostView, reason: Reason) -> None:
         """Add a host that one of Nova's own filters refused."""
-        self._tried(
-            Attempt(instance, view.node, view.host, reason.code, reason.detail, *view.version)
-        )
+        self._tried(Attempt(instance, view.node, view.host, reason.code, reason.detail, *view.version))
 
     def claim_went(self, claim: OpenClaim, outcome: str) -> None:
         """Add a claim that was written or that failed."""

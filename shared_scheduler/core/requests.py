@@ -409,9 +409,7 @@ class Requests:
         instance.ask_id = f"instance.{state.key}.{instance.index}.{instance.attempts}"
         request = state.request
         sharing = self._planner.sharing_with(question.node)
-        step.emit(
-            AskCandidates(instance.ask_id, question.node, request.queries, request.request_id, sharing)
-        )
+        step.emit(AskCandidates(instance.ask_id, question.node, request.queries, request.request_id, sharing))
 
     def on_candidates(self, step: Step, event: CandidatesAnswered) -> None:
         """Handle the candidates of one host, for an instance or for an alternate."""

@@ -85,9 +85,7 @@ class StepFailedError(Exception):
     ``of_event``: the error of the event itself, None if it was handled.
     """
 
-    def __init__(
-        self, effects: list[Effect], errors: list[Exception], of_event: Exception | None = None
-    ) -> None:
+    def __init__(self, effects: list[Effect], errors: list[Exception], of_event: Exception | None = None) -> None:
         super().__init__("; ".join(f"{type(each).__name__}: {each}" for each in errors))
         self.effects = effects
         self.errors = errors
@@ -248,9 +246,7 @@ class SchedulerCore:
         else:
             self.requests.drain()
 
-    def _messages(
-        self, step: Step, cell: str, messages: Iterable[Message], errors: list[Exception]
-    ) -> None:
+    def _messages(self, step: Step, cell: str, messages: Iterable[Message], errors: list[Exception]) -> None:
         for message in messages:
             step.trigger = message
             try:

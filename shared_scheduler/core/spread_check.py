@@ -91,9 +91,7 @@ class SpreadCheck:
         state.check.ask_id = f"spread.{state.key}.{self._count}"
         known = frozenset(request.instance_uuids) | self._built(state).keys()
         step.emit(
-            AskGroup(
-                state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label
-            )
+            AskGroup(state.check.ask_id, group.uuid, known, request.request_id, request.project_id, request.label)
         )
 
     def judge(self, state: RequestState, event: GroupAnswered) -> Outcome:

@@ -221,9 +221,7 @@ def _in_tree(context: DecisionContext, provider: str) -> BoolArray:
     slot = context.table.slot_of(provider)
     if slot is not None:
         return mask_of_slots(context.high, (slot,))
-    return context.masks.rows(
-        context.table, (IN_TREE, provider), lambda: lambda row: provider in row.providers
-    )
+    return context.masks.rows(context.table, (IN_TREE, provider), lambda: lambda row: provider in row.providers)
 
 
 def _room(context: DecisionContext, resource_class: str, amount: int, exact: bool = True) -> BoolArray:
@@ -329,9 +327,7 @@ def form_detail(form: PlacementForm, code: str, view: HostView) -> dict[str, Lea
     return {
         "missing": list(sorted(required - root.traits)),
         "none_of": [
-            list(sorted(any_of))
-            for any_of in (form.required_any if code == TRAITS else ())
-            if not any_of & root.traits
+            list(sorted(any_of)) for any_of in (form.required_any if code == TRAITS else ()) if not any_of & root.traits
         ],
         "forbidden": list(sorted(forbidden & root.traits)),
     }

@@ -94,9 +94,7 @@ class ForeignFilter(Protocol):
     name: str
     once: bool
 
-    def passing(
-        self, request: Request, index: int, views: Sequence[HostView]
-    ) -> Sequence[HostView] | None:
+    def passing(self, request: Request, index: int, views: Sequence[HostView]) -> Sequence[HostView] | None:
         """The hosts that pass, in any order; None ends the decision without a host (``filter_all``)."""
 
 

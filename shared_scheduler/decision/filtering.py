@@ -115,9 +115,7 @@ def run_stages(
     return left
 
 
-def _narrow(
-    mask: BoolArray, passes: BoolArray, left: int, reasons: dict[str, int], code: str
-) -> int:
+def _narrow(mask: BoolArray, passes: BoolArray, left: int, reasons: dict[str, int], code: str) -> int:
     np.logical_and(mask, passes, out=mask)
     now = int(np.count_nonzero(mask))
     if now != left:
@@ -125,9 +123,7 @@ def _narrow(
     return now
 
 
-def _foreign(
-    context: DecisionContext, one: ForeignFilter, mask: BoolArray, known: BoolArray | None
-) -> BoolArray:
+def _foreign(context: DecisionContext, one: ForeignFilter, mask: BoolArray, known: BoolArray | None) -> BoolArray:
     """Run the filter on views of the survivors; hosts in ``known`` pass without a run."""
     asked = mask if known is None else mask & ~known
     views = [context.view(slot) for slot in np.flatnonzero(asked).tolist()]

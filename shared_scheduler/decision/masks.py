@@ -57,9 +57,7 @@ class MaskCache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def columns(
-        self, table: HostTable, key: Hashable, compute: Callable[[], BoolArray]
-    ) -> BoolArray:
+    def columns(self, table: HostTable, key: Hashable, compute: Callable[[], BoolArray]) -> BoolArray:
         """A mask that ``compute`` creates from rarely changing columns, in some microseconds."""
         kept = self._kept.get(key)
         if kept is None or kept.generation < table.static_generation:
@@ -118,9 +116,7 @@ class MaskCache:
             found = self._derived[key] = make()
         return found
 
-    def index(
-        self, table: HostTable, key: str, name_of: Callable[[Row], str]
-    ) -> Mapping[str, Sequence[int]]:
+    def index(self, table: HostTable, key: str, name_of: Callable[[Row], str]) -> Mapping[str, Sequence[int]]:
         """Slots by a name of the rows; created again when a node is added or removed."""
         known = self._indexes.get(key)
         if known is None or known[0] != table.membership_generation:
@@ -179,9 +175,7 @@ def _refresh(columns: HostColumns, kept: _Kept, static: bool) -> None:
     kept.array[changed] = kept.answer(changed)
 
 
-def _answers(
-    table: HostTable, answer: RowTest | RowNumber, dtype: np.dtype[Any], slots: IntArray
-) -> Array:
+def _answers(table: HostTable, answer: RowTest | RowNumber, dtype: np.dtype[Any], slots: IntArray) -> Array:
     """The result for each of these slots; 0 for a slot without a host."""
     rows = map(table.row, slots.tolist())
     return np.array([row is not None and answer(row) for row in rows], dtype=dtype)

@@ -140,9 +140,7 @@ def _order_near_ties(
     return _drawn([], weights, settings, rng)
 
 
-def _drawn(
-    best: list[int], weights: FloatArray, settings: DecisionSettings, rng: Random
-) -> list[int]:
+def _drawn(best: list[int], weights: FloatArray, settings: DecisionSettings, rng: Random) -> list[int]:
     """The order with a random one of the first ``host_subset_size`` positions moved to the front."""
     size = min(max(settings.host_subset_size, 1), len(weights))
     if size == 1:
@@ -155,9 +153,7 @@ def _drawn(
     return [chosen, *(one for one in rest if one != chosen)]
 
 
-def _of_own_slice(
-    weights: FloatArray, settings: DecisionSettings, own: BoolArray, rng: Random | None
-) -> list[int]:
+def _of_own_slice(weights: FloatArray, settings: DecisionSettings, own: BoolArray, rng: Random | None) -> list[int]:
     """Near-best hosts of the own slice, best first."""
     assert settings.near_tie is not None
     near = np.flatnonzero((weights >= weights.max() - settings.near_tie) & own)

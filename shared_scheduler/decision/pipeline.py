@@ -202,9 +202,7 @@ def _filter(
     return run.left
 
 
-def filters_of(
-    names: Sequence[str], foreign: Mapping[str, ForeignFilter]
-) -> list[NativeFilter | ForeignFilter]:
+def filters_of(names: Sequence[str], foreign: Mapping[str, ForeignFilter]) -> list[NativeFilter | ForeignFilter]:
     """The enabled filters in order; foreign ones replace native ones of the same name."""
     for name in names:
         if name not in foreign and name not in NATIVE_FILTERS:

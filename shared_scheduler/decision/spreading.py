@@ -132,9 +132,7 @@ def constraints_of(context: DecisionContext, mode: SpreadMode) -> list[SpreadCon
     return [one for one in context.request.spread if one.mode == mode]
 
 
-def count(
-    context: DecisionContext, constraints: Sequence[SpreadConstraint], places: IntArray
-) -> list[Counted]:
+def count(context: DecisionContext, constraints: Sequence[SpreadConstraint], places: IntArray) -> list[Counted]:
     """Count servers by domain.  ``constraints`` have one mode; ``places``: the slot of each server."""
     selected, keys = _selected(context), tuple(one.key for one in constraints)
     # everything on which the domains depend; a selection of 10,000 hosts has 10,000 bytes

@@ -101,9 +101,7 @@ def wanted_cell(request: Request) -> str | None:
 
 def _forced_nodes(context: DecisionContext) -> TargetStage:
     nodes = frozenset(context.request.force_nodes)
-    mask = context.masks.rows(
-        context.table, ("force_nodes", nodes), lambda: lambda row: row.nodename in nodes
-    )
+    mask = context.masks.rows(context.table, ("force_nodes", nodes), lambda: lambda row: row.nodename in nodes)
     return TargetStage("force_nodes", mask, list(sorted(nodes)))
 
 

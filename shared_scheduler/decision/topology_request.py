@@ -80,9 +80,7 @@ _NO_PROPERTY = frozenset({"remote_managed", "resource_class", "traits", "rp_uuid
 def _devices(one: Mapping[str, Any]) -> DeviceAsk:
     alternatives = tuple(
         frozenset(
-            (key, value.lower())
-            for key, value in spec.items()
-            if isinstance(value, str) and key not in _NO_PROPERTY
+            (key, value.lower()) for key, value in spec.items() if isinstance(value, str) and key not in _NO_PROPERTY
         )
         for spec in one.get("spec") or ()
     )

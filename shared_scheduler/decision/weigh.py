@@ -41,9 +41,7 @@ class Weights:
     shares_at: Callable[[IntArray], dict[str, FloatArray]]
 
 
-def weigh(
-    context: DecisionContext, weighers: Sequence[Weigher], slots: IntArray | None, count: int
-) -> Weights:
+def weigh(context: DecisionContext, weighers: Sequence[Weigher], slots: IntArray | None, count: int) -> Weights:
     """Weigh each slot; ``slots`` None means all ``count`` slots."""
     shares = dict(scores(context, weighers, slots)) if count > 1 else {}
     total: FloatArray | None = None
@@ -82,9 +80,7 @@ def _native(context: DecisionContext, weigher: NativeWeigher, slots: IntArray | 
     return normalised(raw, low, float(raw.max()), multiplier)
 
 
-def normalised(
-    raw: FloatArray, low: float, high: float, multiplier: float | FloatArray
-) -> FloatArray | None:
+def normalised(raw: FloatArray, low: float, high: float, multiplier: float | FloatArray) -> FloatArray | None:
     """The share of a weigher in the weights, as a new array; None if it is equal for all hosts."""
     if low == high:
         return None

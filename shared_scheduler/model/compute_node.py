@@ -53,9 +53,7 @@ def leaves_from_compute_node(row: Mapping[str, Any]) -> dict[str, Leaf]:
     :raises MalformedTopologyError: when a topology column has a wrong shape
     :raises ValueError: when a JSON column cannot be parsed
     """
-    found: dict[str, Leaf] = {
-        leaves.COMPUTE_NODE + column: row.get(column) for column in PLAIN_COLUMNS
-    }
+    found: dict[str, Leaf] = {leaves.COMPUTE_NODE + column: row.get(column) for column in PLAIN_COLUMNS}
     host_ip = row.get("host_ip")
     found[leaves.COMPUTE_NODE + "host_ip"] = None if host_ip is None else str(host_ip)
     found[leaves.COMPUTE_NODE + "supported_hv_specs"] = _parsed(row, "supported_instances", [])

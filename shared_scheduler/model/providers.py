@@ -74,9 +74,7 @@ def _inventories(rows: Any) -> dict[str, Inventory]:
     return {rc: Inventory.from_leaf(row) for rc, row in rows.items()}
 
 
-def providers_of(
-    node_leaves: Mapping[str, Leaf], pool: Pool | None = None
-) -> dict[str, Provider]:
+def providers_of(node_leaves: Mapping[str, Leaf], pool: Pool | None = None) -> dict[str, Provider]:
     """All providers that the leaves of a node describe, by uuid."""
     start = len(leaves.PROVIDER)
     return {

@@ -61,9 +61,7 @@ class Inventory:
         """
         try:
             total, reserved, min_unit, max_unit, step_size, ratio = leaf
-            made = cls(
-                int(total), int(reserved), int(min_unit), int(max_unit), int(step_size), float(ratio)
-            )
+            made = cls(int(total), int(reserved), int(min_unit), int(max_unit), int(step_size), float(ratio))
         except (TypeError, ValueError) as error:
             raise MalformedInventoryError(f"not an inventory: {leaf!r}: {error}") from error
         if made.step_size < 1 or made.total < 0:
@@ -117,8 +115,7 @@ def same_allocations(one: Allocations, other: Allocations) -> bool:
 def plain_allocations(allocations: Allocations) -> dict[str, dict[str, int]]:
     """The allocations as plain mappings without empty parts."""
     rows = {
-        provider: {rc: amount for rc, amount in amounts.items() if amount}
-        for provider, amounts in allocations.items()
+        provider: {rc: amount for rc, amount in amounts.items() if amount} for provider, amounts in allocations.items()
     }
     return {provider: row for provider, row in rows.items() if row}
 
@@ -192,7 +189,5 @@ def first_shortage(
         for resource_class, amount in amounts.items():
             found = fits(rows.get(resource_class), used_of(used, provider, resource_class), amount)
             if found is not None:
-                return Shortage(
-                    found.rule, found.asked, found.used, found.bound, provider, resource_class
-                )
+                return Shortage(found.rule, found.asked, found.used, found.bound, provider, resource_class)
     return None

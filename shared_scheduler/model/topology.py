@@ -134,10 +134,7 @@ def _static(cell: Mapping[str, Any]) -> Leaf:
         "pcpuset": sorted(cell.get("pcpuset") or ()),
         "siblings": sorted(sorted(group) for group in cell.get("siblings") or ()),
         "memory": cell["memory"],
-        "mempages": [
-            [page["size_kb"], page["total"], page.get("reserved", 0)]
-            for page in cell.get("mempages") or ()
-        ],
+        "mempages": [[page["size_kb"], page["total"], page.get("reserved", 0)] for page in cell.get("mempages") or ()],
         "network_metadata": {
             "physnets": sorted(network.get("physnets") or ()),
             "tunneled": bool(network.get("tunneled", False)),
@@ -146,9 +143,7 @@ def _static(cell: Mapping[str, Any]) -> Leaf:
 
 
 def _dynamic(cell: Mapping[str, Any]) -> Leaf:
-    pages: dict[str, Leaf] = {
-        str(page["size_kb"]): page.get("used", 0) for page in cell.get("mempages") or ()
-    }
+    pages: dict[str, Leaf] = {str(page["size_kb"]): page.get("used", 0) for page in cell.get("mempages") or ()}
     return [
         cell.get("cpu_usage", 0),
         cell.get("memory_usage", 0),
@@ -180,8 +175,7 @@ def _host_cell(static: Mapping[str, Any], dynamic: Any) -> HostCell:
     cpu_usage, memory_usage, pinned, used = values
     taken = int(pinned, 16)
     pages = tuple(
-        (size, total, total - reserved - used.get(str(size), 0))
-        for size, total, reserved in sorted(static["mempages"])
+        (size, total, total - reserved - used.get(str(size), 0)) for size, total, reserved in sorted(static["mempages"])
     )
     return HostCell(
         shared_cpus=len(static["cpuset"]),
@@ -246,9 +240,7 @@ class TopologyUsage:
 def _cell_take(was: Any, now: Any) -> CellUsage:
     pages = {size: used - was[3].get(size, 0) for size, used in now[3].items()}
     pinned = int(now[2], 16) & ~int(was[2], 16)
-    return CellUsage(
-        now[0] - was[0], now[1] - was[1], pinned, {size: n for size, n in pages.items() if n}
-    )
+    return CellUsage(now[0] - was[0], now[1] - was[1], pinned, {size: n for size, n in pages.items() if n})
 
 
 def _taken(cell: Any, take: CellUsage) -> Leaf:

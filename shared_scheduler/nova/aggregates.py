@@ -84,18 +84,15 @@ class AggregateCache:
     def with_value_under_prefix(self, prefix: str, value: str) -> list[Any]:
         """Aggregates with any metadata ``prefix*`` = ``value``."""
         return [
-            each for each in self.all()
-            if any(k.startswith(prefix) and v == value for k, v in each.metadata.items())
+            each for each in self.all() if any(k.startswith(prefix) and v == value for k, v in each.metadata.items())
         ]
 
     def demanding(self, prefix: str, value: str, satisfied: Collection[str]) -> list[Any]:
         """Aggregates with a metadata ``prefix*`` = ``value`` whose key is not in ``satisfied``."""
         return [
-            each for each in self.all()
-            if any(
-                k.startswith(prefix) and v == value and k not in satisfied
-                for k, v in each.metadata.items()
-            )
+            each
+            for each in self.all()
+            if any(k.startswith(prefix) and v == value and k not in satisfied for k, v in each.metadata.items())
         ]
 
 

@@ -33,7 +33,8 @@ RELOADED: Mapping[str, Sequence[cfg.Opt]] = {
     "filter_scheduler": scheduler_options.filter_scheduler_opts,
     "metrics": scheduler_options.metrics_weight_opts,
     "scheduler": [
-        option for option in scheduler_options.scheduler_opts
+        option
+        for option in scheduler_options.scheduler_opts
         if option.name not in ("workers", "discover_hosts_in_cells_interval")
     ],
 }

@@ -31,9 +31,7 @@ class NovaApiDatabase(ApiDatabase):
 
     def __init__(self, aggregates: AggregateCache | None = None) -> None:
         cache = aggregates or AggregateCache()
-        super().__init__(
-            api_database.get_engine, _cells, lambda: cache.read(nova_context.get_admin_context())
-        )
+        super().__init__(api_database.get_engine, _cells, lambda: cache.read(nova_context.get_admin_context()))
 
 
 def _cells() -> Iterator[Cell]:
@@ -63,7 +61,9 @@ class NovaCellDatabase(CellDatabase):
     def _mapping(self) -> Any:
         """The attributes that Nova reads to target a cell; created here, so that no query is needed."""
         return objects.CellMapping(
-            uuid=self.cell.uuid, name=self.cell.name, transport_url=self.cell.transport_url,
+            uuid=self.cell.uuid,
+            name=self.cell.name,
+            transport_url=self.cell.transport_url,
             database_connection=self.cell.database_url,
         )
 

@@ -123,9 +123,7 @@ def _loaded(handler: Any, option: str, names: list[str]) -> list[Any]:
     try:
         return list(handler.get_matching_classes(names))
     except (ImportError, AttributeError, ValueError, exception.ClassNotFound) as error:
-        raise PluginError(
-            f"[filter_scheduler] {option} = {','.join(names)} cannot be loaded: {error}"
-        ) from error
+        raise PluginError(f"[filter_scheduler] {option} = {','.join(names)} cannot be loaded: {error}") from error
 
 
 def as_list(aggregates: Any) -> list[Any]:

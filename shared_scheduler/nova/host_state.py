@@ -166,9 +166,7 @@ class HostStates:
 
     def make(self, view: HostView) -> RowHostState:
         """A new host state with the data of the view."""
-        return RowHostState(
-            view, self._parts(view), self._aggregates, self._cell_context
-        )
+        return RowHostState(view, self._parts(view), self._aggregates, self._cell_context)
 
     def _parts(self, view: HostView) -> RowParts:
         kept = self._kept.get(view.node)

@@ -22,9 +22,7 @@ from shared_scheduler.novalib.image_properties import pairs_of
 HOSTS_MAX = 500
 
 _INSTANCES = sa.table("instances", *map(sa.column, ("uuid", "host", "node", "deleted")))
-_METADATA = sa.table(
-    "instance_system_metadata", *map(sa.column, ("instance_uuid", "key", "value", "deleted"))
-)
+_METADATA = sa.table("instance_system_metadata", *map(sa.column, ("instance_uuid", "key", "value", "deleted")))
 
 #: service host and hypervisor hostname
 NodeName = tuple[str, str]
@@ -34,9 +32,7 @@ def queries(hosts: Iterable[str]) -> Iterator[Any]:
     """Queries for the image properties of the instances of these service hosts."""
     instance, metadata, names = _INSTANCES.c, _METADATA.c, sorted(hosts)
     for start in range(0, len(names), HOSTS_MAX):
-        yield sa.select(
-            instance.host, instance.node, instance.uuid, metadata.key, metadata.value
-        ).where(
+        yield sa.select(instance.host, instance.node, instance.uuid, metadata.key, metadata.value).where(
             metadata.instance_uuid == instance.uuid,
             metadata.deleted == 0,
             metadata.key.startswith(utils.SM_IMAGE_PROP_PREFIX, autoescape=True),
@@ -45,9 +41,7 @@ def queries(hosts: Iterable[str]) -> Iterator[Any]:
         )
 
 
-def with_images(
-    nodes: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+def with_images(nodes: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Records of nodes, each with the counts from the rows of ``queries``."""
     metadata: dict[NodeName, dict[str, dict[str, str]]] = {}
     for row in found:
@@ -58,10 +52,7 @@ def with_images(
         name: counted(pairs_of(frozenset(one.items())) for one in instances.values())
         for name, instances in metadata.items()
     }
-    return [
-        {**node, IMAGE_COUNTS: counts.get((node["host"], node["hypervisor_hostname"]), {})}
-        for node in nodes
-    ]
+    return [{**node, IMAGE_COUNTS: counts.get((node["host"], node["hypervisor_hostname"]), {})} for node in nodes]
 
 
 def _pairs(metadata: frozenset[tuple[str, str]]) -> frozenset[Pair]:

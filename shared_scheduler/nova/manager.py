@@ -63,9 +63,7 @@ class SharedSchedulerManager(manager.Manager):
         self._versions = MinimumComputeVersion()
         self._discovery = HostDiscovery(self.servicegroup_api)
         self._notifications = Notifications(self.notifier)
-        self._request_filters = RequestFilters(
-            self._aggregates, self._versions, self._aggregates_learned
-        )
+        self._request_filters = RequestFilters(self._aggregates, self._versions, self._aggregates_learned)
         self.mode = CurrentMode(Mode(CONF.shared_scheduler.mode))
         self.stock = StockScheduler()
         self._starting = threading.Lock()
@@ -151,9 +149,7 @@ class SharedSchedulerManager(manager.Manager):
             return self._running
 
     def _begin(self) -> RunningScheduler:
-        running = RunningScheduler(
-            self.host, self.host_manager, self._aggregates, self._request_filters, self.mode
-        )
+        running = RunningScheduler(self.host, self.host_manager, self._aggregates, self._request_filters, self.mode)
         try:
             running.start()
         except BaseException:
@@ -236,8 +232,7 @@ class SharedSchedulerManager(manager.Manager):
             found = selection.selections(outcome.choices, self._aggregates)
             return found if return_objects else selection.legacy(found)
         except Exception:
-            LOG.exception("Request %s: the answer cannot be built from the chosen hosts",
-                          outcome.request.request_id)
+            LOG.exception("Request %s: the answer cannot be built from the chosen hosts", outcome.request.request_id)
             running.take_back(outcome)
             raise errors.not_enough_hosts() from None
 
@@ -280,9 +275,7 @@ class SharedSchedulerManager(manager.Manager):
         self._revalidate(host_name)
         self._pass_cast_on(context, "delete_instance_info", host_name=host_name, instance_uuid=instance_uuid)
 
-    def sync_instance_info(
-        self, context: Any, host_name: str, instance_uuids: Sequence[str]
-    ) -> None:
+    def sync_instance_info(self, context: Any, host_name: str, instance_uuids: Sequence[str]) -> None:
         """A host has exactly these instances; see ``_revalidate``."""
         self._revalidate(host_name, frozenset(instance_uuids))
         self._pass_cast_on(context, "sync_instance_info", host_name=host_name, instance_uuids=instance_uuids)
@@ -301,9 +294,7 @@ class SharedSchedulerManager(manager.Manager):
 
     # -- periodic
 
-    @periodic_task.periodic_task(
-        spacing=CONF.scheduler.discover_hosts_in_cells_interval, run_immediately=True
-    )
+    @periodic_task.periodic_task(spacing=CONF.scheduler.discover_hosts_in_cells_interval, run_immediately=True)
     def _discover_hosts_in_cells(self, context: Any) -> None:
         self._discovery.discover(context)
 

@@ -56,9 +56,7 @@ class SiteFilter:
         self.name = type(plugin).__name__
         self.once = bool(plugin.run_filter_once_per_request)
 
-    def passing(
-        self, request: Request, index: int, views: Sequence[HostView]
-    ) -> Sequence[HostView] | None:
+    def passing(self, request: Request, index: int, views: Sequence[HostView]) -> Sequence[HostView] | None:
         """The hosts that pass; None if the filter ends the filtering."""
         point_at(request.spec, request, index)
         of_state = {id(state): (state, view) for state, view in _states(self._states, views)}
@@ -81,9 +79,7 @@ class NovaFilters:
         self._states = states
         self._log = RateLimitedLog(LOG)
 
-    def passing(
-        self, request: Request, index: int, views: Sequence[HostView]
-    ) -> Sequence[HostView]:
+    def passing(self, request: Request, index: int, views: Sequence[HostView]) -> Sequence[HostView]:
         """The hosts that pass; all of them if a filter raises, because the judge checks each host that is tried."""
         point_at(request.spec, request, index)
         pairs = _states(self._states, views)
@@ -101,9 +97,7 @@ class NovaFilters:
 
 def _candidates(request: Request, node: str) -> list[dict[str, Any]]:
     """The candidates of a root-only request.  Whether each form fits is not checked here."""
-    return [
-        allocation_request(Candidate({node: form.resources}, {"": (node,)})) for form in request.forms
-    ]
+    return [allocation_request(Candidate({node: form.resources}, {"": (node,)})) for form in request.forms]
 
 
 class SiteWeigher:
@@ -154,11 +148,7 @@ def site_filters(host_manager: HostManager, states: HostStates) -> dict[str, Sit
 
 def site_weighers(host_manager: HostManager, states: HostStates) -> dict[str, SiteWeigher]:
     """The weighers that are not Nova's own, by ``weigher_names``."""
-    return {
-        _name_of(each): SiteWeigher(each, states)
-        for each in host_manager.weighers
-        if not _is_native(each)
-    }
+    return {_name_of(each): SiteWeigher(each, states) for each in host_manager.weighers if not _is_native(each)}
 
 
 def weigher_names(host_manager: HostManager) -> tuple[str, ...]:

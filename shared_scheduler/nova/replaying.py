@@ -104,9 +104,7 @@ class Redecider:
         return request
 
     def _decided(self, request: Request) -> ReplayedChoice:
-        trial = Trial(
-            self._table, self._decider, self._judge, request, configuration.LAST_WORDS_MAX, self._quarantined
-        )
+        trial = Trial(self._table, self._decider, self._judge, request, configuration.LAST_WORDS_MAX, self._quarantined)
         hosts: list[str] = []
         try:
             while len(hosts) < len(request.instance_uuids):

@@ -97,16 +97,12 @@ def make_request(
 
 def resource_requests(context: Any, spec: Any, host_manager: Any) -> list[Any]:
     """Nova's ResourceRequests for a spec: one, or two where pinned CPUs may fall back to VCPU."""
-    first = utils.resources_from_request_spec(
-        context, spec, host_manager, enable_pinning_translate=True
-    )
+    first = utils.resources_from_request_spec(context, spec, host_manager, enable_pinning_translate=True)
     if not first.cpu_pinning_requested or CONF.workarounds.disable_fallback_pcpu_query:
         return [first]
     return [
         first,
-        utils.resources_from_request_spec(
-            context, spec, host_manager, enable_pinning_translate=False
-        ),
+        utils.resources_from_request_spec(context, spec, host_manager, enable_pinning_translate=False),
     ]
 
 
@@ -144,9 +140,7 @@ def _has_unchecked_parts(resource_request: Any) -> bool:
     return any(asked)
 
 
-def topology_text(
-    spec: Any, mappings: dict[str, Any] | None = None, limits: Any = None
-) -> str:
+def topology_text(spec: Any, mappings: dict[str, Any] | None = None, limits: Any = None) -> str:
     """The NUMA and PCI part of a Claim as JSON text; empty if the request has none.
 
     ``{"numa": InstanceNUMATopology primitive or null, "pci": [InstancePCIRequest primitives],
@@ -199,9 +193,7 @@ def _form(resource_request: Any) -> PlacementForm:
         for name, group in resource_request._rg_by_id.items() if name is not None
     )  # fmt: skip
     if unnumbered is None:
-        return PlacementForm(
-            root_required=root_required, root_forbidden=root_forbidden, numbered=numbered
-        )
+        return PlacementForm(root_required=root_required, root_forbidden=root_forbidden, numbered=numbered)
     return PlacementForm(
         resources=dict(unnumbered.resources),
         required=frozenset(unnumbered.required_traits),
@@ -269,9 +261,7 @@ def _preferred_cell(spec: Any) -> str | None:
 
 def _hints(spec: Any) -> dict[str, tuple[str, ...]]:
     hints = (spec.scheduler_hints if "scheduler_hints" in spec else None) or {}
-    return {
-        key: (value,) if isinstance(value, str) else tuple(value) for key, value in hints.items()
-    }
+    return {key: (value,) if isinstance(value, str) else tuple(value) for key, value in hints.items()}
 
 
 def _list(spec: Any, name: str) -> list[str]:

@@ -170,7 +170,9 @@ class RunningScheduler:
             _start_admin(self._admin)
         LOG.info(
             "Scheduler ready after %.1f s: %d compute nodes, %d cells, %d state channels",
-            time.monotonic() - begun_s, len(self.core.table), len(cells),
+            time.monotonic() - begun_s,
+            len(self.core.table),
+            len(cells),
             len(self.engine.channels),
         )
 
@@ -220,7 +222,9 @@ class RunningScheduler:
         :raises EngineBrokenError: when there will be no answer
         """
         outcome = self._sync.decision_reads.deciding(
-            partial(self.engine.decide, request), _is_no, configuration.request_timeout_s(),
+            partial(self.engine.decide, request),
+            _is_no,
+            configuration.request_timeout_s(),
             writes=request.claim and bool(request.forms),
         )
         self._record(outcome)
@@ -231,9 +235,7 @@ class RunningScheduler:
 
         :raises EngineBrokenError: when there will be no answer
         """
-        return self._sync.decision_reads.deciding(
-            partial(self.engine.decide, request), _is_no, timeout_s, writes=False
-        )
+        return self._sync.decision_reads.deciding(partial(self.engine.decide, request), _is_no, timeout_s, writes=False)
 
     def why_refused(self, request: Request, node: str) -> str:
         """See ``service.comparisons.Ours``."""
@@ -321,9 +323,7 @@ class RunningScheduler:
         fit = FitQuestions(
             self.engine, known_as, self._what_if.make, self._prepare, self._candidates, configuration.LAST_WORDS_MAX
         )
-        asked = questions(
-            self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues()
-        )
+        asked = questions(self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues())
         hosts = HostAnswers(self.engine, self.decider, known_as, self._what_if.make)
         pages = StatePages(self.engine, known_as)
         more = {"fit": fit.answer, "hosts": hosts.answer, "state": pages.answer}
@@ -407,6 +407,7 @@ class RunningScheduler:
     def _cell_of(self, node: str) -> str | None:
         known = self.core.nodes.get(node)
         return None if known is None else known.cell
+
     def _cell_context(self, cell_uuid: str) -> Any:
         return cell_context(self._host_manager.cells.get(cell_uuid))
 
@@ -435,10 +436,7 @@ def _share(core: SchedulerCore) -> Share:
 def _nodes_of(core: SchedulerCore, host: str) -> list[tuple[str, str, frozenset[str]]]:
     """(cell, node, instances of the host) of the host's nodes without an agent."""
     views = (core.table.view_at(slot) for slot in core.table.slots_of_host(host))
-    return [
-        (view.cell, view.node, view.instances)
-        for view in views if not core.nodes.agent_speaks_for(view.node)
-    ]
+    return [(view.cell, view.node, view.instances) for view in views if not core.nodes.agent_speaks_for(view.node)]
 
 
 def _epoch() -> int:

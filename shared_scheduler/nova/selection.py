@@ -29,8 +29,7 @@ def allocation_request(candidate: Candidate) -> dict[str, Any]:
     """An allocation request as Placement returns it, which ``PUT /allocations`` accepts unchanged."""
     return {
         "allocations": {
-            provider: {"resources": dict(resources)}
-            for provider, resources in candidate.allocations.items()
+            provider: {"resources": dict(resources)} for provider, resources in candidate.allocations.items()
         },
         "mappings": {suffix: list(given) for suffix, given in candidate.mappings.items()},
     }
@@ -48,9 +47,7 @@ class ReadySelection(Selection):
         name: str = Selection.obj_name()
         return name
 
-    def obj_to_primitive(
-        self, target_version: str | None = None, version_manifest: Any = None
-    ) -> dict[str, Any]:
+    def obj_to_primitive(self, target_version: str | None = None, version_manifest: Any = None) -> dict[str, Any]:
         """The same primitive as Nova's class makes."""
         if target_version not in (None, self.VERSION) or version_manifest:
             older: dict[str, Any] = super().obj_to_primitive(target_version, version_manifest)
@@ -90,10 +87,9 @@ def selection(choice: Choice, zone_of: Callable[[str], str | None]) -> Any:
     )
 
 
-def selections(
-    choices: Sequence[Sequence[Choice]], aggregates: AggregateCache
-) -> list[list[Any]]:
+def selections(choices: Sequence[Sequence[Choice]], aggregates: AggregateCache) -> list[list[Any]]:
     """One list for each instance, in order: the claimed host, then alternates."""
+
     def zone_of(host: str) -> str | None:
         return zone(aggregates, host)
 

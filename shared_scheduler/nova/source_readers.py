@@ -97,10 +97,7 @@ class Truth:
     def _nodes(self, cell: Cell) -> list[NodeRead]:
         database = self._databases[cell.uuid]
         mirror = PlacementMirror(self._client)
-        reads = (
-            read_node(database, mirror, node, time.monotonic)
-            for node in sorted(database.node_hosts())
-        )
+        reads = (read_node(database, mirror, node, time.monotonic) for node in sorted(database.node_hosts()))
         return [read for read in reads if isinstance(read, NodeRead)]
 
     def _services(self) -> dict[str, dict[str, bool]]:
@@ -118,9 +115,9 @@ class Truth:
         """Nodes that are source or destination of an unfinished migration."""
         moving: set[tuple[str, str]] = set()
         each = models.Migration
-        query = sa.select(
-            each.source_compute, each.source_node, each.dest_compute, each.dest_node
-        ).where(_is_under_way())
+        query = sa.select(each.source_compute, each.source_node, each.dest_compute, each.dest_node).where(
+            _is_under_way()
+        )
         for cell in self._cells:
             for source, source_node, destination, destination_node in _rows(cell, query):
                 moving |= {(source, source_node), (destination, destination_node)}
@@ -145,17 +142,12 @@ def owners() -> frozenset[str]:
     instances = sa.select(models.Instance.uuid).where(models.Instance.deleted == 0)
     migrations = sa.select(models.Migration.uuid).where(_is_under_way())
     return frozenset(
-        row[0]
-        for cell in NovaApiDatabase().cells()
-        for query in (instances, migrations)
-        for row in _rows(cell, query)
+        row[0] for cell in NovaApiDatabase().cells() for query in (instances, migrations) for row in _rows(cell, query)
     )
 
 
 def _is_under_way() -> sa.ColumnElement[bool]:
-    return sa.and_(
-        models.Migration.status.notin_(ENDED_MIGRATIONS), models.Migration.deleted == 0
-    )
+    return sa.and_(models.Migration.status.notin_(ENDED_MIGRATIONS), models.Migration.deleted == 0)
 
 
 def _rows(cell: Cell, query: sa.Select[Any]) -> list[Any]:

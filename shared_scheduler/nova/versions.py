@@ -58,6 +58,4 @@ class MinimumComputeVersion:
 
 
 def _minimum(context: Any, require_all: bool) -> Any:
-    return service.get_minimum_version_all_cells(
-        context, ["nova-compute"], require_all=require_all
-    )
+    return service.get_minimum_version_all_cells(context, ["nova-compute"], require_all=require_all)

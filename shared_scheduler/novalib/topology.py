@@ -49,9 +49,7 @@ class TopologyRequest:
     mappings: dict[str, list[str]] | None
 
 
-def topology_text(
-    numa: Any, limits: Any, pci: Iterable[Any], mappings: Mapping[str, Iterable[str]] | None
-) -> str:
+def topology_text(numa: Any, limits: Any, pci: Iterable[Any], mappings: Mapping[str, Iterable[str]] | None) -> str:
     """The request for ``consume``; empty if it asks for neither NUMA nor PCI."""
     requests = list(pci)
     if numa is None and not requests:
@@ -108,9 +106,7 @@ def host_topology(leaves: Mapping[str, Leaf]) -> Any:
     static: Any = leaves.get(names.NUMA_STATIC)
     if not static:
         return None
-    return objects.NUMATopology(
-        cells=[_cell(cell, leaves.get(f"{names.NUMA}{cell['id']}")) for cell in static]
-    )
+    return objects.NUMATopology(cells=[_cell(cell, leaves.get(f"{names.NUMA}{cell['id']}")) for cell in static])
 
 
 def _cell(static: Mapping[str, Any], dynamic: Any) -> Any:
@@ -128,14 +124,10 @@ def _cell(static: Mapping[str, Any], dynamic: Any) -> Any:
         memory_usage=memory_usage,
         pinned_cpus=set(cpus_of(pinned)),
         mempages=[
-            objects.NUMAPagesTopology(
-                size_kb=size_kb, total=total, reserved=reserved, used=used.get(str(size_kb), 0)
-            )
+            objects.NUMAPagesTopology(size_kb=size_kb, total=total, reserved=reserved, used=used.get(str(size_kb), 0))
             for size_kb, total, reserved in static["mempages"]
         ],
-        network_metadata=objects.NetworkMetadata(
-            physnets=set(network["physnets"]), tunneled=network["tunneled"]
-        ),
+        network_metadata=objects.NetworkMetadata(physnets=set(network["physnets"]), tunneled=network["tunneled"]),
     )
 
 
@@ -261,8 +253,7 @@ def _relatives(keys: Mapping[str, Mapping[str, Any]], taken: Iterable[str]) -> s
 
 def _wanted(asked: TopologyRequest) -> Leaf:
     return [
-        {"cpus": len(cell.cpuset), "pinned": len(cell.pcpuset), "memory_mb": cell.memory}
-        for cell in asked.numa.cells
+        {"cpus": len(cell.cpuset), "pinned": len(cell.pcpuset), "memory_mb": cell.memory} for cell in asked.numa.cells
     ]
 
 

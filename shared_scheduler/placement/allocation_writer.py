@@ -284,9 +284,7 @@ class AllocationWriter:
             return False
         course.merges += 1
         course.before, course.rest = standing, merged.rest
-        course.next = replace(
-            course.next, allocations=merged.allocations, generation=standing.generation, mappings={}
-        )
+        course.next = replace(course.next, allocations=merged.allocations, generation=standing.generation, mappings={})
         return True
 
     def _is_merged_move(self, consumer: str) -> bool:
@@ -374,9 +372,7 @@ class AllocationWriter:
             return WriteCode.UNREACHABLE
         return WriteCode.REJECTED if known else WriteCode.UNKNOWN_PROVIDER
 
-    def _check_overcommit(
-        self, course: _Course, answer: AllocationWritten
-    ) -> tuple[AllocationWritten, bool]:
+    def _check_overcommit(self, course: _Course, answer: AllocationWritten) -> tuple[AllocationWritten, bool]:
         """Check for over-commit after a write that no agent has judged; if there is any, delete the write."""
         try:
             overfull = self._overcommit_check.check(course.effect.allocations)
@@ -397,9 +393,7 @@ class AllocationWriter:
     def delete(self, effect: DeleteAllocation) -> AllocationDeleted:
         """Delete what one claim wrote, and no other allocations."""
         attempt = WriteAttempt(effect.written, effect.before, effect.generation)
-        return self.take_back(
-            effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s
-        )
+        return self.take_back(effect.consumer, attempt, effect.claim_id, effect.request_id, effect.sole_until_s)
 
     def take_back(
         self, consumer: str, attempt: WriteAttempt, claim_id: str, request_id: str, sole_until_s: float

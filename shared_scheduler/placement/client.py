@@ -51,8 +51,7 @@ class ConsumerWrite:
         """The body for Placement, with sorted providers, because rows are locked in this order."""
         body: dict[str, Any] = {
             "allocations": {
-                provider: {"resources": dict(self.allocations[provider])}
-                for provider in sorted(self.allocations)
+                provider: {"resources": dict(self.allocations[provider])} for provider in sorted(self.allocations)
             },
             "consumer_generation": self.generation,
             "project_id": self.project_id,
@@ -105,9 +104,7 @@ class PlacementClient(PlacementReader):
 
     # -- consumers ---------------------------------------------------------------------------
 
-    def write(
-        self, write: ConsumerWrite, request_id: str = "", timeout_s: float | None = None
-    ) -> Reply:
+    def write(self, write: ConsumerWrite, request_id: str = "", timeout_s: float | None = None) -> Reply:
         """Replace one consumer's allocations (empty ones remove the consumer)."""
         path = f"/allocations/{write.consumer}"
         return self._written(self._call("PUT", path, write.body(), request_id, timeout_s))
@@ -131,9 +128,7 @@ class PlacementClient(PlacementReader):
     def consumer(self, uuid: str, timeout_s: float | None = None) -> ConsumerAllocations:
         """What a consumer holds; empty if it holds nothing or does not exist."""
         body = self._get(f"/allocations/{uuid}", timeout_s)
-        allocations = {
-            provider: dict(part["resources"]) for provider, part in body["allocations"].items()
-        }
+        allocations = {provider: dict(part["resources"]) for provider, part in body["allocations"].items()}
         return ConsumerAllocations(
             allocations, body.get("consumer_generation"),
             body.get("project_id", ""), body.get("user_id", ""),
@@ -141,9 +136,7 @@ class PlacementClient(PlacementReader):
 
     # -- questions ---------------------------------------------------------------------------
 
-    def candidates(
-        self, query: str, node: str = "", limit: int | None = None, request_id: str = ""
-    ) -> Candidates:
+    def candidates(self, query: str, node: str = "", limit: int | None = None, request_id: str = "") -> Candidates:
         """Ask with Nova's query string, of one tree if ``node`` is given."""
         asked = narrowed(query, node, limit)
         body = self._get(f"/allocation_candidates?{asked}", self._sweep_timeout_s, request_id)

@@ -57,9 +57,7 @@ class _Case:
 class InDoubtWrites:
     """All writes in doubt, by consumer."""
 
-    def __init__(
-        self, checks_after_s: Sequence[float] = CHECKS_AFTER_S, max_consumers: int = MAX_CONSUMERS
-    ) -> None:
+    def __init__(self, checks_after_s: Sequence[float] = CHECKS_AFTER_S, max_consumers: int = MAX_CONSUMERS) -> None:
         self._checks_after_s = tuple(checks_after_s)
         self._max_consumers = max_consumers
         self._cases: dict[str, _Case] = {}
@@ -91,11 +89,7 @@ class InDoubtWrites:
 
     def due(self, now: float) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """The consumers whose check is due."""
-        return [
-            (consumer, tuple(case.attempts))
-            for consumer, case in self._cases.items()
-            if case.check_at_s <= now
-        ]
+        return [(consumer, tuple(case.attempts)) for consumer, case in self._cases.items() if case.check_at_s <= now]
 
     def all(self) -> list[tuple[str, tuple[WriteAttempt, ...]]]:
         """All consumers."""

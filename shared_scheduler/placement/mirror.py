@@ -95,10 +95,7 @@ class PlacementMirror:
 
     def sharing(self) -> dict[str, Provider]:
         """All sharing providers, with the amounts that their consumers leave."""
-        return {
-            listed.uuid: _sharing(self._read(listed))
-            for listed in self._client.providers(required=SHARING_TRAIT)
-        }
+        return {listed.uuid: _sharing(self._read(listed)) for listed in self._client.providers(required=SHARING_TRAIT)}
 
     def overview(self, resources: str = "MEMORY_MB:1") -> dict[str, Tree]:
         """root -> tree of every node that has any of ``resources`` left, with one call for all of them.
@@ -161,9 +158,7 @@ def _left_of(row: Inventory, used: int) -> Inventory:
 
 def _rough_leaf(summary: Summary) -> dict[str, Leaf]:
     rows = {rc: Inventory(capacity) for rc, capacity in summary.capacity.items() if capacity > 0}
-    rough = Provider(
-        summary.uuid, parent=summary.parent, inventories=rows, traits=frozenset(summary.traits)
-    )
+    rough = Provider(summary.uuid, parent=summary.parent, inventories=rows, traits=frozenset(summary.traits))
     return rough.to_leaf()
 
 

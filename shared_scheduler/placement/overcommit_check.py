@@ -38,8 +38,7 @@ class Overfull:
 
     def __str__(self) -> str:
         return (
-            f"provider {self.provider} held {self.used} of {self.capacity} {self.resource_class} "
-            "after a racing write"
+            f"provider {self.provider} held {self.used} of {self.capacity} {self.resource_class} after a racing write"
         )
 
 

@@ -76,9 +76,7 @@ def needs_whole_cloud(query: str, sharing: Sequence[Provider]) -> bool:
     """Whether a numbered group only requests classes that are shared."""
     offered = {rc for one in sharing for rc in one.inventories}
     numbered = [
-        _amounts(value)
-        for name, value in parse_qsl(query)
-        if name.startswith("resources") and name != "resources"
+        _amounts(value) for name, value in parse_qsl(query) if name.startswith("resources") and name != "resources"
     ]
     return any(offered.issuperset(group) for group in numbered)
 
@@ -181,8 +179,7 @@ class PlacementQuestions:
         """Read first the members and then their allocations; ``core/group_check.py`` explains the order."""
         members = self._members_of(question)
         held = {
-            uuid: frozenset(self._client.consumer(uuid).allocations)
-            for uuid in sorted(members.keys() - question.known)
+            uuid: frozenset(self._client.consumer(uuid).allocations) for uuid in sorted(members.keys() - question.known)
         }
         standing = {uuid: providers for uuid, providers in held.items() if providers}
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
@@ -192,9 +189,7 @@ class PlacementQuestions:
     def _fitting(self, ask: AskFitting) -> frozenset[str]:
         fitting: set[str] = set()
         for query in ask.queries:
-            answer = self._client.candidates(
-                query, limit=FITTING_LIMIT, request_id=ask.request_id
-            )
+            answer = self._client.candidates(query, limit=FITTING_LIMIT, request_id=ask.request_id)
             fitting |= answer.roots()
         return frozenset(fitting)
 

@@ -117,6 +117,4 @@ def judge(found: ServerLocation, roots: frozenset[str]) -> CheckResult:
 
 def put_back(consumer: str, before: Allocations, standing: ConsumerAllocations) -> ConsumerWrite:
     """The write that replaces the present allocations by those before the attempt."""
-    return ConsumerWrite(
-        consumer, before, standing.generation, standing.project_id, standing.user_id
-    )
+    return ConsumerWrite(consumer, before, standing.generation, standing.project_id, standing.user_id)

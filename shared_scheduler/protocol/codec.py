@@ -205,9 +205,7 @@ def leaf(value: Any, depth: int = 1) -> Leaf:
 
 def _leaf_text(value: str) -> None:
     if len(value) > limits.LEAF_TEXT_MAX_CHARS:
-        raise FieldError(
-            f"a text of {len(value)} characters, but at most {limits.LEAF_TEXT_MAX_CHARS} are allowed"
-        )
+        raise FieldError(f"a text of {len(value)} characters, but at most {limits.LEAF_TEXT_MAX_CHARS} are allowed")
     if not value.isascii():
         try:
             value.encode()
@@ -237,9 +235,7 @@ def leaves(value: Any) -> dict[str, Leaf]:
 def allocations(value: Any) -> Allocations:
     """provider uuid -> resource class -> amount."""
     return {
-        identifier(provider): {
-            resource_class(name): amount(used) for name, used in mapping(amounts).items()
-        }
+        identifier(provider): {resource_class(name): amount(used) for name, used in mapping(amounts).items()}
         for provider, amounts in mapping(value).items()
     }
 
@@ -398,9 +394,7 @@ def _consumers(none_allowed: bool) -> Field:
 
 def _claims(none_allowed: bool) -> Field:
     # twice the bound: in one flush, as many claims may have ended as may be pending
-    return _same(
-        "claims", map_of(identifier, 2 * limits.CLAIMS_PER_NODE_MAX, none_allowed)
-    )
+    return _same("claims", map_of(identifier, 2 * limits.CLAIMS_PER_NODE_MAX, none_allowed))
 
 
 #: An epoch of an agent; elsewhere 0 means "none".
@@ -420,9 +414,7 @@ def _read_news(value: Any) -> tuple[Increment, ...]:
     if type(value) is not list or len(value) > limits.VERDICT_NEWS_MAX_MESSAGES:
         raise FieldError(f"a list of at most {limits.VERDICT_NEWS_MAX_MESSAGES} was expected")
     rows = (list_of(item, len(_INCREMENT)) for item in value)
-    return tuple(
-        Increment(*(f.read(v) for f, v in zip(_INCREMENT, row, strict=False))) for row in rows
-    )
+    return tuple(Increment(*(f.read(v) for f, v in zip(_INCREMENT, row, strict=False))) for row in rows)
 
 
 def _write_news(value: Any) -> list[list[Any]]:
@@ -655,7 +647,5 @@ def _unpack(body: bytes, layout: Layout) -> list[Any]:
     # Deep nesting is StackError (a ValueError) in C and RecursionError in pure Python.
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as problem:
         reason = str(problem) or type(problem).__name__
-        raise MalformedMessage(
-            f"not valid msgpack ({reason[:80]})", layout.message.__name__
-        ) from None
+        raise MalformedMessage(f"not valid msgpack ({reason[:80]})", layout.message.__name__) from None
     return cast("list[Any]", row)

@@ -101,10 +101,7 @@ _hash_plain = lru_cache(REMEMBERED_MAX, typed=True)(_hash_any)
 def _canonical(value: Any) -> Any:
     kind = type(value)  # exact types first: a check for an abstract type costs ten times as much
     if kind is dict or (kind not in _AS_IT_IS and isinstance(value, Mapping)):
-        return {
-            key: item if type(item := value[key]) in _AS_IT_IS else _canonical(item)
-            for key in sorted(value)
-        }
+        return {key: item if type(item := value[key]) in _AS_IT_IS else _canonical(item) for key in sorted(value)}
     if kind is list or (kind not in _AS_IT_IS and isinstance(value, list | tuple)):
         return [item if type(item) in _AS_IT_IS else _canonical(item) for item in value]
     return value

@@ -294,9 +294,7 @@ class BuildResult:
     number: int = 0
 
 
-Message = (
-    Hello | Increment | Snapshot | Heartbeat | Leave | Claim | Release | Verdict | Resync | BuildResult
-)
+Message = Hello | Increment | Snapshot | Heartbeat | Leave | Claim | Release | Verdict | Resync | BuildResult
 
 
 def is_for_agents(message: Message) -> bool:

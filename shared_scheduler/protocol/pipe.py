@@ -89,10 +89,7 @@ class ReplayRing:
             self._size_bytes -= self._entries.popleft()[1]
 
     def _is_too_large(self) -> bool:
-        return (
-            len(self._entries) > limits.REPLAY_RING_MAX_MESSAGES
-            or self._size_bytes > limits.REPLAY_RING_MAX_BYTES
-        )
+        return len(self._entries) > limits.REPLAY_RING_MAX_MESSAGES or self._size_bytes > limits.REPLAY_RING_MAX_BYTES
 
     def since(self, sequence: int, newest: int) -> tuple[Increment, ...] | None:
         """All increments after ``sequence`` up to ``newest``; None if some were dropped."""
@@ -221,9 +218,7 @@ class MessagePipe:
             raise self._unsendable(kind, key, str(problem)) from None
         return checked
 
-    def _note(
-        self, kind: str, changes: dict[str, Any], published: Mapping[str, Any], key: str, value: Any
-    ) -> None:
+    def _note(self, kind: str, changes: dict[str, Any], published: Mapping[str, Any], key: str, value: Any) -> None:
         """Note a change, or remove it if the value has returned to the published one."""
         if published.get(key) == value:
             changes.pop(key, None)
@@ -233,9 +228,7 @@ class MessagePipe:
             self._check_room(kind, changes, published, key)
         changes[key] = value
 
-    def _check_room(
-        self, kind: str, changes: Mapping[str, Any], published: Mapping[str, Any], key: str
-    ) -> None:
+    def _check_room(self, kind: str, changes: Mapping[str, Any], published: Mapping[str, Any], key: str) -> None:
         """Check the bounds of the published state and of the unpublished changes."""
         most = ENTRIES_OF_NODE_MAX[kind]
         gone = sum(value is None and name in published for name, value in changes.items())
@@ -276,9 +269,7 @@ class MessagePipe:
         if not self._changes:
             return ()
         self._flush_at_s = now + self._flush_interval_s
-        pieces = split(
-            self._changes, self.node, self.epoch, self.sequence + 1, self._body_max_bytes
-        )
+        pieces = split(self._changes, self.node, self.epoch, self.sequence + 1, self._body_max_bytes)
         for increment, size_bytes in pieces:
             self.sequence = increment.sequence
             self._publish(increment)
@@ -410,9 +401,7 @@ def entry_size(key: str, value: Any) -> int:
     return len(msgpack.packb(key)) + len(msgpack.packb(wire))
 
 
-def split(
-    changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int
-) -> list[tuple[Increment, int]]:
+def split(changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int) -> list[tuple[Increment, int]]:
     """Consecutive increments from ``sequence`` on, each with its size in bytes.
 
     In nearly all cases there is one.  If there are more, claims and consumers come first and large leaves last, because
@@ -429,9 +418,7 @@ def split(
     return [(increment, len(codec.encode(increment))) for increment in numbered]
 
 
-def _whole(
-    changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int
-) -> tuple[Increment, int] | None:
+def _whole(changes: Changes, node: str, epoch: int, sequence: int, body_max_bytes: int) -> tuple[Increment, int] | None:
     """All changes in one increment; None if it would be too large."""
     if len(changes) > ENTRIES_MAX:
         return None
@@ -453,9 +440,7 @@ def _entries(changes: Changes) -> Iterator[tuple[str, str, Any, int]]:
 def _pieces(changes: Changes, room_bytes: int) -> Iterator[Changes]:
     piece, used_bytes = Changes(), 0
     # sorting is stable: kinds in the order of _entries, leaves by size
-    for kind, key, value, size in sorted(
-        _entries(changes), key=lambda entry: entry[3] if entry[0] == "leaves" else 0
-    ):
+    for kind, key, value, size in sorted(_entries(changes), key=lambda entry: entry[3] if entry[0] == "leaves" else 0):
         if piece and (used_bytes + size > room_bytes or len(piece) >= ENTRIES_MAX):
             yield piece
             piece, used_bytes = Changes(), 0

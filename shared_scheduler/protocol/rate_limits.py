@@ -22,9 +22,7 @@ class TokenBucket:
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         if rate_per_s <= 0 or burst < 1:
-            raise ValueError(
-                f"a bucket needs a rate above 0 and a burst of 1: {rate_per_s}, {burst}"
-            )
+            raise ValueError(f"a bucket needs a rate above 0 and a burst of 1: {rate_per_s}, {burst}")
         self._rate_per_s = rate_per_s
         self._burst = burst
         self._tokens = burst

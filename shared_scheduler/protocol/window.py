@@ -333,9 +333,7 @@ class MessageWindow:
     def receive(self, message: NodeMessage, now: float, own_digest: OwnDigest) -> Outcome:
         """Handle one message of this node."""
         if message.node != self.node:
-            raise MisroutedMessage(
-                f"a message of node {message.node!r}", f"window of {self.node!r}"
-            )
+            raise MisroutedMessage(f"a message of node {message.node!r}", f"window of {self.node!r}")
         if message.epoch < self.epoch or message.epoch <= self._closed_epoch:
             return self._take_old_epoch(message, now, own_digest)
         self._heard_at_s, self._overdue_asks = now, 0

@@ -63,6 +63,7 @@ def _local_disk(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def differs_from(record: Record, asked: Mapping[str, Any]) -> bool:
     """Whether a request that was made again (``decision.record.asked_of``) asks for other resources."""
+
     def resources(one: Mapping[str, Any]) -> Any:
         forms = [(form["resources"], form.get("numbered", [])) for form in one["forms"]]
         return forms, one["has_numa"], one["has_pci"]

@@ -52,9 +52,7 @@ WAIT_S = {"mysql": {"connect_timeout": 10}, "mariadb": {"connect_timeout": 10}, 
 class RecordTable:
     """See ``store.Store``."""
 
-    def __init__(
-        self, url: str, rows_max: int = 100_000, days_max: float = 0, archive: Path | None = None
-    ) -> None:
+    def __init__(self, url: str, rows_max: int = 100_000, days_max: float = 0, archive: Path | None = None) -> None:
         """Create the engine without connecting.
 
         ``days_max``: age of the oldest records, 0 for any.  ``archive``: directory for the rows that leave.

@@ -102,8 +102,7 @@ class Recorder:
             self._queue.put(None, timeout=STOP_WAIT_S)
         thread.join(STOP_WAIT_S)
         if thread.is_alive():
-            LOG.warning("Records cannot be written in time; about %d are lost",
-                        self._queue.qsize())
+            LOG.warning("Records cannot be written in time; about %d are lost", self._queue.qsize())
             return  # the thread still uses the stores
         for used in self._stores:
             try:

@@ -196,17 +196,13 @@ def ask(path: Path, question: str, **fields: Any) -> Any:
             with client.makefile("rb") as stream:
                 reply = json.loads(stream.readline(ANSWER_BYTES_MAX))
         except (OSError, ValueError) as error:
-            raise AdminError(
-                f"{path}: nothing answers there ({error}); is the service running?"
-            ) from error
+            raise AdminError(f"{path}: nothing answers there ({error}); is the service running?") from error
     if "error" in reply:
         raise AdminError(f"{path}: {reply['error']}")
     return reply["answer"]
 
 
-def ask_each(
-    directory: Path, question: str, **fields: Any
-) -> tuple[list[Any], list[AdminError]]:
+def ask_each(directory: Path, question: str, **fields: Any) -> tuple[list[Any], list[AdminError]]:
     """The answers of the schedulers that run in ``directory``, and the errors of the others.
 
     Sockets of killed processes are skipped.

@@ -73,9 +73,7 @@ class EngineBrokenError(Exception):
 class Engine:
     """The core of one scheduler process, with its threads and queues.  Create it after any fork."""
 
-    def __init__(
-        self, core: SchedulerCore, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, core: SchedulerCore, clock: Callable[[], float] = time.monotonic) -> None:
         self.core = core
         self.clock = clock
         self.channels: dict[str, CellChannel] = {}
@@ -262,9 +260,7 @@ class Engine:
 
     def _set_alarm(self, wanted_s: float | None) -> None:
         with self._alarm:
-            earlier = wanted_s is not None and (
-                self._alarm_at_s is None or wanted_s < self._alarm_at_s
-            )
+            earlier = wanted_s is not None and (self._alarm_at_s is None or wanted_s < self._alarm_at_s)
             self._alarm_at_s = wanted_s
             if earlier:
                 self._alarm.notify()
@@ -291,8 +287,11 @@ class Engine:
             "in_flight": self.in_flight,
             "events": dict(self.counters),
             "cells": {
-                cell: {"connected": own.channel.connected, "address": own.channel.address,
-                       "counters": dict(own.channel.counters)}
+                cell: {
+                    "connected": own.channel.connected,
+                    "address": own.channel.address,
+                    "counters": dict(own.channel.counters),
+                }
                 for cell, own in list(self.channels.items())  # a reload may add channels
             },
         }

@@ -26,9 +26,7 @@ SHOWN_MAX = 10
 class Notices:
     """One thread calls ``log_new`` periodically."""
 
-    def __init__(
-        self, engine: Engine, nodes_max: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, engine: Engine, nodes_max: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
         self._nodes_max = nodes_max
         self._clock = clock

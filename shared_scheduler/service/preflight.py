@@ -48,9 +48,7 @@ def database(name: str, option: str, url: str | None) -> Dependency | None:
     if port is None:
         return None
     unix_socket = str(parts.query.get("unix_socket", ""))
-    return Dependency(
-        name, option, ((parts.host or "localhost", parts.port or port),), unix_socket
-    )
+    return Dependency(name, option, ((parts.host or "localhost", parts.port or port),), unix_socket)
 
 
 def _parsed(option: str, url: str) -> sa.URL:
@@ -75,9 +73,7 @@ def _check_driver(option: str, parts: sa.URL) -> None:
         ) from None
 
 
-def wait_for(
-    dependencies: Sequence[Dependency], timeout_s: float, say: Callable[[str], None]
-) -> None:
+def wait_for(dependencies: Sequence[Dependency], timeout_s: float, say: Callable[[str], None]) -> None:
     """Return when each dependency answers; UnreachableError when one does not answer for ``timeout_s``.
 
     ``say`` is called once for each dependency that does not answer at once.

@@ -157,8 +157,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run until a signal, or until a worker cannot start."""
-        signals = SignalQueue((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2,
-                               signal.SIGCHLD))
+        signals = SignalQueue((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGCHLD))
         while True:
             now_s = time.monotonic()
             self._start_due(now_s)
@@ -184,9 +183,7 @@ class Supervisor:
             WORKER_NUMBER: str(number),
             SUPERVISOR_PIPE: str(self._pipe_for_workers),
         }
-        process = subprocess.Popen(
-            self._command, env=environment, pass_fds=(self._pipe_for_workers,)
-        )
+        process = subprocess.Popen(self._command, env=environment, pass_fds=(self._pipe_for_workers,))
         LOG.info("Worker %d runs as process %d", number, process.pid)
         return process
 
@@ -213,7 +210,10 @@ class Supervisor:
         worker.restart_at_s = now_s + pause_s
         LOG.error(
             "Worker %d ended with status %d after %.0f seconds; it is restarted in %.1f seconds",
-            worker.number, status, lived_s, pause_s,
+            worker.number,
+            status,
+            lived_s,
+            pause_s,
         )
 
     def _is_anyone_healthy(self, now_s: float) -> bool:

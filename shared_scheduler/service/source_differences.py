@@ -104,9 +104,7 @@ def _between(family: str, node: str, truth: SourceView, other: SourceView) -> It
     expected, said = _facts(family, truth, node), _facts(family, other, node)
     for fact in sorted(expected.keys() | said.keys()):
         if expected.get(fact) != said.get(fact):
-            yield SourceDifference(
-                node, fact, truth.source, expected.get(fact), other.source, said.get(fact)
-            )
+            yield SourceDifference(node, fact, truth.source, expected.get(fact), other.source, said.get(fact))
 
 
 def _facts(family: str, view: SourceView, node: str) -> dict[Fact, Any]:
@@ -139,12 +137,7 @@ def _capacity(inventory: Sequence[Any] | None) -> int:
 
 def orphans(placement: SourceView, owners: frozenset[str]) -> list[str]:
     """One sentence for each consumer that neither an instance nor a migration under way owns."""
-    consumers = {
-        fact[1]: node
-        for node, facts in placement.nodes.items()
-        for fact in facts
-        if fact[0] == "allocation"
-    }
+    consumers = {fact[1]: node for node, facts in placement.nodes.items() for fact in facts if fact[0] == "allocation"}
     return [
         f"{node}: consumer {consumer} has an allocation, and no instance or migration under way owns it"
         for consumer, node in sorted(consumers.items())

@@ -80,9 +80,7 @@ def of_database(
     reads = list(reads)
     facts = {read.node: dict(_of_database_row(read, services)) for read in reads}
     members: dict[str, dict[Fact, Any]] = {
-        read.node: {("member", uuid): True for uuid in read.members}
-        for read in reads
-        if read.node not in moving
+        read.node: {("member", uuid): True for uuid in read.members} for read in reads if read.node not in moving
     }
     return [
         SourceView(DATABASE, frozenset({"node", "service", "number"}), facts, whole=True),
@@ -90,9 +88,7 @@ def of_database(
     ]
 
 
-def _of_database_row(
-    read: NodeRead, services: Mapping[str, Mapping[str, bool]]
-) -> Iterator[tuple[Fact, Any]]:
+def _of_database_row(read: NodeRead, services: Mapping[str, Mapping[str, bool]]) -> Iterator[tuple[Fact, Any]]:
     yield ("node",), read.host
     for flag, value in services.get(read.host, {}).items():
         yield ("service", flag), value

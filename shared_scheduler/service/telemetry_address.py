@@ -69,7 +69,6 @@ def parsed(given: str, option: str) -> TelemetryAddress:
     host, colon, port = given.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
         raise TelemetryError(
-            f"{option} = {given}: write address:port, for example 127.0.0.1:9190, or the absolute "
-            "path of a Unix socket"
+            f"{option} = {given}: write address:port, for example 127.0.0.1:9190, or the absolute path of a Unix socket"
         )
     return TelemetryAddress(host.removeprefix("[").removesuffix("]"), int(port))

@@ -52,9 +52,7 @@ class WhyQuestions:
         explain_hosts = partial(self._hosts, past, _index(past, name), hosts, each_max)
         return {**listed, **self._engine.inspect(explain_hosts)}
 
-    def _hosts(
-        self, past: Past, index: int, hosts: frozenset[str], each_max: int, _: SchedulerCore
-    ) -> dict[str, Any]:
+    def _hosts(self, past: Past, index: int, hosts: frozenset[str], each_max: int, _: SchedulerCore) -> dict[str, Any]:
         try:
             found = explain(self._decider, past.request, index, only=hosts, each_max=each_max)
         except DecisionError as error:

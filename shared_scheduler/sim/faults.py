@@ -205,9 +205,7 @@ class Faults:
             self._one_agent_dies(node, at_s, for_s, die)
         return " ".join(node.node for node in victims)
 
-    def _one_agent_dies(
-        self, node: SimNode, at_s: float, for_s: float, die: Callable[[SimNode], None]
-    ) -> None:
+    def _one_agent_dies(self, node: SimNode, at_s: float, for_s: float, die: Callable[[SimNode], None]) -> None:
         struck: list[bool] = []
 
         def strike() -> None:
@@ -265,9 +263,7 @@ class Faults:
 
         return self._one_scheduler_dies(at_s, for_s, arm)
 
-    def _one_scheduler_dies(
-        self, at_s: float, for_s: float, die: Callable[[SimScheduler], None]
-    ) -> str:
+    def _one_scheduler_dies(self, at_s: float, for_s: float, die: Callable[[SimScheduler], None]) -> str:
         number, world = self._rng.randrange(self._world.sizes.schedulers), self._world
         struck: list[SimScheduler] = []
 

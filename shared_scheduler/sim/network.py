@@ -77,9 +77,7 @@ class _Endpoint:
 class Network:
     """The state channel of one cell.  ``decode_each``: every receiver decodes for itself."""
 
-    def __init__(
-        self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace, decode_each: bool = False
-    ) -> None:
+    def __init__(self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace, decode_each: bool = False) -> None:
         self.weather = weather
         self.up = True
         self.counters: Counter[str] = Counter()

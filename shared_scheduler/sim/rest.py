@@ -233,9 +233,7 @@ class Rest:
         """
         view, name = scheduler.core.table.view(node.node), node.node
         written = self._world.placement.consumers_of(name)
-        shown = [
-            held for uuid, held in written.items() if uuid in view.consumers or not self._is_lost(uuid)
-        ]
+        shown = [held for uuid, held in written.items() if uuid in view.consumers or not self._is_lost(uuid)]
         row, used = view.used.get(name, {}), sum_amounts(shown).get(name, {})
         same = same_allocations({name: row}, {name: used})
         self._check("converged", same, scheduler.name, name, "row", row, "Placement", used)

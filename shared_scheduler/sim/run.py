@@ -101,9 +101,7 @@ def drawn(seed: int) -> RunPlan:
     )
 
 
-def run(
-    plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0
-) -> World:
+def run(plan: RunPlan, progress: Callable[[float], None] | None = None, lines: int = 0) -> World:
     """Run a complete plan.  The checkers of the world hold the violations; none is raised.
 
     ``lines``: keep a detailed trace of this many.

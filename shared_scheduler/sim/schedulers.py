@@ -272,8 +272,11 @@ class SimScheduler:
     def _read_standing(self, effect: ef.AskGroup, members: dict[str, bool]) -> None:
         placement = self._placement
         error = "" if placement.up else "Placement is down"
-        held = {uuid: placement.consumers[uuid] for uuid in sorted(members.keys() - effect.known)
-                if uuid in placement.consumers}
+        held = {
+            uuid: placement.consumers[uuid]
+            for uuid in sorted(members.keys() - effect.known)
+            if uuid in placement.consumers
+        }
         standing = {uuid: frozenset(allocations) for uuid, allocations in held.items()}
         unanswered = frozenset(uuid for uuid in standing if not members[uuid])
         known = {} if error else standing

@@ -47,9 +47,7 @@ class Board:
     def untouched(self) -> dict[str, Leaf]:
         """The leaves that change, as they are while nothing is in use."""
         pages: dict[str, Leaf] = {str(SMALL_PAGE_KB): 0, str(HUGE_PAGE_KB): 0}
-        cells: dict[str, Leaf] = {
-            f"{names.NUMA}{number}": [0, 0, "0", dict(pages)] for number in range(self.cells)
-        }
+        cells: dict[str, Leaf] = {f"{names.NUMA}{number}": [0, 0, "0", dict(pages)] for number in range(self.cells)}
         pools: dict[str, Leaf] = {names.PCI + pool: self.devices_per_cell for pool, _ in self._pools()}
         return cells | pools
 
@@ -70,8 +68,7 @@ class Board:
 
     def _pools(self) -> list[tuple[str, dict[str, Leaf]]]:
         keys: list[dict[str, Leaf]] = [
-            {"vendor_id": VENDOR, "product_id": "10fb", "numa_node": number}
-            for number in range(self.cells)
+            {"vendor_id": VENDOR, "product_id": "10fb", "numa_node": number} for number in range(self.cells)
         ]
         return [(pool_id(key), key) for key in keys]
 
@@ -113,9 +110,7 @@ class SimFit:
             changed.update(taken)
         return changed
 
-    def _place(
-        self, leaves: Mapping[str, Leaf], wanted: CellAsk, used: Mapping[str, Leaf]
-    ) -> tuple[str, Leaf] | None:
+    def _place(self, leaves: Mapping[str, Leaf], wanted: CellAsk, used: Mapping[str, Leaf]) -> tuple[str, Leaf] | None:
         """The state of a host cell after it has taken one cell of the instance."""
         static: Any = leaves.get(names.NUMA_STATIC) or ()
         for cell in reversed(static) if self.from_top else static:

@@ -253,10 +253,7 @@ class Users:
         special = rng.random() < habits.topologies
         topology = draw_topology(flavor, rng) if special else ""
         request = make_request(self.count, flavor, count, root_only, topology, habits.num_alternates)
-        servers = tuple(
-            Server(uuid, request.request_id, request.usage, topology)
-            for uuid in request.instance_uuids
-        )
+        servers = tuple(Server(uuid, request.request_id, request.usage, topology) for uuid in request.instance_uuids)
         if group is not None:
             request = self._joined(group, request, servers, host_of)
         self.servers.update({server.uuid: server for server in servers})
@@ -276,9 +273,7 @@ class Users:
             server.tries = tries
         return self._asked(request, failed.servers, scheduler, now)
 
-    def _asked(
-        self, request: Request, servers: tuple[Server, ...], scheduler: str, now: float
-    ) -> SentRequest:
+    def _asked(self, request: Request, servers: tuple[Server, ...], scheduler: str, now: float) -> SentRequest:
         asked = SentRequest(request, scheduler, now, now + self.habits.patience_s, servers)
         self.asked[request.request_id] = asked
         return asked

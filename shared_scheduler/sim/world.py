@@ -105,9 +105,7 @@ class World:
         self._stopwatch = stopwatch
         self._edge_rng = self.rng("edge")
         self._again_rng = self.rng("again")
-        self._around = Surroundings(
-            self.agenda, self.network, self.placement, self.trace, self.placement_delay_s
-        )
+        self._around = Surroundings(self.agenda, self.network, self.placement, self.trace, self.placement_delay_s)
         self._placement_down_s = float("-inf")
         self.nodes = {node.node: node for node in map(self._make_node, range(sizes.nodes))}
         self.schedulers: dict[int, SimScheduler] = {}

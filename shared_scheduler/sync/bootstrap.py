@@ -75,9 +75,7 @@ class Bootstrap:
         cells = self._api.cells()
         aggregates = self._api.aggregates()
         self._submit(AggregatesRead(aggregates, complete=True))
-        databases = {
-            cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable
-        }
+        databases = {cell.uuid: self._open_cell(cell) for cell in cells if cell.schedulable}
         with ThreadPoolExecutor(CELLS_AT_ONCE + 2, "bootstrap") as pool:
             trees, sharing = _begin(pool, self._overview), _begin(pool, self._sharing)
             parts = {
@@ -159,4 +157,3 @@ def load_cell(
             submit(with_host_aggregates(event, aggregates))
             nodes.append(row["uuid"])
     return nodes
-

@@ -283,9 +283,7 @@ class CellDatabase(_Database):
         """All nova-compute services."""
         return self._services(sa.true())
 
-    def service_exceptions(
-        self, also: Collection[str] = (), after_id: int | None = None
-    ) -> tuple[ServiceFacts, ...]:
+    def service_exceptions(self, also: Collection[str] = (), after_id: int | None = None) -> tuple[ServiceFacts, ...]:
         """Services that are disabled, forced down or not heard of, those of the hosts ``also``, and new ones (with a
         record ``id`` above ``after_id``).
 
@@ -317,9 +315,7 @@ class CellDatabase(_Database):
         return tuple(one for part in parts for one in self._services(_SERVICES.c.host.in_(part)))
 
     def _services(self, condition: Any) -> tuple[ServiceFacts, ...]:
-        query = sa.select(_SERVICES).where(
-            _SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0, condition
-        )
+        query = sa.select(_SERVICES).where(_SERVICES.c.binary == COMPUTE, _SERVICES.c.deleted == 0, condition)
         now = self._utcnow()
         return tuple(self._service(row, now) for row in self.rows(query) if row["host"])
 
@@ -328,12 +324,8 @@ class CellDatabase(_Database):
         record |= {"disabled": bool(row["disabled"]), "forced_down": bool(row["forced_down"])}
         record |= {"deleted": False, "deleted_at": None, "availability_zone": None}
         heard = record["last_seen_up"] or record["created_at"]
-        up = heard is not None and (
-            abs((now - heard).total_seconds()) <= self._service_down_time_s()
-        )
-        return ServiceFacts(
-            row["host"], record["disabled"], record["forced_down"], up, row["version"] or 0, record
-        )
+        up = heard is not None and (abs((now - heard).total_seconds()) <= self._service_down_time_s())
+        return ServiceFacts(row["host"], record["disabled"], record["forced_down"], up, row["version"] or 0, record)
 
     # -- compute nodes -----------------------------------------------------------------------
 
@@ -371,16 +363,12 @@ class CellDatabase(_Database):
         """Service host -> uuids of its instances; of ``hosts``, or of all."""
         found: dict[str, set[str]] = {}
         for condition in self._of_hosts(hosts):
-            query = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(
-                _INSTANCES.c.deleted == 0, condition
-            )
+            query = sa.select(_INSTANCES.c.uuid, _INSTANCES.c.host).where(_INSTANCES.c.deleted == 0, condition)
             for row in self.rows(query):
                 found.setdefault(row["host"], set()).add(row["uuid"])
         return {host: frozenset(uuids) for host, uuids in found.items()}
 
-    def offloaded(
-        self, within: timedelta, limit: int, server: str | None = None
-    ) -> tuple[tuple[str, datetime], ...]:
+    def offloaded(self, within: timedelta, limit: int, server: str | None = None) -> tuple[tuple[str, datetime], ...]:
         """Shelved servers without a host and without a task, changed ``within`` this time.
 
         Uuid and last change, the newest first, at most ``limit``; or of ``server`` only.
@@ -388,9 +376,7 @@ class CellDatabase(_Database):
         row, since = _INSTANCES.c, self._utcnow().replace(tzinfo=None) - within
         idle = (row.task_state.is_(None), row.updated_at >= since, row.vm_state == SHELVED_OFFLOADED)
         wanted = sa.true() if server is None else row.uuid == server
-        query = sa.select(row.uuid, row.updated_at).where(
-            *idle, row.host.is_(None), row.deleted == 0, wanted
-        )
+        query = sa.select(row.uuid, row.updated_at).where(*idle, row.host.is_(None), row.deleted == 0, wanted)
         rows = self.rows(query.order_by(row.updated_at.desc()).limit(limit))
         return tuple((found["uuid"], found["updated_at"]) for found in rows)
 
@@ -421,9 +407,7 @@ class CellDatabase(_Database):
     def server(self, uuid: str) -> ServerFacts | None:
         """One server at one moment (a single statement); None if it does not exist or is deleted."""
         row, node, move = _INSTANCES.c, _NODES.c, _MIGRATIONS.c
-        lives = sa.and_(
-            node.host == row.host, node.hypervisor_hostname == row.node, node.deleted == 0
-        )
+        lives = sa.and_(node.host == row.host, node.hypervisor_hostname == row.node, node.deleted == 0)
         evacuating = sa.exists().where(
             move.instance_uuid == row.uuid, move.migration_type == EVACUATION,
             move.status.in_(EVACUATING), move.deleted == 0,

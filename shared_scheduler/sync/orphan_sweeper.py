@@ -117,9 +117,7 @@ class OrphanSweeper:
     def _due(self, places: Mapping[_Suspect, int]) -> list[_Suspect]:
         share = self._share()
         due = [suspect for suspect, checked in self._checked.items() if self._is_due(checked)]
-        return sorted(
-            due, key=lambda each: (self._checked[each].times, not share.has(each.server), places[each])
-        )
+        return sorted(due, key=lambda each: (self._checked[each].times, not share.has(each.server), places[each]))
 
     def _suspects(self) -> Iterator[tuple[_Suspect, int]]:
         """Each suspect with its position in its source, the oldest first."""
@@ -149,9 +147,7 @@ class OrphanSweeper:
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
         """Delete the allocations; False if another writer has changed them since and so they belong to that writer."""
-        write = ConsumerWrite(
-            server, {}, standing.generation, standing.project_id, standing.user_id
-        )
+        write = ConsumerWrite(server, {}, standing.generation, standing.project_id, standing.user_id)
         reply = self._client.write(write)
         if reply.meaning is not Meaning.DONE:
             LOG.warning(

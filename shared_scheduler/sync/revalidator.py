@@ -289,9 +289,7 @@ class Revalidator:
                     self.news += 1
         return frozenset(requested)
 
-    def _end(
-        self, flight: Flight, succeeded: bool, answers: bool, requested: frozenset[Place], spent: Cost
-    ) -> None:
+    def _end(self, flight: Flight, succeeded: bool, answers: bool, requested: frozenset[Place], spent: Cost) -> None:
         with self._lock:
             now = self._clock()
             flight.end(now, succeeded, requested | self._unread(flight.requested, now))

@@ -136,9 +136,7 @@ class NumaColumns:
         """Reset a slot whose driver reports no topology."""
         self.cells.array[slot] = NO_TOPOLOGY
 
-    def put(
-        self, slot: int, cells: Sequence[HostCell], threads: bool, cpu_ratio: float, ram_ratio: float
-    ) -> None:
+    def put(self, slot: int, cells: Sequence[HostCell], threads: bool, cpu_ratio: float, ram_ratio: float) -> None:
         """Set the NUMA cells of a host."""
         fits = len(cells) <= CELLS_MAX and all(len(cell.pages) <= PAGES_MAX for cell in cells)
         self.cells.array[slot] = len(cells) if fits else NOT_IN_COLUMNS

@@ -85,9 +85,7 @@ class HostView:
         """Instances on this node, including own outstanding claims."""
         row = self._row
         claimed = {c.consumer for c in row.claims.values() if c.counts_numbers}
-        return frozenset(
-            claimed | {uuid for uuid, stored in row.consumers.items() if stored.member}
-        )
+        return frozenset(claimed | {uuid for uuid, stored in row.consumers.items() if stored.member})
 
     @property
     def used(self) -> Mapping[str, Mapping[str, int]]:
@@ -113,11 +111,7 @@ class HostView:
     def stats(self) -> Mapping[str, Leaf]:
         """``ComputeNode.stats``."""
         start = len(leaves.STATS)
-        return {
-            name[start:]: value
-            for name, value in self.leaves.items()
-            if name.startswith(leaves.STATS)
-        }
+        return {name[start:]: value for name, value in self.leaves.items() if name.startswith(leaves.STATS)}
 
     @property
     def pools(self) -> tuple[tuple[Mapping[str, Leaf], int], ...]:
@@ -147,9 +141,7 @@ def described(row: Row) -> dict[str, Any]:
         "epoch": row.version.epoch,
         "sequence": row.version.sequence,
         "leaves": dict(row.leaves),
-        "consumers": {
-            uuid: _described_consumer(row, uuid, stored) for uuid, stored in row.consumers.items()
-        },
+        "consumers": {uuid: _described_consumer(row, uuid, stored) for uuid, stored in row.consumers.items()},
         "claims": dict(row.pending),
         "outstanding": [_described_claim(claim) for claim in row.claims.values()],
         "used": {provider: dict(amounts) for provider, amounts in row.used.items()},

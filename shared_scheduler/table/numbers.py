@@ -64,9 +64,7 @@ class PendingUsage:
         self.io_ops += sign * usage.io_ops
 
 
-def numbers_of(
-    node_leaves: Mapping[str, Any], extra: PendingUsage | None, ratios: DefaultRatios
-) -> HostNumbers | None:
+def numbers_of(node_leaves: Mapping[str, Any], extra: PendingUsage | None, ratios: DefaultRatios) -> HostNumbers | None:
     """The numbers of a node; None until nova-compute reports usage (``free_disk_gb`` is not set)."""
     found = raw_numbers(node_leaves, extra, ratios)
     return None if found is None else HostNumbers._make(found)

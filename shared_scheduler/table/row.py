@@ -85,11 +85,7 @@ def compact(node: str, consumer: Consumer) -> CompactConsumer:
     root = allocations.get(node)
     if root is not None and len(allocations) == 1:  # the usual case
         return (consumer.member, tuple(root.items()), (), consumer.generation, consumer.whole)
-    others = tuple(
-        (provider, tuple(amounts.items()))
-        for provider, amounts in allocations.items()
-        if provider != node
-    )
+    others = tuple((provider, tuple(amounts.items())) for provider, amounts in allocations.items() if provider != node)
     amounts = None if root is None else tuple(root.items())
     return (consumer.member, amounts, others, consumer.generation, consumer.whole)
 
@@ -175,11 +171,7 @@ class OwnClaim:
 
     def reached(self, epoch: int, sequence: int) -> bool:
         """Whether a base at this position certainly contains the claim."""
-        return (
-            self.reflected_sequence > 0
-            and epoch == self.epoch
-            and sequence >= self.reflected_sequence
-        )
+        return self.reflected_sequence > 0 and epoch == self.epoch and sequence >= self.reflected_sequence
 
 
 @dataclass(slots=True, eq=False)

@@ -46,6 +46,7 @@ AMOUNTS_OF_ONE = 4
 #: cached leaf names of a table, so that a lookup is one dictionary access; a node has some dozens
 LEAF_NAMES_MAX = 65_536
 
+
 class DirtyFlags:
     """Parts of a row that must be derived again.
 
@@ -425,9 +426,7 @@ class RowWriter:
         for take in row.takes():
             take.consume_from(its)
         free = sum(
-            value
-            for name, value in its.items()
-            if isinstance(value, int) and not name.startswith(leaves.PCI_STATIC)
+            value for name, value in its.items() if isinstance(value, int) and not name.startswith(leaves.PCI_STATIC)
         )
         weight = PCI_DEVICES_MAX - min(free, PCI_DEVICES_MAX - 1)
         self._columns.put_tallied("pci_weight", row.slot, weight)
@@ -485,10 +484,7 @@ class RowWriter:
             ("root", id(inventories)),
             lambda: RootInventory(
                 inventories,
-                {
-                    rc: (i.capacity, i.max_unit, self._columns.rooms_of(rc).room)
-                    for rc, i in inventories.items()
-                },
+                {rc: (i.capacity, i.max_unit, self._columns.rooms_of(rc).room) for rc, i in inventories.items()},
             ),
         )
 
@@ -518,11 +514,7 @@ class RowWriter:
         if not self.sharing:
             return ()
         aggregates = frozenset[str]().union(*(p.aggregates for p in row.providers.values()))
-        return tuple(
-            p
-            for uuid, p in self.sharing.items()
-            if uuid not in row.providers and p.aggregates & aggregates
-        )
+        return tuple(p for uuid, p in self.sharing.items() if uuid not in row.providers and p.aggregates & aggregates)
 
     def count_root_amounts(self, row: Row, amounts: Iterable[tuple[str, int]], sign: int) -> None:
         """Count amounts of the root provider, and update the room of their classes."""

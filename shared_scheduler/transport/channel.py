@@ -187,9 +187,7 @@ class Channel:
         if self.host_keys.mode is HostKeysMode.ACCEPT:
             self._tolerate("without_host_key", message, f"is accepted because of host_keys = accept: {problem}")
         if self._signer.tolerated > tolerated:
-            self._tolerate(
-                "tolerated", message, "has no valid signature; it is accepted because of signing = warn"
-            )
+            self._tolerate("tolerated", message, "has no valid signature; it is accepted because of signing = warn")
         return message
 
     def _tolerate(self, counter: str, message: Message, what: str) -> None:

@@ -129,9 +129,7 @@ class KombuEndpoint:
             self._gathering.hurry()
         return self._put("", address, body, returned)
 
-    def _put(
-        self, exchange: str, routing_key: str, body: bytes, returned: Callable[[], None] | None = None
-    ) -> bool:
+    def _put(self, exchange: str, routing_key: str, body: bytes, returned: Callable[[], None] | None = None) -> bool:
         if self._link is None:
             raise RuntimeError(f"endpoint {self.address} is not started")
         taken = self._link.outbox.put(exchange, routing_key, self.address, body, returned)

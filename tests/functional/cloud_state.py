@@ -50,9 +50,7 @@ def manage(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
 def manage_without_configuration(cloud: Cloud, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``shared-scheduler-manage`` as on another machine."""
     command = [str(cloud.layout.nova / "bin" / "shared-scheduler-manage"), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
 
 
 def assert_consistent(cloud: Cloud, wait_s: int = SETTLE_S) -> None:

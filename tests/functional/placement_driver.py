@@ -44,6 +44,7 @@ class Interfering:
         request_id: str = "", timeout_s: float | None = 10.0,
     ) -> Reply:  # fmt: skip
         """See ``Transport``."""
+
         def go() -> Reply:
             return self._transport.call(method, path, body, request_id, timeout_s)
 
@@ -61,6 +62,7 @@ class Interfering:
 
 def before(action: Callable[[], None]) -> Between:
     """Run an action before this call."""
+
     def between(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
         action()
         return go()
@@ -70,6 +72,7 @@ def before(action: Callable[[], None]) -> Between:
 
 def after(action: Callable[[], None]) -> Between:
     """Run an action right after this call."""
+
     def between(_method: str, _path: str, go: Callable[[], Reply]) -> Reply:
         reply = go()
         action()

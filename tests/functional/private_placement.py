@@ -59,9 +59,7 @@ class PrivatePlacement(Setting):
     def adapter(self) -> Any:
         """The adapter for Nova's own client."""
         auth = token_endpoint.Token(self.layout.url("placement"), "admin")
-        return adapter.Adapter(
-            session.Session(), auth=auth, service_type=SERVICE_TYPE, raise_exc=False
-        )
+        return adapter.Adapter(session.Session(), auth=auth, service_type=SERVICE_TYPE, raise_exc=False)
 
     def start(self) -> None:
         """MariaDB, then Placement."""
@@ -74,9 +72,7 @@ class PrivatePlacement(Setting):
     def start_one(self, name: str) -> None:
         """Start ``mariadb`` or ``placement`` and wait until it answers."""
         service = self._service(name)
-        self._processes.spawn(
-            name, service.argv, service.env, service.log, service.kind, service.fingerprint()
-        )
+        self._processes.spawn(name, service.argv, service.env, service.log, service.kind, service.fingerprint())
         alive = self._processes.alive
         try:
             wait_for(name, service.ready, START_TIMEOUT_S, lambda: alive(name) is None)

@@ -94,9 +94,7 @@ def agent(rabbit: PrivateRabbit, tmp_path: Path) -> Iterator[Process]:
         made.close()
 
 
-def test_signed_claims_are_judged_and_unsigned_ones_are_dropped(
-    agent: Process, scheduler: Scheduler
-) -> None:
+def test_signed_claims_are_judged_and_unsigned_ones_are_dropped(agent: Process, scheduler: Scheduler) -> None:
     agent.start()
     scheduler.wait(lambda one: isinstance(one, Snapshot) and one.leaves["agent.ready"] is True)
 

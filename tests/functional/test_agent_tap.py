@@ -199,8 +199,6 @@ def test_audits_that_find_nothing_new_say_nothing(cloud: Cloud, listener: Listen
     since_s = time.monotonic()
 
     # from heartbeat to heartbeat, 43 to 48 seconds, there are some audits
-    listener.wait(
-        lambda: any(one.host == HOST for one in listener.said(Heartbeat, since_s)), "the next heartbeat", 90
-    )
+    listener.wait(lambda: any(one.host == HOST for one in listener.said(Heartbeat, since_s)), "the next heartbeat", 90)
 
     assert listener.said(Increment, since_s) == []

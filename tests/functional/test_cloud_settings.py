@@ -34,8 +34,14 @@ def test_one_compute_may_differ_from_the_rest() -> None:
 
 @pytest.mark.parametrize(
     ("scheduler", "agents", "count"),
-    [("shared", "auto", 3), ("nova", "auto", 0), ("both", "auto", 3), ("nova", "all", 3), ("shared", "2", 2),
-     ("shared", "embedded", 3)],
+    [
+        ("shared", "auto", 3),
+        ("nova", "auto", 0),
+        ("both", "auto", 3),
+        ("nova", "all", 3),
+        ("shared", "2", 2),
+        ("shared", "embedded", 3),
+    ],
 )
 def test_how_many_agents(scheduler: str, agents: str, count: int) -> None:
     assert CloudSettings(scheduler=scheduler, agents=agents).agent_count() == count
@@ -135,9 +141,7 @@ def test_an_embedded_agent_has_neither_process_nor_socket(tmp_path: Path) -> Non
     assert [s.name for s in services.plan(layout, wanted).values() if s.kind in ("agent", "compute")] == ["c1", "c2"]
 
 
-def test_a_broker_of_another_directory_with_a_store_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_of_another_directory_with_a_store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Layout(tmp_path)
     layout.prepare()
     monkeypatch.setenv("SHARED_SCHEDULER_RABBITMQ", "/opt/rabbit")

@@ -46,7 +46,6 @@ class Endpoint:
         self.may_answer.wait(PATIENCE_S)
         return number
 
-
     def tell(self, _context: object, number: int) -> None:
         """A cast."""
         self.told.append(number)

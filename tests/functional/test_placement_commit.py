@@ -121,10 +121,7 @@ def test_schedulers_that_race_for_the_last_unit_never_keep_more_than_there_is(
             lambda one=one, effect=effect: one.commit.submit(effect)  # type: ignore[misc]
             for one, effect in zip(schedulers, effects, strict=True)
         ])  # fmt: skip
-        codes = [
-            one.answers(1)[effect.claim_id].code
-            for one, effect in zip(schedulers, effects, strict=True)
-        ]
+        codes = [one.answers(1)[effect.claim_id].code for one, effect in zip(schedulers, effects, strict=True)]
         kept = codes.count(WriteCode.WRITTEN)
         assert kept <= 1
         assert placement.used(node) == kept
@@ -134,9 +131,7 @@ def test_schedulers_that_race_for_the_last_unit_never_keep_more_than_there_is(
     assert endings[WriteCode.WRITTEN] >= ROUNDS - 2
 
 
-def test_one_scheduler_fills_a_provider_exactly(
-    placement: PrivatePlacement, schedulers: list[Scheduler]
-) -> None:
+def test_one_scheduler_fills_a_provider_exactly(placement: PrivatePlacement, schedulers: list[Scheduler]) -> None:
     node = placement.provider(vcpus=20)
     effects = [intent({node: {"VCPU": 1}}) for _ in range(40)]
     codes = [answer.code for answer in schedulers[0].write(*effects)]
@@ -150,8 +145,7 @@ def test_answers_equal_the_allocations_when_schedulers_share_a_pool(
     """A shared disk is on every claim's way: batches of several schedulers collide on it."""
     pool = placement.provider(inventories={"DISK_GB": {"total": 10_000}})
     effects = [
-        [intent({placement.provider(): {"VCPU": 1}, pool: {"DISK_GB": 1}}) for _ in range(12)]
-        for _ in schedulers
+        [intent({placement.provider(): {"VCPU": 1}, pool: {"DISK_GB": 1}}) for _ in range(12)] for _ in schedulers
     ]
     together([
         lambda one=one, own=own: [one.commit.submit(effect) for effect in own]  # type: ignore[misc]
@@ -217,9 +211,7 @@ def test_a_hundred_consumers_at_once_are_written_all_or_none(placement: PrivateP
 # -- who is to blame -----------------------------------------------------------------------------
 
 
-def test_a_batch_with_every_kind_of_trouble_in_it(
-    placement: PrivatePlacement, schedulers: list[Scheduler]
-) -> None:
+def test_a_batch_with_every_kind_of_trouble_in_it(placement: PrivatePlacement, schedulers: list[Scheduler]) -> None:
     full, gone, other = placement.provider(vcpus=1), str(uuid.uuid4()), placement.provider()
     taken = intent({placement.provider(): {"VCPU": 1}})
     placement.take(taken.consumer, {other: {"VCPU": 1}})
@@ -236,9 +228,7 @@ def test_a_batch_with_every_kind_of_trouble_in_it(
     ]  # fmt: skip
 
 
-def test_two_schedulers_with_the_same_instance(
-    placement: PrivatePlacement, schedulers: list[Scheduler]
-) -> None:
+def test_two_schedulers_with_the_same_instance(placement: PrivatePlacement, schedulers: list[Scheduler]) -> None:
     """A request that was delivered twice: nothing is doubled, and who comes later is told so.
 
     At the very same moment even two may hear yes: Placement lets both past its check of a new
@@ -252,10 +242,7 @@ def test_two_schedulers_with_the_same_instance(
             lambda one=one, effect=effect: one.commit.submit(effect)  # type: ignore[misc]
             for one, effect in zip(schedulers, effects, strict=True)
         ])  # fmt: skip
-        codes = [
-            one.answers(1)[effect.claim_id].code
-            for one, effect in zip(schedulers, effects, strict=True)
-        ]
+        codes = [one.answers(1)[effect.claim_id].code for one, effect in zip(schedulers, effects, strict=True)]
         winners = [
             {node: {"VCPU": 1}}
             for node, code in zip(nodes, codes, strict=True) if code is WriteCode.WRITTEN
@@ -294,9 +281,7 @@ def test_an_evacuation_against_a_writer_that_interferes(
             assert target not in standing
 
 
-def test_a_delete_against_a_writer_that_interferes(
-    placement: PrivatePlacement, schedulers: list[Scheduler]
-) -> None:
+def test_a_delete_against_a_writer_that_interferes(placement: PrivatePlacement, schedulers: list[Scheduler]) -> None:
     """Ours goes, and nothing is left half.
 
     What the other one wrote stays (tests/unit/placement has every order of events), but for a gap in

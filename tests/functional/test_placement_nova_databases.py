@@ -206,18 +206,14 @@ def test_a_cell_that_is_disabled_is_not_opened(placement: PrivatePlacement, api:
         (("nova_api", "keystone"), "a table is missing"),
     ],
 )
-def test_errors_are_one_line_with_a_remedy(
-    placement: PrivatePlacement, change: tuple[str, str], words: str
-) -> None:
+def test_errors_are_one_line_with_a_remedy(placement: PrivatePlacement, change: tuple[str, str], words: str) -> None:
     url = placement.layout.database_url("nova_api").replace(*change)
     with pytest.raises(DatabaseError, match=words) as caught:
         api_database(url).cells()
     assert "lab-only" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_database_that_is_restarted_is_read_again(
-    placement: PrivatePlacement, cell: CellDatabase
-) -> None:
+def test_a_database_that_is_restarted_is_read_again(placement: PrivatePlacement, cell: CellDatabase) -> None:
     cell.node_hosts()
     placement.kill("mariadb")
     try:

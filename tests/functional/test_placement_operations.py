@@ -119,9 +119,7 @@ def test_no_capacity(placement: PrivatePlacement, driver: PlacementDriver, one: 
 
 
 @ours
-def test_provider_conflict(
-    placement: PrivatePlacement, driver: PlacementDriver, one: Operation
-) -> None:
+def test_provider_conflict(placement: PrivatePlacement, driver: PlacementDriver, one: Operation) -> None:
     """Others write to the best host all the time: we get in between, or go to the next one."""
     assert one.provider_conflict is Then.RACE
     met, known = 0, set[str]()
@@ -140,9 +138,7 @@ def test_provider_conflict(
 
 
 @ours
-def test_consumer_conflict(
-    placement: PrivatePlacement, driver: PlacementDriver, one: Operation
-) -> None:
+def test_consumer_conflict(placement: PrivatePlacement, driver: PlacementDriver, one: Operation) -> None:
     """A second writer of the same server: the operation fails, and all stays as that one wrote it."""
     scene = begin(placement, driver, one)
     theirs = {placement.provider(): {"VCPU": 3}}
@@ -257,9 +253,7 @@ def build_failed(placement: PrivatePlacement, driver: PlacementDriver) -> tuple[
     return scene, outcome
 
 
-def test_the_conductor_builds_on_our_alternate(
-    novas: NovasClient, build_failed: tuple[Scene, Answer]
-) -> None:
+def test_the_conductor_builds_on_our_alternate(novas: NovasClient, build_failed: tuple[Scene, Answer]) -> None:
     scene, outcome = build_failed
     row = operation("build on alternate")
     assert (row.writer, row.own_attempt) == (Writer.CONDUCTOR, Then.WRITTEN)
@@ -322,14 +316,10 @@ def test_a_confirm_that_meets_another_writer_fails(
 
 
 def confirm(novas: NovasClient, migration: str) -> Any:
-    return novas.client.delete_allocation_for_instance(
-        novas.context, migration, consumer_type="migration", force=False
-    )
+    return novas.client.delete_allocation_for_instance(novas.context, migration, consumer_type="migration", force=False)
 
 
-def test_a_revert_frees_our_host(
-    placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]
-) -> None:
+def test_a_revert_frees_our_host(placement: PrivatePlacement, novas: NovasClient, migrated: tuple[Scene, str]) -> None:
     scene, migration = migrated
     for _ in range(2):  # its own attempt, once more
         assert novas.client.move_allocations(novas.context, migration, scene.servers[0])
@@ -367,9 +357,7 @@ def test_a_shelve_offload_deletes_all_allocations(
     scene, _ = migrated
     placement.take(scene.servers[0], {scene.other: {"VCPU": 3}}, 1)
     assert operation("shelve-offload").sends == "none"
-    assert novas.client.delete_allocation_for_instance(
-        novas.context, scene.servers[0], force=True
-    )
+    assert novas.client.delete_allocation_for_instance(novas.context, scene.servers[0], force=True)
     assert scene.all_held() == [{}]
 
 

@@ -55,9 +55,7 @@ def test_this_broker_is_a_fourth_and_refuses_what_is_deprecated(rabbit: PrivateR
         connection.channel().queue_declare("transient", durable=False, auto_delete=False)
 
 
-def test_the_broker_accepts_all_our_declarations(
-    rabbit: PrivateRabbit, scheduler: Mailbox, agent: Mailbox
-) -> None:
+def test_the_broker_accepts_all_our_declarations(rabbit: PrivateRabbit, scheduler: Mailbox, agent: Mailbox) -> None:
     agent.endpoint.broadcast(b"increment")
     scheduler.hears(b"increment")
     scheduler.endpoint.broadcast(b"hello")

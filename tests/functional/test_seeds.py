@@ -54,9 +54,7 @@ def test_seed_000_nine_servers_three_on_each_node(cloud: Cloud, schedulers: int)
 
 @pytest.mark.parametrize("schedulers", [1, 4])
 def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud, schedulers: int) -> None:
-    prepare(
-        cloud, schedulers, compute_ram_mb=(8000,), numa_cells=1, cpus_per_cell=1, pcpus_per_cell=3
-    )
+    prepare(cloud, schedulers, compute_ram_mb=(8000,), numa_cells=1, cpus_per_cell=1, pcpus_per_cell=3)
     cloud.add_flavor(PINNED)
     refused_before = refusals(cloud)
 
@@ -71,9 +69,7 @@ def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud, schedulers: int) -
 
 
 @pytest.mark.parametrize("schedulers", [1, 4])
-def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(
-    cloud: Cloud, schedulers: int
-) -> None:
+def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(cloud: Cloud, schedulers: int) -> None:
     # with the option that README asks for: Placement does not repeat a lost race for so long that it answers too late
     prepare(cloud, schedulers, compute_slots=(11, 10, 10), allocation_conflict_retry_count=1)
     refused_before = refusals(cloud)

@@ -25,9 +25,7 @@ def test_switch_back_and_over_again(cloud: Cloud) -> None:
 
 def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
     # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
-    cloud_state.begin(
-        cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1
-    )
+    cloud_state.begin(cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1)
     before = cloud_state.counter(cloud, "requests_answered")
 
     servers = cloud.boot(14, parallel=4)

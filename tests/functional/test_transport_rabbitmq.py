@@ -140,6 +140,7 @@ def test_a_killed_agent_is_known_to_be_gone_as_soon_as_its_connection_ends(post:
     eventually(lambda: "ssched.agent.compute-3" in rabbit.queues(), "the agent connects")
     agent.kill()
     agent.wait()
+
     # then a claim comes back after the broker has noticed that
     def claims_come_back() -> bool:
         scheduler.endpoint.cast("ssched.agent.compute-3", b"claim", lambda: came_back.append(True))

@@ -62,4 +62,3 @@ def test_a_cloud_of_nova_alone_can_be_checked_before_the_first_start(cloud: Clou
     assert status == WARNINGS, said
     assert Code.FAILURE not in results(rows).values(), said
     assert "is 10" in rows["Placement's retries after a conflict"]["details"]
-

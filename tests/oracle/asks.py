@@ -13,9 +13,7 @@ from shared_scheduler.decision.filters import NATIVE_FILTERS
 from tests.oracle.clouds import CELLS, FLAVORS, IMAGE_PROPERTIES, IMAGES, INSTANCES, PROJECTS, pick
 
 #: filters whose answer is exact from columns
-EXACT = tuple(
-    sorted(name for name, native in NATIVE_FILTERS.items() if not native.screens)
-)
+EXACT = tuple(sorted(name for name, native in NATIVE_FILTERS.items() if not native.screens))
 SCREENS = tuple(sorted(name for name, native in NATIVE_FILTERS.items() if native.screens))
 
 
@@ -164,9 +162,7 @@ def options(draw: Any) -> dict[str, Any]:
     found: dict[str, Any] = {f"{name}_weight_multiplier": draw(multiplier) for name in names}
     for name in ("pci", "soft_affinity", "soft_anti_affinity"):  # Nova wants these not below 0
         found[f"{name}_weight_multiplier"] = abs(found[f"{name}_weight_multiplier"])
-    found["enabled_filters"] = draw(
-        st.lists(pick(*EXACT, *SCREENS), unique=True, min_size=1, max_size=8)
-    )
+    found["enabled_filters"] = draw(st.lists(pick(*EXACT, *SCREENS), unique=True, min_size=1, max_size=8))
     found["image_props_weight_multiplier"] = draw(pick(0.0, 1.0, -2.0))
     found["image_props_weight_setting"] = draw(
         pick([], [], ["hw_architecture=2.0", "hw_vm_mode=-0.5"], ["img_hv_type=0"])
@@ -177,14 +173,10 @@ def options(draw: Any) -> dict[str, Any]:
     found["isolated_hosts"] = draw(pick([], ["Compute0", "Compute2"]))
     found["restrict_isolated_hosts_to_isolated_images"] = draw(st.booleans())
     found["image_properties_default_architecture"] = draw(pick(None, None, "x86_64"))
-    found["aggregate_image_properties_isolation_namespace"] = draw(
-        pick(None, None, None, "hw")
-    )
+    found["aggregate_image_properties_isolation_namespace"] = draw(pick(None, None, None, "hw"))
     found["aggregate_image_properties_isolation_separator"] = draw(pick(".", ".", "_"))
     found["metrics"] = {
-        "weight_setting": draw(
-            pick([], [], ["cpu.percent=1.0", "cpu.frequency=-0.5"], ["cpu.percent=0"])
-        ),
+        "weight_setting": draw(pick([], [], ["cpu.percent=1.0", "cpu.frequency=-0.5"], ["cpu.percent=0"])),
         "required": draw(st.booleans()),
         "weight_multiplier": draw(pick(1.0, 0.0, 2.0)),
         "weight_of_unavailable": draw(pick(-100.0, 0.5)),

@@ -97,9 +97,7 @@ def _numa_text(draw: Any) -> str | None:
     if not cells:
         return None
     threads = draw(st.booleans())
-    return json.dumps(
-        _wrapped("NUMATopology", {"cells": [draw(_numa_cell(n, threads)) for n in range(cells)]})
-    )
+    return json.dumps(_wrapped("NUMATopology", {"cells": [draw(_numa_cell(n, threads)) for n in range(cells)]}))
 
 
 @st.composite
@@ -155,9 +153,7 @@ def _wrapped(name: str, data: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def _pci_text(draw: Any) -> str | None:
-    pools = draw(
-        st.lists(st.tuples(pick("1520", "1521"), pick(0, 1, 3)), max_size=2)
-    )
+    pools = draw(st.lists(st.tuples(pick("1520", "1521"), pick(0, 1, 3)), max_size=2))
     objects = [
         _wrapped(
             "PciDevicePool",
@@ -183,9 +179,7 @@ def _metrics_text(draw: Any) -> str:
     found = []
     for name in draw(st.lists(st.sampled_from(METRICS[:2]), unique=True, max_size=2)):
         value = 0.25 * draw(st.integers(0, 4)) if name == "cpu.percent" else draw(pick(1, 2400))
-        found.append(
-            {"name": name, "value": value, "timestamp": "2026-01-01T00:00:00", "source": "m"}
-        )
+        found.append({"name": name, "value": value, "timestamp": "2026-01-01T00:00:00", "source": "m"})
     return json.dumps(found)
 
 
@@ -220,9 +214,7 @@ def _row(draw: Any, number: int, host: str) -> dict[str, Any]:
         "disk_allocation_ratio": 1.0,
         "running_vms": 0,
         "current_workload": 0,
-        "cpu_info": json.dumps(
-            {"arch": "x86_64", "topology": {"cores": vcpus}, "features": ["avx", "sse"]}
-        ),
+        "cpu_info": json.dumps({"arch": "x86_64", "topology": {"cores": vcpus}, "features": ["avx", "sse"]}),
         "host_ip": f"10.0.{draw(pick(0, 1))}.{number + 1}",
         "supported_instances": json.dumps(draw(_SPECS)),
         "stats": json.dumps(stats),
@@ -293,10 +285,7 @@ def clouds(draw: Any) -> Cloud:
     return Cloud(
         its,
         {host: draw(flags) for host in hosts},
-        {
-            node.uuid: [uuid for uuid, home in homes.items() if home == number]
-            for number, node in enumerate(its)
-        },
+        {node.uuid: [uuid for uuid, home in homes.items() if home == number] for number, node in enumerate(its)},
         aggregates,
         {uuid: draw(IMAGE_PROPERTIES) for uuid in homes},
     )

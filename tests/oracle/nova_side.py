@@ -97,9 +97,7 @@ def _service(service: Service, host: str) -> dict[str, Any]:
 
 
 def _aggregate(one: Aggregate) -> Any:
-    return objects.Aggregate(
-        id=one.id, name=f"aggregate{one.id}", hosts=list(one.hosts), metadata=dict(one.metadata)
-    )
+    return objects.Aggregate(id=one.id, name=f"aggregate{one.id}", hosts=list(one.hosts), metadata=dict(one.metadata))
 
 
 def request_spec(ask: Ask) -> Any:
@@ -120,9 +118,7 @@ def request_spec(ask: Ask) -> Any:
             swap=0,
             extra_specs=dict(ask.extra_specs),
         ),
-        image=objects.ImageMeta(
-            id=ask.image_id, properties=objects.ImageMetaProps.from_dict(ask.image)
-        ),
+        image=objects.ImageMeta(id=ask.image_id, properties=objects.ImageMetaProps.from_dict(ask.image)),
         scheduler_hints={key: list(values) for key, values in ask.hints.items()},
         instance_group=_group(ask),
         ignore_hosts=list(ask.ignore_hosts),
@@ -205,5 +201,3 @@ def decided(scheduler: Scheduler, states: list[Any], spec: Any, index: int = 0) 
     with cells_without_databases():
         passing = list(scheduler.get_filtered_hosts(as_new(list(states)), spec, index) or ())
         return list(scheduler.get_weighed_hosts(passing, spec)) if passing else []
-
-

@@ -31,9 +31,7 @@ def host_table(cloud: Cloud) -> HostTable:
     """Rows in the order of the cloud's nodes."""
     table = HostTable()
     for host, service in cloud.services.items():
-        table.set_service(
-            ServiceFacts(host, service.disabled, service.forced_down, service.up)
-        )
+        table.set_service(ServiceFacts(host, service.disabled, service.forced_down, service.up))
     table.set_aggregates(
         AggregateFacts(one.id, str(one.id), f"aggregate{one.id}", frozenset(one.hosts), one.metadata)
         for one in cloud.aggregates

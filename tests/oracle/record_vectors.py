@@ -68,9 +68,7 @@ class Recorder:
         """Around ``get_weighed_objects``."""
 
         @functools.wraps(original)
-        def get_weighed_objects(
-            this: Any, weighers: Any, obj_list: Any, weighing_properties: Any
-        ) -> Any:
+        def get_weighed_objects(this: Any, weighers: Any, obj_list: Any, weighing_properties: Any) -> Any:
             hosts, spec = list(obj_list), weighing_properties
             names = [type(one).__name__ for one in weighers]
             given = self._tell(lambda: weighed(names, hosts, spec))
@@ -252,10 +250,7 @@ def options(name: str) -> dict[str, Any]:
     from shared_scheduler.nova.configuration import decision_settings
 
     values = asdict(decision_settings([name], [name]))
-    return {
-        key: sorted(value) if isinstance(value, frozenset) else value
-        for key, value in values.items()
-    }
+    return {key: sorted(value) if isinstance(value, frozenset) else value for key, value in values.items()}
 
 
 def tests_in(package: str) -> unittest.TestSuite:

@@ -113,10 +113,7 @@ def random_form(rng: Random, providers: list[str]) -> PlacementForm:
     required, root_required = some(rng, TRAITS, 0.15), some(rng, TRAITS, 0.1)
     any_of = some(rng, TRAITS, 0.5) if rng.random() < 0.25 else frozenset()
     forbidden = some(rng, TRAITS, 0.15) - required - any_of
-    groups = tuple(
-        some(rng, AGGREGATES, 0.5) or frozenset(AGGREGATES[:1])
-        for _ in range(rng.choice((0, 0, 1, 2)))
-    )
+    groups = tuple(some(rng, AGGREGATES, 0.5) or frozenset(AGGREGATES[:1]) for _ in range(rng.choice((0, 0, 1, 2))))
     return PlacementForm(
         {rc: rng.choice((1, 1, 2, 3, 6, 10)) for rc in classes},
         required=required,

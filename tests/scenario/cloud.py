@@ -178,9 +178,7 @@ class Cloud(Stage):
     def next_deadline(self) -> float:
         moments = [s.core.next_deadline_s() for s in self.schedulers.values()]
         moments += [
-            compute.agent.next_deadline_s(self.now)
-            for compute in self.computes.values()
-            if compute.agent is not None
+            compute.agent.next_deadline_s(self.now) for compute in self.computes.values() if compute.agent is not None
         ]
         return min((moment for moment in moments if moment is not None), default=float("inf"))
 
@@ -218,10 +216,7 @@ class Cloud(Stage):
         scheduler.feed(ev.ChannelChanged(CELL, self.broker_up))
 
     def services(self) -> ev.ServicesRead:
-        facts = (
-            ServiceFacts(compute.host, disabled=node in self.disabled)
-            for node, compute in self.computes.items()
-        )
+        facts = (ServiceFacts(compute.host, disabled=node in self.disabled) for node, compute in self.computes.items())
         return ev.ServicesRead(CELL, tuple(facts), True)
 
     def read_of(self, node: str) -> ev.NodeRead:

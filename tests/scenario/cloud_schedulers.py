@@ -30,9 +30,7 @@ Question = ef.AskCandidates | ef.AskFitting | ef.AskConsumer | ef.AskGroup
 class CellsJudge:
     """Fits cells and devices as the agent does."""
 
-    def verify(
-        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
-    ) -> Approval | Reason:
+    def verify(self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]) -> Approval | Reason:
         if not request.topology:
             return Approval(candidates[0] if candidates else None)
         after = CellsFit().consume(view.leaves, request.topology)
@@ -171,12 +169,7 @@ class ScriptedScheduler:
 
     def claims(self) -> list[str]:
         """Consumers of its own claims that rows still carry, with their nodes."""
-        return [
-            f"{own.consumer} on {node}"
-            for node in self.table.nodes()
-            for own in self.table.outstanding(node)
-        ]
-
+        return [f"{own.consumer} on {node}" for node in self.table.nodes() for own in self.table.outstanding(node)]
 
 
 def wording(effect: Question) -> str:

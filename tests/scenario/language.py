@@ -318,9 +318,7 @@ def contents(increment: Increment) -> str:
     """What changed, in braces."""
     parts = [f"{name}={json.dumps(value)}" for name, value in increment.leaves.items()]
     parts += [f"{uuid}{' gone' if c is None else ''}" for uuid, c in increment.consumers.items()]
-    parts += [
-        f"{claim}{' ended' if c is None else f' for {c}'}" for claim, c in increment.claims.items()
-    ]
+    parts += [f"{claim}{' ended' if c is None else f' for {c}'}" for claim, c in increment.claims.items()]
     return "{" + ", ".join(parts) + "}"
 
 
@@ -328,6 +326,4 @@ def verb(outcome: Outcome) -> str:
     """What a window does with a message."""
     if not outcome.apply:
         return "applies nothing"
-    return "applies " + ", ".join(
-        f"{type(m).__name__.lower()} {m.epoch}.{m.sequence}" for m in outcome.apply
-    )
+    return "applies " + ", ".join(f"{type(m).__name__.lower()} {m.epoch}.{m.sequence}" for m in outcome.apply)

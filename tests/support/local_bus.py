@@ -22,7 +22,6 @@ from tests.support.in_process import InProcessEndpoint
 LOG = logging.getLogger(__name__)
 
 
-
 class LocalBus:
     """The state channel of all cells of this process."""
 
@@ -47,9 +46,7 @@ class LocalBus:
 
     def leave(self, endpoint: InProcessEndpoint) -> None:
         """Stop delivering to this endpoint."""
-        self._endpoints = {
-            address: one for address, one in self._endpoints.items() if one is not endpoint
-        }
+        self._endpoints = {address: one for address, one in self._endpoints.items() if one is not endpoint}
 
     def hearers(self, sender: InProcessEndpoint) -> list[str]:
         """The receivers of a broadcast of this endpoint."""

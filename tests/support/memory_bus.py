@@ -61,7 +61,6 @@ class _Flight:
     body: bytes = field(compare=False)
 
 
-
 class MemoryBus:
     """The state channel of one cell, in this process.  See the top of this module."""
 

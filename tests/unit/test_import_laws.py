@@ -186,12 +186,7 @@ def global_chances(tree: ast.Module) -> Iterator[int]:
 
 
 def test_pure_packages_draw_from_given_generators_and_clocks_only() -> None:
-    found = [
-        f"{module}:{line}"
-        for module, tree in modules()
-        if pure_package(module)
-        for line in global_chances(tree)
-    ]
+    found = [f"{module}:{line}" for module, tree in modules() if pure_package(module) for line in global_chances(tree)]
     assert found == []
 
 

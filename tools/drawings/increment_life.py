@@ -115,7 +115,6 @@ def page() -> str:
     """All of ``doc/source/reference/increment_life.rst``."""
     head = ("no", "where", "what is done", "what waits there")
     rows = [
-        (str(number), f"``{one.module}:{one.name}``", one.does, one.holds)
-        for number, one in enumerate(STATIONS, 1)
+        (str(number), f"``{one.module}:{one.name}``", one.does, one.holds) for number, one in enumerate(STATIONS, 1)
     ]
     return f"{HEAD}\n{table([head, *rows])}\n"

@@ -73,11 +73,7 @@ class ComputeCapabilitiesFilter(NativeFilter):
         if not wanted:
             return None
         alike = tuple(one for one in wanted if one.path[0] in OF_ITS_KIND)
-        others = tuple(
-            one
-            for one in wanted
-            if one.path[0] not in OF_ITS_KIND and not _is_nowhere(context.table, one)
-        )
+        others = tuple(one for one in wanted if one.path[0] not in OF_ITS_KIND and not _is_nowhere(context.table, one))
         of_kind = self._by_kind(context, alike) if alike else None
         of_row = self._by_row(context, others) if others else None
         if of_kind is None or of_row is None:

@@ -52,9 +52,7 @@ class ServerGroupAffinityFilter(NativeFilter):
         if group is None or group.policy != "affinity" or not group.hosts:
             return None
         table = context.table
-        return mask_of_slots(
-            context.high, (slot for host in group.hosts for slot in table.slots_of_host(host))
-        )
+        return mask_of_slots(context.high, (slot for host in group.hosts for slot in table.slots_of_host(host)))
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         group = context.request.group

@@ -51,7 +51,6 @@ _COMPARE = {
 _VERSION_BASE = 1000
 
 
-
 @dataclass(frozen=True, slots=True)
 class WantedImage:
     """The requirements of an image."""
@@ -68,9 +67,7 @@ def wanted_by(properties: Mapping[str, Any], default_architecture: str | None) -
     return WantedImage(_canonical(features), version, address_bits)
 
 
-def _features(
-    properties: Mapping[str, Any], default_architecture: str | None
-) -> tuple[str | None, ...]:
+def _features(properties: Mapping[str, Any], default_architecture: str | None) -> tuple[str | None, ...]:
     architecture, *others = _FEATURES
     default = properties.get(architecture, default_architecture)
     return (default, *map(properties.get, others))

@@ -27,9 +27,7 @@ class IsolatedHostsFilter(NativeFilter):
         if not restricted and not image_isolated:
             return None
         hosts = settings.isolated_hosts
-        isolated = context.masks.rows(
-            context.table, (self.code, hosts), lambda: lambda row: row.host in hosts
-        )
+        isolated = context.masks.rows(context.table, (self.code, hosts), lambda: lambda row: row.host in hosts)
         return isolated if image_isolated else ~isolated
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:

@@ -60,9 +60,7 @@ class JsonFilter(NativeFilter):
         if not text:
             return None
         query = _parse(text)
-        return context.masks.rows(
-            context.table, (self.code, text), lambda: _test(context, query), static=False
-        )
+        return context.masks.rows(context.table, (self.code, text), lambda: _test(context, query), static=False)
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
         return {"query": _text(context), "operands": _operands(_parse(_text(context)), view)}

@@ -36,9 +36,7 @@ class _Below(NativeFilter):
             table,
             ("limit", option),
             table.columns.host_aggregates,
-            lambda: lambda row: least_of(
-                values_of(table.aggregates.of(row.host), option), default, int
-            ),
+            lambda: lambda row: least_of(values_of(table.aggregates.of(row.host), option), default, int),
         )
 
     _number = ""

@@ -68,9 +68,7 @@ class NUMATopologyFilter(NativeFilter):
         )
 
     def detail(self, context: DecisionContext, view: HostView) -> Mapping[str, Leaf]:
-        numa: dict[str, Leaf] = {
-            name: value for name, value in view.leaves.items() if name.startswith(names.NUMA)
-        }
+        numa: dict[str, Leaf] = {name: value for name, value in view.leaves.items() if name.startswith(names.NUMA)}
         asked: list[Leaf] = [
             {
                 "shared_cpus": cell.shared_cpus,
@@ -95,9 +93,7 @@ def _needs_threads(context: DecisionContext) -> bool:
     return "dedicated" in policies and "require" in threads
 
 
-def may_fit(
-    ask: TopologyAsk | None, needs_threads: bool, numa: NumaColumns, slots: IntArray
-) -> BoolArray:
+def may_fit(ask: TopologyAsk | None, needs_threads: bool, numa: NumaColumns, slots: IntArray) -> BoolArray:
     """The mask of slots that may have room for the cells (None: no cells) and have sibling threads if required."""
     cells, threads = numa.cells.array[slots], numa.threads.array[slots]
     if ask is None:
@@ -130,9 +126,7 @@ def _combinations(kinds: tuple[CellAsk, ...]) -> Iterable[tuple[CellAsk, ...]]:
     return (together for count in counts for together in combinations(kinds, count))
 
 
-def _options(
-    wanted: CellAsk, numa: NumaColumns, facts: FloatArray, where: slice | IntArray
-) -> BoolArray:
+def _options(wanted: CellAsk, numa: NumaColumns, facts: FloatArray, where: slice | IntArray) -> BoolArray:
     """Array [cell, slot]: whether the cell of the request fits on this host cell."""
     found = _memory_fits(wanted, facts)
     if wanted.pinned:
@@ -212,19 +206,13 @@ class PciPassthroughFilter(NativeFilter):
         return {"asked": asked, "pools": [{"key": dict(k), "free": n} for k, n in view.pools]}
 
 
-def devices_may_fit(
-    asks: Sequence[DeviceAsk], pools: Sequence[tuple[Mapping[str, Leaf], int]]
-) -> bool:
+def devices_may_fit(asks: Sequence[DeviceAsk], pools: Sequence[tuple[Mapping[str, Leaf], int]]) -> bool:
     """Whether the matching pools have enough free devices for each ask, regarded separately."""
-    return all(
-        sum(free for key, free in pools if _is_one_of(ask, key)) >= ask.count for ask in asks
-    )
+    return all(sum(free for key, free in pools if _is_one_of(ask, key)) >= ask.count for ask in asks)
 
 
 def _is_one_of(ask: DeviceAsk, key: Mapping[str, Leaf]) -> bool:
-    return any(
-        all(_same(key.get(name), value) for name, value in wanted) for wanted in ask.alternatives
-    )
+    return any(all(_same(key.get(name), value) for name, value in wanted) for wanted in ask.alternatives)
 
 
 def _same(has: Leaf, wanted: str) -> bool:

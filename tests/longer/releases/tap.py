@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tap of a nova-compute with one node; runs with the code of the tree in PYTHONPATH, until it is ended.
 
-    python tap.py SOCKET HOST NODE
+python tap.py SOCKET HOST NODE
 """
 
 from __future__ import annotations

@@ -70,9 +70,7 @@ def test_foreign_changes_are_counted_for_each_scheduler_and_no_difference(
     assert "foreign changes since the start (status --foreign-changes): sched2 7" in capsys.readouterr().out
 
 
-def test_a_difference_exits_with_1(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_difference_exits_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.source_differences, "orphans", lambda *_: ["consumer c has no owner"])
     assert run() == 1
     assert "consumer c has no owner" in capsys.readouterr().out

@@ -53,9 +53,7 @@ def sockets(tmp_path: Path, asked: list[dict[str, Any]]) -> Iterator[Path]:
         server.stop()
 
 
-def test_why_prints_the_request_the_attempts_and_the_numbers(
-    sockets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_prints_the_request_the_attempts_and_the_numbers(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["why-now", "req-7", "--socket-dir", str(sockets)]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("req-7, ")
@@ -82,9 +80,7 @@ def test_of_one_host_only_and_as_data(
     assert asked[-1] == {"ask": "why", "request": "req-7", "hosts": ["c2"], "each_max": 3}
 
 
-def test_an_unknown_request_is_one_line(
-    sockets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_request_is_one_line(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manage.main(["why-now", "req-8", "--socket-dir", str(sockets)]) == 1
     err = capsys.readouterr().err
     assert "none of the 2 schedulers asked here remembers req-8" in err

@@ -141,9 +141,7 @@ class ClaimLedgerMachine(RuleBasedStateMachine):
         assert reason is not None and reason.code == RefusalCode.RELEASED
 
     def unended(self) -> dict[str, Claim]:
-        return {
-            one.consumer: one for key, one in self.accepted.items() if key not in self.ended
-        }
+        return {one.consumer: one for key, one in self.accepted.items() if key not in self.ended}
 
     def is_open(self, one: Claim) -> bool:
         return one.claim_id not in self.ended

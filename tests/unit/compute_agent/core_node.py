@@ -35,8 +35,16 @@ class Node:
         self.reachable = True
         self.done: list[Effect] = []
         self.core = AgentCore(
-            NODE, HOST, "ssched.agent.cmp-1", EPOCH, SlotFit(), SETTINGS,
-            random.Random(1), self.now, restored, groups,
+            NODE,
+            HOST,
+            "ssched.agent.cmp-1",
+            EPOCH,
+            SlotFit(),
+            SETTINGS,
+            random.Random(1),
+            self.now,
+            restored,
+            groups,
         )
 
     def tell(self, *told: ev.Event) -> list[Effect]:
@@ -76,9 +84,7 @@ class Node:
         return effects + self.tell(ev.Tick())
 
     def start(self, first: ev.TrackerReported | None = None) -> list[Effect]:
-        return self.tell(
-            ev.ChannelChanged(True), ev.Tick(), ev.TrackerConnected("tap"), first or report()
-        )
+        return self.tell(ev.ChannelChanged(True), ev.Tick(), ev.TrackerConnected("tap"), first or report())
 
 
 def said(effects: list[Effect], kind: type[Kind]) -> list[Kind]:

@@ -40,8 +40,13 @@ class FakePlacement:
                 "parent_provider_uuid": self.parent,
                 "root_provider_uuid": self.parent or NODE,
             }  # fmt: skip
-            child = {"uuid": self.child, "name": "below", "generation": 1, "parent_provider_uuid": NODE,
-                     "root_provider_uuid": NODE}
+            child = {
+                "uuid": self.child,
+                "name": "below",
+                "generation": 1,
+                "parent_provider_uuid": NODE,
+                "root_provider_uuid": NODE,
+            }
             rows = [row, child] if self.child else [row]
             return {"resource_providers": [] if self.gone else rows}
         if path.endswith("/inventories"):

@@ -42,7 +42,11 @@ class TestJudging:
         assert answers[4] is not None
         assert answers[4].code == RefusalCode.NO_CAPACITY
         assert answers[4].detail == {
-            "provider": NODE, "resource_class": "VCPU", "asked": 1, "used": 4, "capacity": 4,
+            "provider": NODE,
+            "resource_class": "VCPU",
+            "asked": 1,
+            "used": 4,
+            "capacity": 4,
         }
 
     def test_an_accepted_claim_is_counted_in_every_number_that_nova_will_change(self) -> None:
@@ -57,9 +61,7 @@ class TestJudging:
         assert book.leaves["stats.num_instances"] == 1
         assert book.leaves["stats.io_workload"] == 1
         assert book.claims() == {"c1": "vm-1"}
-        assert book.consumers() == {
-            "vm-1": Consumer({NODE: {"VCPU": 2, "MEMORY_MB": 512}}, member=True)
-        }
+        assert book.consumers() == {"vm-1": Consumer({NODE: {"VCPU": 2, "MEMORY_MB": 512}}, member=True)}
 
     def test_a_refused_claim_changes_nothing(self) -> None:
         book = ledger(vcpus=1)

@@ -66,7 +66,6 @@ class Scheduler:
                 if isinstance(one, Snapshot | Increment) and name in one.leaves]  # fmt: skip
         return told[-1] if told else None
 
-
     def names(self) -> set[str]:
         """Of all leaves."""
         return {name for one in self.heard if isinstance(one, Snapshot | Increment) for name in one.leaves}
@@ -175,9 +174,7 @@ def test_an_instance_that_moved_away_is_removed_when_the_move_is_confirmed(
     assert scheduler.consumers() == set()
 
 
-def test_devices_that_are_attached_to_a_running_server_are_taken(
-    compute: Compute, scheduler: Scheduler
-) -> None:
+def test_devices_that_are_attached_to_a_running_server_are_taken(compute: Compute, scheduler: Scheduler) -> None:
     # given Nova's tracker of devices, which a nova-compute has from its first audit on
     tracker = compute.start()
     tracker.pci_tracker = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
@@ -206,9 +203,7 @@ def test_devices_are_reported_by_the_running_agent(compute: Compute, scheduler: 
     assert scheduler.leaf(pool) == 1
 
 
-def test_changes_are_reported_although_placement_was_not_reached(
-    compute: Compute, scheduler: Scheduler
-) -> None:
+def test_changes_are_reported_although_placement_was_not_reached(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     tracker.fail_update = True
 
@@ -266,9 +261,7 @@ def test_a_claim_that_nova_compute_refuses_holds_nothing_any_more(
 
 
 @pytest.mark.parametrize("how", ["remove_node", "clean_compute_node_cache"])
-def test_a_node_that_the_tracker_drops_leaves(
-    compute: Compute, scheduler: Scheduler, how: str
-) -> None:
+def test_a_node_that_the_tracker_drops_leaves(compute: Compute, scheduler: Scheduler, how: str) -> None:
     tracker = compute.start()
     tracker.reportclient = type("ReportClient", (), {"invalidate_resource_provider": lambda *_: None})()
 
@@ -297,9 +290,7 @@ def test_a_nova_compute_that_ends_leaves(compute: Compute, scheduler: Scheduler)
     assert isinstance(scheduler.heard[-1], Leave)
 
 
-def test_its_last_increment_publishes_that_the_node_is_not_ready(
-    compute: Compute, scheduler: Scheduler
-) -> None:
+def test_its_last_increment_publishes_that_the_node_is_not_ready(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     assert scheduler.leaf("agent.ready") is True
 
@@ -308,9 +299,7 @@ def test_its_last_increment_publishes_that_the_node_is_not_ready(
     assert scheduler.leaf("agent.ready") is False
 
 
-def test_a_service_that_is_started_again_is_heard_of_again(
-    compute: Compute, scheduler: Scheduler
-) -> None:
+def test_a_service_that_is_started_again_is_heard_of_again(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.start()
     for _ in range(2):
         tracker.driver.cleanup_host(host=HOST)
@@ -322,9 +311,7 @@ def test_a_service_that_is_started_again_is_heard_of_again(
     ]  # fmt: skip
 
 
-def test_a_driver_that_fails_to_clean_up_is_heard_all_the_same(
-    compute: Compute, scheduler: Scheduler
-) -> None:
+def test_a_driver_that_fails_to_clean_up_is_heard_all_the_same(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.trackers()
 
     def fails(host: str) -> None:
@@ -346,9 +333,7 @@ def test_a_scheduler_that_starts_later_gets_a_snapshot(compute: Compute, bus: Lo
     assert late.leaf("cn.vcpus_used") == 1
 
 
-def test_a_record_that_still_belongs_to_another_host_is_left_alone(
-    compute: Compute, scheduler: Scheduler
-) -> None:
+def test_a_record_that_still_belongs_to_another_host_is_left_alone(compute: Compute, scheduler: Scheduler) -> None:
     tracker = compute.trackers()
     tracker._update(CONTEXT, record())
     assert scheduler.heard == [] or not any(isinstance(one, Snapshot) for one in scheduler.heard)

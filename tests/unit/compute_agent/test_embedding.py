@@ -83,9 +83,7 @@ def test_a_build_that_ends_after_nova_computes_last_step_is_reported_by_a_new_ag
     assert isinstance(second, Leave) and second.epoch > first.epoch
 
 
-def test_a_start_that_fails_keeps_no_state_from_the_next_one(
-    nova_conf: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_fails_keeps_no_state_from_the_next_one(nova_conf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise StateError("no space left on device")
 

@@ -26,9 +26,7 @@ from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim, report
 def life(seed: int) -> Node:
     """A life whose chances are its own."""
     node = Node()
-    node.core = AgentCore(
-        NODE, HOST, "ssched.agent.cmp-1", EPOCH, SlotFit(), SETTINGS, random.Random(seed), node.now
-    )
+    node.core = AgentCore(NODE, HOST, "ssched.agent.cmp-1", EPOCH, SlotFit(), SETTINGS, random.Random(seed), node.now)
     node.start()
     return node
 
@@ -79,9 +77,7 @@ class TestEpochOfThePast:
         assert len({node.core.epoch for node in lives}) == len(lives)
 
     @given(st.lists(st.integers(0, COUNT_MAX), max_size=20))
-    def test_an_epoch_grows_above_each_requested_one_and_numbers_are_not_exhausted(
-        self, asks: list[int]
-    ) -> None:
+    def test_an_epoch_grows_above_each_requested_one_and_numbers_are_not_exhausted(self, asks: list[int]) -> None:
         epochs = Epochs(EPOCH, random.Random(1))
         for number, asked in enumerate(asks):
             before = epochs.epoch
@@ -100,9 +96,7 @@ class TestEpochOfThePast:
 
         asked = window.receive(node.core.publisher.pipe.heartbeat(), node.now, lambda: 0).resync
         assert asked is not None
-        (snapshot,) = said(
-            node.send(Resync(NODE, SCHEDULER, asked.epoch, asked.after_sequence)), Snapshot
-        )
+        (snapshot,) = said(node.send(Resync(NODE, SCHEDULER, asked.epoch, asked.after_sequence)), Snapshot)
 
         assert window.receive(snapshot, node.now, lambda: 0).apply == (snapshot,)
         assert window.freshness is WindowFreshness.FRESH

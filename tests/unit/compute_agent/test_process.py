@@ -137,9 +137,7 @@ def test_a_hangup_applies_new_durations_and_a_claim_whose_allocation_was_deleted
     assert process.end() == 0
 
 
-def test_a_hangup_with_an_invalid_configuration_is_logged_and_changes_nothing(
-    process: Process, tmp_path: Path
-) -> None:
+def test_a_hangup_with_an_invalid_configuration_is_logged_and_changes_nothing(process: Process, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     process.configure(**SLOW)
     process.start()

@@ -118,9 +118,9 @@ class World:
 
     def ready(self) -> Snapshot:
         found: Snapshot = self.scheduler.wait(
-            lambda one: isinstance(one, Snapshot)
-            and one.epoch == self.agent._epoch
-            and one.leaves.get("agent.ready") is True
+            lambda one: (
+                isinstance(one, Snapshot) and one.epoch == self.agent._epoch and one.leaves.get("agent.ready") is True
+            )
         )
         return found
 
@@ -220,9 +220,7 @@ class TestAgent:
         assert after.epoch > before
         assert after.claims == {"c1": "vm-1"}
 
-    def test_a_resync_of_a_later_epoch_starts_a_greater_one_that_survives_a_restart(
-        self, world: World
-    ) -> None:
+    def test_a_resync_of_a_later_epoch_starts_a_greater_one_that_survives_a_restart(self, world: World) -> None:
         world.tap()
         followed = world.ready().epoch + 10**9
         world.scheduler.cast(claim("c1", "vm-1"))
@@ -278,10 +276,7 @@ class TestAgent:
         hello = Hello(Role.SCHEDULER, world.scheduler.endpoint.address, 1, want=Want.SNAPSHOT)
         world.scheduler.endpoint.broadcast(encode(hello))
 
-        world.scheduler.wait(
-            lambda _: len([one for one in world.scheduler.heard if isinstance(one, Snapshot)]) > heard
-        )
-
+        world.scheduler.wait(lambda _: len([one for one in world.scheduler.heard if isinstance(one, Snapshot)]) > heard)
 
     def test_a_mistake_at_a_heartbeat_does_not_end_it(
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -416,9 +411,7 @@ def story(world: World) -> Story:
 
 
 class TestFallback:
-    def test_without_a_tap_the_agent_publishes_the_node_as_degraded(
-        self, world: World, story: Story
-    ) -> None:
+    def test_without_a_tap_the_agent_publishes_the_node_as_degraded(self, world: World, story: Story) -> None:
         assert story.until(29) == 0  # the tap has still time to come
         assert story.until(50) >= 1
 
@@ -491,9 +484,7 @@ class TestFallback:
 
         assert story.until(300) == 0
 
-    def test_after_an_outage_of_the_conductor_nova_compute_must_report_again(
-        self, world: World, story: Story
-    ) -> None:
+    def test_after_an_outage_of_the_conductor_nova_compute_must_report_again(self, world: World, story: Story) -> None:
         story.until(50)
         world.ready()
 

@@ -138,9 +138,7 @@ class TestWhatIsTold:
         assert told.members == {"vm-1": Member(instance=True, migration="")}
         assert "cn.vcpus" not in told.leaves
 
-    def test_the_images_of_its_instances_are_counted(
-        self, tracker: Tracker, listener: Listener
-    ) -> None:
+    def test_the_images_of_its_instances_are_counted(self, tracker: Tracker, listener: Listener) -> None:
         for uuid in ("vm-1", "vm-2"):
             booted = guest(tracker, uuid)
             booted.image_ref = None
@@ -179,9 +177,7 @@ class TestWhatIsTold:
         assert told.leaves == {"stats.failed_builds": 1}
         assert len(listener.heard) == before + 1
 
-    def test_a_refusal_of_nova_compute_is_reported_and_still_raised(
-        self, tracker: Tracker, listener: Listener
-    ) -> None:
+    def test_a_refusal_of_nova_compute_is_reported_and_still_raised(self, tracker: Tracker, listener: Listener) -> None:
         with pytest.raises(exception.ComputeResourcesUnavailable):
             tracker.instance_claim(CONTEXT, guest(tracker, "vm-1"), "no-such-node", {})
 
@@ -268,9 +264,7 @@ class TestWhatIsTold:
     ) -> None:
         resized = guest(tracker, "vm-1")
         tracker.instance_claim(CONTEXT, resized, HOST, {})
-        tracker.tracked_migrations["vm-1"] = objects.Migration(
-            uuid=MIGRATION, source_node=HOST, dest_node=HOST
-        )
+        tracker.tracked_migrations["vm-1"] = objects.Migration(uuid=MIGRATION, source_node=HOST, dest_node=HOST)
         tracker._drop_move_claim(CONTEXT, resized, HOST, resized.flavor, prefix="old_")
 
         tracker.build_failed(HOST)
@@ -281,9 +275,7 @@ class TestWhatIsTold:
         assert members == {"vm-1": Member()}
 
     def test_a_move_ends_after_the_tracker_has_forgotten_it(self, tracker: Tracker, listener: Listener) -> None:
-        tracker.tracked_migrations["vm-1"] = objects.Migration(
-            uuid=MIGRATION, source_node="elsewhere", dest_node=HOST
-        )
+        tracker.tracked_migrations["vm-1"] = objects.Migration(uuid=MIGRATION, source_node="elsewhere", dest_node=HOST)
         tracker._update(CONTEXT, tracker.compute_nodes[HOST])
         assert listener.next(NodeReported, after=1).members == {"vm-1": Member(False, MIGRATION)}
 
@@ -424,9 +416,7 @@ class TestLoading:
 
         assert tap.hooks is None
 
-    def test_stevedores_complaint_about_us_is_hidden_and_others_are_not(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_stevedores_complaint_about_us_is_hidden_and_others_are_not(self, caplog: pytest.LogCaptureFixture) -> None:
         logger = logging.getLogger("stevedore.extension")
         with caplog.at_level(logging.ERROR):
             logger.error("Could not load %r: %s", ENTRY_POINT, "KeyError")

@@ -42,18 +42,14 @@ def root(vcpus: int = 4, **changes: Any) -> Provider:
     return Provider(**(facts | changes))
 
 
-def report(
-    members: dict[str, Member | None] | None = None, complete: bool = True, **leaves: Leaf
-) -> TrackerReported:
+def report(members: dict[str, Member | None] | None = None, complete: bool = True, **leaves: Leaf) -> TrackerReported:
     """A tracker report; keyword ``vcpus_used=2`` stands for ``cn.vcpus_used``."""
     changed = {f"cn.{name}": value for name, value in leaves.items()}
     base = dict(ROOT_LEAVES) if complete else {}
     return TrackerReported(base | changed, members or {}, complete)
 
 
-def claim(
-    claim_id: str, consumer: str = "", vcpus: int = 1, topology: str = "", **changes: Any
-) -> Claim:
+def claim(claim_id: str, consumer: str = "", vcpus: int = 1, topology: str = "", **changes: Any) -> Claim:
     fields: dict[str, Any] = {
         "claim_id": claim_id,
         "node": NODE,

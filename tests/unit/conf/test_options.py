@@ -64,7 +64,10 @@ def test_the_sample_equals_the_output_of_the_generator(service: str, tmp_path: P
     made = tmp_path / "sample"
     command = [
         str(Path(sys.executable).with_name("oslo-config-generator")),
-        "--config-file", f"etc/{service}/config-generator.conf", "--output-file", str(made),
+        "--config-file",
+        f"etc/{service}/config-generator.conf",
+        "--output-file",
+        str(made),
     ]
 
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

@@ -145,9 +145,7 @@ class Picky:
         self.refused = set(refused)
         self.asked: list[str] = []
 
-    def verify(
-        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
-    ) -> Approval | Reason:
+    def verify(self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]) -> Approval | Reason:
         """Refuse the named hosts."""
         self.asked.append(view.node)
         if view.node in self.refused:
@@ -158,9 +156,7 @@ class Picky:
 class AcceptAll:
     """Approves every host with its first candidate."""
 
-    def verify(
-        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
-    ) -> Approval | Reason:
+    def verify(self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]) -> Approval | Reason:
         return Approval(candidates[0] if candidates else None, request.topology)
 
 
@@ -240,9 +236,7 @@ class SchedulerDriver:
         """The agent accepts."""
         return self.hear(Verdict(claim.claim_id, claim.node, epoch, True, None, sequence))
 
-    def refuse(
-        self, claim: Claim, code: str = "no_capacity", news: tuple[Increment, ...] = ()
-    ) -> list[ef.Effect]:
+    def refuse(self, claim: Claim, code: str = "no_capacity", news: tuple[Increment, ...] = ()) -> list[ef.Effect]:
         """The agent refuses."""
         reason = Reason(code)
         return self.hear(Verdict(claim.claim_id, claim.node, 1, False, reason, 0, news))

@@ -145,5 +145,3 @@ def test_the_memory_is_bounded(driver: SchedulerDriver, monkeypatch: pytest.Monk
 
     assert [one.server for one in driver.build_reads] == ["server-2"]
     assert driver.core.counters()["builds_forgotten"] == 1
-
-

@@ -11,9 +11,7 @@ from shared_scheduler.decision.request import Group, Request
 from tests.unit.core.scheduler_driver import Picky, SchedulerDriver, host_of, only, only_claim, request
 
 #: one device of a kind that no node has
-ASKED = json.dumps(
-    {"numa": None, "pci": [{"nova_object.data": {"count": 1, "spec": [{"vendor_id": "8086"}]}}]}
-)
+ASKED = json.dumps({"numa": None, "pci": [{"nova_object.data": {"count": 1, "spec": [{"vendor_id": "8086"}]}}]})
 NODES = ("node-1", "node-2", "node-3", "node-4")
 
 

@@ -252,9 +252,7 @@ def test_an_own_claim_survives_a_snapshot_that_does_not_show_it_yet() -> None:
     assert driver.table.view("node-1").used == taken("node-1")
     # when one shows it, it is not counted twice
     held = {"server-1": Consumer(taken("node-1"), True)}
-    driver.hear(
-        snapshot("node-1", sequence=3, consumers=held, claims={claim.claim_id: "server-1"})
-    )
+    driver.hear(snapshot("node-1", sequence=3, consumers=held, claims={claim.claim_id: "server-1"}))
     assert driver.table.view("node-1").used == taken("node-1")
 
 

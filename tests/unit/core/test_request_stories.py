@@ -87,9 +87,7 @@ def test_the_next_decision_counts_assumed_claims() -> None:
 
 def test_an_evacuation_merges_with_the_existing_allocations() -> None:
     driver = SchedulerDriver().with_agents("node-1")
-    write = only(
-        ef.WriteAllocation, driver.accept(only_claim(driver.ask(request(merge_with_existing=True))))
-    )
+    write = only(ef.WriteAllocation, driver.accept(only_claim(driver.ask(request(merge_with_existing=True)))))
     assert write.policy == ef.ConsumerPolicy.MERGE
 
 
@@ -178,9 +176,7 @@ def test_a_row_that_placement_contradicts_is_read_again() -> None:
 def test_a_consumer_conflict_is_a_hard_error_of_its_own() -> None:
     driver = SchedulerDriver().with_agents("node-1", "node-2")
     claim = only_claim(driver.ask())
-    effects = driver.written(
-        only(ef.WriteAllocation, driver.accept(claim)), ev.WriteCode.CONSUMER_CONFLICT
-    )
+    effects = driver.written(only(ef.WriteAllocation, driver.accept(claim)), ev.WriteCode.CONSUMER_CONFLICT)
     assert releases_in(effects) == [claim.claim_id]
     assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.CONSUMER_CONFLICT]
     assert claims_in(effects) == []

@@ -31,9 +31,7 @@ from tests.unit.core.scheduler_driver import (
 class Broken(AcceptAll):
     """A judge that fails on the second instance."""
 
-    def verify(
-        self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]
-    ) -> Approval | Reason:
+    def verify(self, request: Request, index: int, view: Any, candidates: Sequence[ev.Candidate]) -> Approval | Reason:
         if index:
             raise RuntimeError("a bug of ours")
         return super().verify(request, index, view, candidates)

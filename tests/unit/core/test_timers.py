@@ -36,11 +36,7 @@ def test_memory_depends_on_the_number_of_active_timers() -> None:
     assert len(timers._heap) < 100
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["set", "cancel", "due"]), KEYS, st.integers(0, 20)), max_size=60
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["set", "cancel", "due"]), KEYS, st.integers(0, 20)), max_size=60))
 def test_timers_behave_like_a_dictionary(steps: list[tuple[str, tuple[str, str], int]]) -> None:
     timers, model = Timers(), dict[tuple[str, str], int]()
     for what, key, at in steps:

@@ -44,9 +44,7 @@ def passing(hosts: list[PlainHost], constraints: tuple[SpreadConstraint, ...], o
         host.name
         for host in hosts
         if host.selected and host.free
-        if all(
-            found.get(host.domain(one.key) or "", one.max_skew + 1) <= one.max_skew for one, found in by_constraint
-        )
+        if all(found.get(host.domain(one.key) or "", one.max_skew + 1) <= one.max_skew for one, found in by_constraint)
     }
 
 

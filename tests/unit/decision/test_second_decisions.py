@@ -58,4 +58,3 @@ def test_a_mask_of_numbers_follows_each_boot() -> None:
     driver.table.apply("node-1", {"stats.num_instances": 3}, {}, {}, epoch=1, sequence=2)
     # then it does not pass any more
     assert set(decider.decide(asked).nodes()) == {"node-2"}
-

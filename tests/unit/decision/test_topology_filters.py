@@ -56,9 +56,7 @@ def passes(text: str, **leaves) -> bool:
     add_host(table, "host", **leaves)
     filters = ("NUMATopologyFilter", "PciPassthroughFilter")
     asked = topology_ask(text)
-    request = small_request(
-        forms=(), has_numa=bool(asked.cells), has_pci=bool(asked.devices), topology=text
-    )
+    request = small_request(forms=(), has_numa=bool(asked.cells), has_pci=bool(asked.devices), topology=text)
     decider = Decider(table, DecisionSettings(enabled_filters=filters))
     return bool(list(decider.decide(request).nodes()))
 

@@ -32,9 +32,7 @@ def nova_ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
     opts.register(CONF)
     file = tmp_path_factory.mktemp("etc") / "nova.conf"
     file.write_text("[DEFAULT]\ntransport_url = fake:/\nhost = sched1\n")
-    config.parse_args(
-        ["nova-scheduler"], default_config_files=[str(file)], configure_db=False
-    )
+    config.parse_args(["nova-scheduler"], default_config_files=[str(file)], configure_db=False)
     return file
 
 
@@ -78,7 +76,11 @@ def admin() -> Any:
 
 def add_cell(name: str, cell_uuid: str, url: str) -> Any:
     cell = objects.CellMapping(
-        admin(), name=name, uuid=cell_uuid, transport_url="none:///", database_connection=url,
+        admin(),
+        name=name,
+        uuid=cell_uuid,
+        transport_url="none:///",
+        database_connection=url,
         disabled=False,
     )
     cell.create()
@@ -86,16 +88,25 @@ def add_cell(name: str, cell_uuid: str, url: str) -> Any:
 
 
 def user_context() -> Any:
-    return context.RequestContext(
-        USER, PROJECT, request_id="req-7d3c", global_request_id="req-global"
-    )
+    return context.RequestContext(USER, PROJECT, request_id="req-7d3c", global_request_id="req-global")
 
 
 def flavor(**changes: Any) -> Any:
     values: dict[str, Any] = {
-        "id": 1, "name": "m1.small", "flavorid": "1", "vcpus": 2, "memory_mb": 2048,
-        "root_gb": 20, "ephemeral_gb": 0, "swap": 0, "extra_specs": {}, "rxtx_factor": 1.0,
-        "vcpu_weight": 0, "disabled": False, "is_public": True, "description": None,
+        "id": 1,
+        "name": "m1.small",
+        "flavorid": "1",
+        "vcpus": 2,
+        "memory_mb": 2048,
+        "root_gb": 20,
+        "ephemeral_gb": 0,
+        "swap": 0,
+        "extra_specs": {},
+        "rxtx_factor": 1.0,
+        "vcpu_weight": 0,
+        "disabled": False,
+        "is_public": True,
+        "description": None,
     }
     return objects.Flavor(**{**values, **changes})
 
@@ -103,16 +114,27 @@ def flavor(**changes: Any) -> Any:
 def request_spec(**changes: Any) -> Any:
     """A plain boot as the conductor sends it."""
     values: dict[str, Any] = {
-        "project_id": PROJECT, "user_id": USER, "flavor": flavor(), "num_instances": 1,
-        "image": objects.ImageMeta(
-            id="155d900f-4e14-4e4c-a73d-069cbf4541e6", properties=objects.ImageMetaProps()
-        ),
-        "numa_topology": None, "pci_requests": objects.InstancePCIRequests(requests=[]),
-        "availability_zone": None, "ignore_hosts": None, "force_hosts": None, "force_nodes": None,
-        "requested_destination": None, "retry": None, "limits": objects.SchedulerLimits(),
-        "instance_group": None, "scheduler_hints": {}, "is_bfv": False,
-        "instance_uuid": str(uuid.uuid4()), "security_groups": objects.SecurityGroupList(objects=[]),
-        "requested_resources": [], "request_level_params": objects.RequestLevelParams(),
+        "project_id": PROJECT,
+        "user_id": USER,
+        "flavor": flavor(),
+        "num_instances": 1,
+        "image": objects.ImageMeta(id="155d900f-4e14-4e4c-a73d-069cbf4541e6", properties=objects.ImageMetaProps()),
+        "numa_topology": None,
+        "pci_requests": objects.InstancePCIRequests(requests=[]),
+        "availability_zone": None,
+        "ignore_hosts": None,
+        "force_hosts": None,
+        "force_nodes": None,
+        "requested_destination": None,
+        "retry": None,
+        "limits": objects.SchedulerLimits(),
+        "instance_group": None,
+        "scheduler_hints": {},
+        "is_bfv": False,
+        "instance_uuid": str(uuid.uuid4()),
+        "security_groups": objects.SecurityGroupList(objects=[]),
+        "requested_resources": [],
+        "request_level_params": objects.RequestLevelParams(),
         "requested_networks": objects.NetworkRequestList(objects=[]),
     }
     return objects.RequestSpec(**{**values, **changes})
@@ -121,7 +143,5 @@ def request_spec(**changes: Any) -> Any:
 class NoNodes:
     """Finds no compute node by name."""
 
-    def get_compute_nodes_by_host_or_node(
-        self, _context: Any, _host: Any, _node: Any, cell: Any = None
-    ) -> list[Any]:
+    def get_compute_nodes_by_host_or_node(self, _context: Any, _host: Any, _node: Any, cell: Any = None) -> list[Any]:
         return []

@@ -45,7 +45,9 @@ def test_our_defaults_are_the_cores_defaults() -> None:
 
 def test_options_arrive(conf: Any) -> None:
     for name, value in {
-        "ram_weight_multiplier": -1.0, "host_subset_size": 3, "isolated_hosts": ["a", "b"],
+        "ram_weight_multiplier": -1.0,
+        "host_subset_size": 3,
+        "isolated_hosts": ["a", "b"],
         "image_props_weight_setting": ["os_distro=2"],
     }.items():
         conf.set_override(name, value, group="filter_scheduler")
@@ -93,9 +95,7 @@ def test_signing_is_taken_over_as_the_agents_do(conf: Any, nova_conf: Path, tmp_
     # given a fleet that goes from off to enforce, its services told by SIGHUP
     keys = tmp_path / "keys"
     keys.write_text("k1:" + "ab" * 32)
-    nova_conf.write_text(
-        nova_conf.read_text() + f"[shared_scheduler]\nsigning = enforce\nsigning_keys_file = {keys}\n"
-    )
+    nova_conf.write_text(nova_conf.read_text() + f"[shared_scheduler]\nsigning = enforce\nsigning_keys_file = {keys}\n")
 
     configuration.check_files()
     conf.mutate_config_files()
@@ -114,9 +114,7 @@ def test_signing_is_taken_over_as_the_agents_do(conf: Any, nova_conf: Path, tmp_
     ],
     ids=["out of bounds", "no such choice", "no such syntax"],
 )
-def test_a_file_that_cannot_be_used_is_found_before_anything_changes(
-    nova_conf: Path, bad: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_found_before_anything_changes(nova_conf: Path, bad: str) -> None:
     nova_conf.write_text(nova_conf.read_text() + bad)
 
     with pytest.raises((cfg.Error, ValueError)):

@@ -34,9 +34,7 @@ def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(
     heard_at = datetime.datetime(2021, 7, 1)
     monkeypatch.setattr(timeutils, "utcnow", lambda: heard_at)
     with context.target_cell(admin(), cell1()) as target:
-        record = objects.Service(
-            target, host="cmp1", binary="nova-compute", topic="compute", report_count=1
-        )
+        record = objects.Service(target, host="cmp1", binary="nova-compute", topic="compute", report_count=1)
         record.create()
         record.last_seen_up = timeutils.utcnow()
         record.save()
@@ -47,9 +45,7 @@ def test_a_heartbeat_is_old_or_new_by_the_clock_that_nova_writes_it_with(
     assert [each.up for each in NovaCellDatabase(cell).services()] == [False]
 
 
-def test_a_read_does_not_wait_for_threads_in_another_cell(
-    databases: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_does_not_wait_for_threads_in_another_cell(databases: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a process in which one cell is the current one for all threads, as in Nova's own tests
     switched: list[str] = []
     target_cell = context.target_cell
@@ -65,9 +61,7 @@ def test_a_read_does_not_wait_for_threads_in_another_cell(
     assert switched == []
 
 
-def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them(
-    databases: None, conf: Any
-) -> None:
+def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them(databases: None, conf: Any) -> None:
     # given a host with two servers of one image, and one that is deleted
     with context.target_cell(admin(), cell1()) as target:
         node = _node(target)
@@ -90,9 +84,7 @@ def test_images_of_instances_are_read_with_the_nodes_where_a_weigher_counts_them
 def test_a_server_is_found_on_its_host(databases: None) -> None:
     with context.target_cell(admin(), cell1()) as target:
         server = _server(target, _node(target), {})
-    objects.InstanceMapping(
-        admin(), instance_uuid=server.uuid, project_id="p", cell_mapping=cell1()
-    ).create()
+    objects.InstanceMapping(admin(), instance_uuid=server.uuid, project_id="p", cell_mapping=cell1()).create()
     found = Locator(NovaApiDatabase(), NovaCellDatabase).locate(server.uuid)
     assert found == ServerLocation(ServerActivity.AT_REST, NODE)
 

@@ -25,9 +25,7 @@ def cell(databases: None) -> Any:
 
 def merges(cell: Any, instance: str = INSTANCE) -> bool:
     """Whether a move of ``instance`` away from the source goes over what it holds."""
-    spec = request_spec(
-        ignore_hosts=[SOURCE], requested_destination=objects.Destination(cell=cell)
-    )
+    spec = request_spec(ignore_hosts=[SOURCE], requested_destination=objects.Destination(cell=cell))
     request = conversion.make_request(user_context(), spec, [instance], 0, NoNodes())
     return request.merge_with_existing
 
@@ -35,8 +33,12 @@ def merges(cell: Any, instance: str = INSTANCE) -> bool:
 def record(cell: Any, kind: str, **changes: Any) -> None:
     """What Nova's API or conductor writes down of a move."""
     values: dict[str, Any] = {
-        "source_compute": SOURCE, "source_node": SOURCE, "instance_uuid": INSTANCE,
-        "status": "accepted", "migration_type": kind, "uuid": str(uuid.uuid4()),
+        "source_compute": SOURCE,
+        "source_node": SOURCE,
+        "instance_uuid": INSTANCE,
+        "status": "accepted",
+        "migration_type": kind,
+        "uuid": str(uuid.uuid4()),
     }
     with nova_context.target_cell(admin(), cell) as target:
         objects.Migration(target, **{**values, **changes}).create()
@@ -64,9 +66,7 @@ def test_a_migration_after_an_evacuation_does_not(cell: Any, changes: dict[str, 
     assert not merges(cell)
 
 
-def test_where_the_record_cannot_be_read_it_is_merged_as_nova_does(
-    cell: Any, tmp_path: Any
-) -> None:
+def test_where_the_record_cannot_be_read_it_is_merged_as_nova_does(cell: Any, tmp_path: Any) -> None:
     cell.database_connection = f"sqlite:///{tmp_path}/no/such/directory/cell1.sqlite"
     cell.uuid = str(uuid.uuid4())
     assert merges(cell)

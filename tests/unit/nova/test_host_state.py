@@ -33,49 +33,90 @@ INSTANCE = str(uuid.uuid4())
 
 
 def topology() -> Any:
-    return objects.NUMATopology(cells=[
-        objects.NUMACell(
-            id=number, socket=0, cpuset=set(range(4 * number, 4 * number + 2)),
-            pcpuset=set(range(4 * number + 2, 4 * number + 4)), memory=8192, cpu_usage=number,
-            memory_usage=512 * number, pinned_cpus={4 * number + 2} if number else set(),
-            siblings=[{4 * number, 4 * number + 1}, {4 * number + 2, 4 * number + 3}],
-            mempages=[objects.NUMAPagesTopology(size_kb=4, total=2**21, used=0, reserved=0),
-                      objects.NUMAPagesTopology(size_kb=2048, total=8, used=number, reserved=0)],
-            network_metadata=objects.NetworkMetadata(physnets={"physnet0"}, tunneled=bool(number)),
-        )
-        for number in range(2)
-    ])
+    return objects.NUMATopology(
+        cells=[
+            objects.NUMACell(
+                id=number,
+                socket=0,
+                cpuset=set(range(4 * number, 4 * number + 2)),
+                pcpuset=set(range(4 * number + 2, 4 * number + 4)),
+                memory=8192,
+                cpu_usage=number,
+                memory_usage=512 * number,
+                pinned_cpus={4 * number + 2} if number else set(),
+                siblings=[{4 * number, 4 * number + 1}, {4 * number + 2, 4 * number + 3}],
+                mempages=[
+                    objects.NUMAPagesTopology(size_kb=4, total=2**21, used=0, reserved=0),
+                    objects.NUMAPagesTopology(size_kb=2048, total=8, used=number, reserved=0),
+                ],
+                network_metadata=objects.NetworkMetadata(physnets={"physnet0"}, tunneled=bool(number)),
+            )
+            for number in range(2)
+        ]
+    )
 
 
 def pools() -> Any:
-    return objects.PciDevicePoolList(objects=[
-        objects.PciDevicePool(
-            product_id="1515", vendor_id="8086", numa_node=1, count=3,
-            tags={"dev_type": "type-VF", "physical_network": "physnet0", "address": "0000:81:00.0"},
-        ),
-        objects.PciDevicePool(
-            product_id="1db6", vendor_id="10de", numa_node=0, count=1,
-            tags={"dev_type": "type-PCI"},
-        ),
-    ])
+    return objects.PciDevicePoolList(
+        objects=[
+            objects.PciDevicePool(
+                product_id="1515",
+                vendor_id="8086",
+                numa_node=1,
+                count=3,
+                tags={"dev_type": "type-VF", "physical_network": "physnet0", "address": "0000:81:00.0"},
+            ),
+            objects.PciDevicePool(
+                product_id="1db6",
+                vendor_id="10de",
+                numa_node=0,
+                count=1,
+                tags={"dev_type": "type-PCI"},
+            ),
+        ]
+    )
 
 
 def compute_node(**changes: Any) -> Any:
     values: dict[str, Any] = {
-        "uuid": str(uuid.uuid4()), "host": "cmp1", "hypervisor_hostname": "cmp1.example",
-        "vcpus": 8, "vcpus_used": 3, "memory_mb": 16384, "memory_mb_used": 5120,
-        "free_ram_mb": 11264, "local_gb": 500, "local_gb_used": 60, "free_disk_gb": 440,
-        "disk_available_least": 400, "cpu_allocation_ratio": 4.0, "ram_allocation_ratio": 1.0,
-        "disk_allocation_ratio": 1.0, "running_vms": 2, "current_workload": 1,
-        "hypervisor_type": "QEMU", "hypervisor_version": 8002001, "host_ip": "192.0.2.17",
+        "uuid": str(uuid.uuid4()),
+        "host": "cmp1",
+        "hypervisor_hostname": "cmp1.example",
+        "vcpus": 8,
+        "vcpus_used": 3,
+        "memory_mb": 16384,
+        "memory_mb_used": 5120,
+        "free_ram_mb": 11264,
+        "local_gb": 500,
+        "local_gb_used": 60,
+        "free_disk_gb": 440,
+        "disk_available_least": 400,
+        "cpu_allocation_ratio": 4.0,
+        "ram_allocation_ratio": 1.0,
+        "disk_allocation_ratio": 1.0,
+        "running_vms": 2,
+        "current_workload": 1,
+        "hypervisor_type": "QEMU",
+        "hypervisor_version": 8002001,
+        "host_ip": "192.0.2.17",
         "cpu_info": json.dumps({"arch": "x86_64", "model": "Skylake", "features": ["aes"]}),
-        "supported_hv_specs": [objects.HVSpec.from_list(["x86_64", "kvm", "hvm"]),
-                               objects.HVSpec.from_list(["i686", "kvm", "hvm"])],
-        "stats": {"num_instances": "2", "io_workload": "1", "failed_builds": "3",
-                  "num_proj_demo": "2"},
-        "numa_topology": topology()._to_json(), "pci_device_pools": pools(),
-        "metrics": json.dumps([{"name": "cpu.user.percent", "value": 0.25, "source": "libvirt",
-                                "timestamp": "2026-01-01T00:00:00.000000"}]),
+        "supported_hv_specs": [
+            objects.HVSpec.from_list(["x86_64", "kvm", "hvm"]),
+            objects.HVSpec.from_list(["i686", "kvm", "hvm"]),
+        ],
+        "stats": {"num_instances": "2", "io_workload": "1", "failed_builds": "3", "num_proj_demo": "2"},
+        "numa_topology": topology()._to_json(),
+        "pci_device_pools": pools(),
+        "metrics": json.dumps(
+            [
+                {
+                    "name": "cpu.user.percent",
+                    "value": 0.25,
+                    "source": "libvirt",
+                    "timestamp": "2026-01-01T00:00:00.000000",
+                }
+            ]
+        ),
         "mapped": 1,
     }
     return objects.ComputeNode(**{**values, **changes})
@@ -90,14 +131,16 @@ class World:
             node._context = target
             node.create()
             self.service = objects.Service(
-                target, host="cmp1", binary="nova-compute", topic="compute", report_count=7,
+                target,
+                host="cmp1",
+                binary="nova-compute",
+                topic="compute",
+                report_count=7,
             )
             self.service.create()
             self.service.last_seen_up = timeutils.utcnow()
             self.service.save()
-            objects.Instance(
-                target, uuid=INSTANCE, host="cmp1", project_id="p", user_id="u"
-            ).create()
+            objects.Instance(target, uuid=INSTANCE, host="cmp1", project_id="p", user_id="u").create()
             self.node = objects.ComputeNode.get_by_uuid(target, node.uuid)
             self.service = objects.Service.get_by_id(target, self.service.id)
         add_aggregate("ssd", "cmp1", ssd="true")
@@ -110,9 +153,7 @@ class World:
         [cell] = [each for each in api.cells() if each.schedulable]
         database = NovaCellDatabase(cell)
         [row] = database.nodes()
-        read = node_read(
-            cell.uuid, row, database.instances()["cmp1"], Tree(), 0.0
-        )
+        read = node_read(cell.uuid, row, database.instances()["cmp1"], Tree(), 0.0)
         assert read is not None
         self.table.upsert(read.node, read.cell, read.host, read.nodename)
         members = {each: Consumer({}, True) for each in read.members}
@@ -125,7 +166,9 @@ class World:
     def novas(self) -> Any:
         state = host_manager.HostState("cmp1", "cmp1.example", self.cell)
         state.update(
-            self.node, dict(self.service), list(self.aggregates.of_host("cmp1")),
+            self.node,
+            dict(self.service),
+            list(self.aggregates.of_host("cmp1")),
             {INSTANCE: objects.Instance(uuid=INSTANCE)},
         )
         return state
@@ -193,8 +236,7 @@ def test_numa_cells_are_the_same(world: World) -> None:
 def test_pci_pools_are_the_same(world: World) -> None:
     def plain(state: Any) -> list[tuple[Any, ...]]:
         return sorted(
-            tuple(sorted((k, str(v)) for k, v in pool.items() if k != "devices"))
-            for pool in state.pci_stats.pools
+            tuple(sorted((k, str(v)) for k, v in pool.items() if k != "devices")) for pool in state.pci_stats.pools
         )
 
     assert isinstance(world.ours().pci_stats, pci_stats_module.PciDeviceStats)
@@ -230,9 +272,7 @@ def test_the_service_is_read_only_and_has_novas_columns(world: World) -> None:
     assert compute_filter.ComputeFilter().host_passes(world.ours(), None)
 
 
-def test_a_service_that_the_polls_find_up_is_up_with_an_old_record(
-    world: World, conf: Any
-) -> None:
+def test_a_service_that_the_polls_find_up_is_up_with_an_old_record(world: World, conf: Any) -> None:
     # heartbeats are not read each time: the poller only looks for services that missed theirs
     view = world.table.view(world.node.uuid)
     assert view.service is not None
@@ -252,7 +292,10 @@ def test_own_claims_are_consumed_as_host_state_does(world: World) -> None:
 
     consumer = str(uuid.uuid4())
     world.table.assume(
-        world.node.uuid, "claim-1", consumer, {world.node.uuid: {"VCPU": 2}},
+        world.node.uuid,
+        "claim-1",
+        consumer,
+        {world.node.uuid: {"VCPU": 2}},
         Usage(vcpus=2, memory_mb=2048, disk_gb=25, instances=1, io_ops=1),
     )
     ours = world.ours()
@@ -283,8 +326,12 @@ def test_costly_parts_are_kept_until_the_row_changes(world: World) -> None:
     assert before.numa_topology is states.make(world.table.view(world.node.uuid)).numa_topology
 
     world.table.apply(
-        world.node.uuid, {"numa.0": [2, 1024, "0", {"4": 0, "2048": 0}]}, {}, {},
-        epoch=1, sequence=1,
+        world.node.uuid,
+        {"numa.0": [2, 1024, "0", {"4": 0, "2048": 0}]},
+        {},
+        {},
+        epoch=1,
+        sequence=1,
     )
     after = states.make(world.table.view(world.node.uuid))
 

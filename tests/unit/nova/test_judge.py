@@ -36,17 +36,17 @@ class Bench:
     def __init__(self, world: World) -> None:
         self.world = world
         self.manager = HostManager(world.aggregates)
-        self.judge = judge.NovaJudge(
-            self.manager, HostStates(world.aggregates)
-        )
+        self.judge = judge.NovaJudge(self.manager, HostStates(world.aggregates))
 
     def verify(
-        self, spec: Any, uuids: tuple[str, ...] = (str(uuid.uuid4()),), index: int = 0,
-        candidates: tuple[Candidate, ...] | None = None, **changes: Any
+        self,
+        spec: Any,
+        uuids: tuple[str, ...] = (str(uuid.uuid4()),),
+        index: int = 0,
+        candidates: tuple[Candidate, ...] | None = None,
+        **changes: Any,
     ) -> Approval | Reason:
-        request = replace(
-            make_request(user_context(), spec, uuids, 0, NoNodes()), **changes
-        )
+        request = replace(make_request(user_context(), spec, uuids, 0, NoNodes()), **changes)
         node = self.world.node.uuid
         if candidates is None:
             candidates = (Candidate({node: {"VCPU": 2}}, {"": (node,)}),)
@@ -80,13 +80,9 @@ def test_forced_hosts_are_not_filtered_unless_a_check_is_wanted(bench: Bench) ->
         )
 
     assert isinstance(bench.verify(forced(), force_hosts=("cmp1",)), Approval)
-    verdict = bench.verify(
-        forced(_nova_check_type=["rebuild"]), force_hosts=("cmp1",), candidates=()
-    )
+    verdict = bench.verify(forced(_nova_check_type=["rebuild"]), force_hosts=("cmp1",), candidates=())
     assert isinstance(verdict, Approval)  # rebuild: only filters that run on rebuild
-    refused = bench.verify(
-        forced(_nova_check_type=["other"]), force_hosts=("cmp1",), check_type="other"
-    )
+    refused = bench.verify(forced(_nova_check_type=["other"]), force_hosts=("cmp1",), check_type="other")
     assert isinstance(refused, Reason)
 
 
@@ -94,13 +90,12 @@ def test_group_members_of_the_same_request_count(bench: Bench) -> None:
     # the first server of the request is on this host already, the second must not follow
     second = str(uuid.uuid4())
     spec = request_spec(
-        instance_group=objects.InstanceGroup(
-            uuid=str(uuid.uuid4()), policy="anti-affinity", members=[], hosts=[]
-        )
+        instance_group=objects.InstanceGroup(uuid=str(uuid.uuid4()), policy="anti-affinity", members=[], hosts=[])
     )
     group = replace(
         make_request(user_context(), spec, [INSTANCE, second], 0, NoNodes()).group,  # type: ignore[type-var]
-        members=frozenset({INSTANCE}), hosts=frozenset({"cmp1"}),
+        members=frozenset({INSTANCE}),
+        hosts=frozenset({"cmp1"}),
     )
 
     assert bench.verify(spec, (INSTANCE, second), 1, group=group) == Reason(
@@ -128,6 +123,7 @@ def test_a_host_on_which_a_filter_always_breaks_does_not_flood_the_log(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A compromised host that looks best is tried by every request."""
+
     class Breaks(filters.BaseHostFilter):
         def host_passes(self, host_state: Any, spec: Any) -> bool:
             raise AttributeError("no such thing")
@@ -167,9 +163,7 @@ class TestNuma:
             numa_topology=objects.InstanceNUMATopology(cells=[cell]),
         )
 
-    def test_a_fit_pins_cpus_in_our_row_and_in_the_claim(
-        self, world: World
-    ) -> None:
+    def test_a_fit_pins_cpus_in_our_row_and_in_the_claim(self, world: World) -> None:
         bench = Bench(world)
 
         verdict = bench.verify(self.pinned(2))
@@ -187,13 +181,9 @@ class TestNuma:
         bench = Bench(world)
         first = bench.verify(self.pinned(2))
         assert isinstance(first, Approval)
-        world.table.assume(
-            world.node.uuid, "claim-1", str(uuid.uuid4()), {}, Usage(), first.take
-        )
+        world.table.assume(world.node.uuid, "claim-1", str(uuid.uuid4()), {}, Usage(), first.take)
 
-        assert bench.verify(self.pinned(2)) == Reason(
-            judge.FILTERED, {"filter": "NUMATopologyFilter"}
-        )
+        assert bench.verify(self.pinned(2)) == Reason(judge.FILTERED, {"filter": "NUMATopologyFilter"})
         assert isinstance(bench.verify(self.pinned(1)), Approval)
 
 
@@ -205,7 +195,9 @@ class TestPci:
     @staticmethod
     def asking(count: int) -> Any:
         asked = objects.InstancePCIRequest(
-            count=count, request_id=str(uuid.uuid4()), alias_name="vf",
+            count=count,
+            request_id=str(uuid.uuid4()),
+            alias_name="vf",
             spec=[{"vendor_id": "8086", "product_id": "1515"}],
         )
         return request_spec(pci_requests=objects.InstancePCIRequests(requests=[asked]))
@@ -231,16 +223,12 @@ class TestPci:
         assert verdict.code == judge.UNREADABLE
 
     def test_too_many_devices_are_refused(self, world: World) -> None:
-        assert Bench(world).verify(self.asking(4)) == Reason(
-            judge.FILTERED, {"filter": "PciPassthroughFilter"}
-        )
+        assert Bench(world).verify(self.asking(4)) == Reason(judge.FILTERED, {"filter": "PciPassthroughFilter"})
 
     def test_candidates_that_do_not_fit_are_passed_over(self, world: World, bench: Bench) -> None:
         class OnlyB(filters.BaseHostFilter, filters.CandidateFilterMixin):
             def host_passes(self, host_state: Any, spec: Any) -> bool:
-                return bool(self.filter_candidates(
-                    host_state, lambda candidate: NIC_B in candidate["allocations"]
-                ))
+                return bool(self.filter_candidates(host_state, lambda candidate: NIC_B in candidate["allocations"]))
 
         bench.manager.enabled_filters = [OnlyB()]
         good = Candidate({NIC_B: {"VF": 1}}, {"1": (NIC_B,)})
@@ -250,9 +238,7 @@ class TestPci:
 
         assert isinstance(verdict, Approval)
         assert verdict.candidate is good
-        assert bench.verify(request_spec(), candidates=(bad,)) == Reason(
-            judge.FILTERED, {"filter": "OnlyB"}
-        )
+        assert bench.verify(request_spec(), candidates=(bad,)) == Reason(judge.FILTERED, {"filter": "OnlyB"})
 
 
 class TestSeveralAtOnce:
@@ -275,9 +261,7 @@ class TestSeveralAtOnce:
         assert self.passing(world, TestNuma.pinned(2)) == 1
         assert self.passing(world, TestNuma.pinned(40)) == 0
 
-    def test_a_filter_that_breaks_leaves_it_to_the_judge(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_filter_that_breaks_leaves_it_to_the_judge(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         def breaks(*_: Any) -> bool:
             raise RuntimeError("the rack service is away")
 

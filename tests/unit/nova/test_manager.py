@@ -58,15 +58,19 @@ class Cloud:
             traits=("OWNER_NOVA",), aggregates=aggregates,
         )  # fmt: skip
         with context.target_cell(admin(), cell1()) as target:
-            record = objects.Service(
-                target, host=host, binary="nova-compute", topic="compute", report_count=1
-            )
+            record = objects.Service(target, host=host, binary="nova-compute", topic="compute", report_count=1)
             record.create()
             record.last_seen_up = timeutils.utcnow()
             record.save()
             made = compute_node(
-                uuid=node, host=host, hypervisor_hostname=f"{host}.example",
-                numa_topology=None, pci_device_pools=None, stats={}, vcpus=vcpus, vcpus_used=0,
+                uuid=node,
+                host=host,
+                hypervisor_hostname=f"{host}.example",
+                numa_topology=None,
+                pci_device_pools=None,
+                stats={},
+                vcpus=vcpus,
+                vcpus_used=0,
             )
             made._context = target
             made.create()
@@ -93,7 +97,10 @@ def start(cloud: Cloud, conf: Any) -> Iterator[Any]:
 
     def begin() -> Any:
         made = service.Service.create(
-            host="sched1", binary="nova-scheduler", topic="scheduler", manager=MANAGER,
+            host="sched1",
+            binary="nova-scheduler",
+            topic="scheduler",
+            manager=MANAGER,
             periodic_enable=False,
         )
         made.start()
@@ -147,9 +154,7 @@ def test_a_server_gets_a_host_and_its_allocation(start: Any, cloud: Cloud) -> No
     assert chosen.availability_zone == "nova"
     standing = cloud.placement.client.consumer(server)
     asked = json.loads(chosen.allocation_request)
-    assert standing.allocations == {
-        provider: part["resources"] for provider, part in asked["allocations"].items()
-    }
+    assert standing.allocations == {provider: part["resources"] for provider, part in asked["allocations"].items()}
     assert [each.service_host for each in alternates] == ["cmp2"]
     assert json.loads(alternates[0].allocation_request)["mappings"] == {"": [cloud.nodes["cmp2"]]}
 
@@ -212,9 +217,7 @@ def test_an_error_after_the_commit_does_not_fail_the_request(
     assert cloud.used("cmp1") == 2
 
 
-def test_an_answer_that_cannot_be_made_is_taken_back(
-    start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_cannot_be_made_is_taken_back(start: Any, cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     cloud.compute("cmp1")
     started = start()
     monkeypatch.setattr("shared_scheduler.nova.selection.selections", fails)
@@ -323,7 +326,8 @@ def test_a_rebuild_stays_where_it_is_and_claims_nothing(start: Any, cloud: Cloud
     cloud.compute("cmp2")
     start()
     spec = small(
-        scheduler_hints={"_nova_check_type": ["rebuild"]}, force_hosts=["cmp2"],
+        scheduler_hints={"_nova_check_type": ["rebuild"]},
+        force_hosts=["cmp2"],
         force_nodes=["cmp2.example"],
     )
 
@@ -339,9 +343,7 @@ def test_a_target_host_is_kept_to(start: Any, cloud: Cloud) -> None:
     cloud.compute("cmp2")
     start()
 
-    [[chosen]] = ask(
-        small(requested_destination=objects.Destination(host="cmp2", node=None)), uuids(1)
-    )
+    [[chosen]] = ask(small(requested_destination=objects.Destination(host="cmp2", node=None)), uuids(1))
 
     assert chosen.service_host == "cmp2"
     with pytest.raises(exception.NoValidHost, match="No such host - host: cmp9"):
@@ -354,8 +356,12 @@ def test_the_number_of_alternates_can_be_asked_for(start: Any, cloud: Cloud) -> 
     manager = start().manager
 
     found = manager.select_destinations(
-        user_context(), spec_obj=small(), instance_uuids=uuids(1), return_objects=True,
-        return_alternates=True, num_alternates=4,
+        user_context(),
+        spec_obj=small(),
+        instance_uuids=uuids(1),
+        return_objects=True,
+        return_alternates=True,
+        num_alternates=4,
     )
 
     assert len(found[0]) == 5
@@ -381,8 +387,12 @@ def test_an_absurd_number_of_alternates_is_refused(number: int, start: Any, clou
 
     with pytest.raises(messaging.ExpectedException) as refused:
         manager.select_destinations(
-            user_context(), spec_obj=small(), instance_uuids=uuids(1), return_objects=True,
-            return_alternates=True, num_alternates=number,
+            user_context(),
+            spec_obj=small(),
+            instance_uuids=uuids(1),
+            return_objects=True,
+            return_alternates=True,
+            num_alternates=number,
         )
 
     assert isinstance(refused.value.exc_info[1], exception.NoValidHost)
@@ -461,17 +471,13 @@ def test_a_reload_keeps_the_table(start: Any, cloud: Cloud, conf: Any) -> None:
 
     running_service.reset()
 
-    assert [type(each).__name__ for each in running_service.manager.host_manager.enabled_filters] == [
-        "ComputeFilter"
-    ]
+    assert [type(each).__name__ for each in running_service.manager.host_manager.enabled_filters] == ["ComputeFilter"]
     assert ask(small(), uuids(1))[0][0].service_host == "cmp1"
     with pytest.raises(exception.NoValidHost):
         ask(small(), uuids(1))
 
 
-def test_a_reload_that_cannot_read_the_keys_changes_nothing(
-    start: Any, cloud: Cloud, conf: Any
-) -> None:
+def test_a_reload_that_cannot_read_the_keys_changes_nothing(start: Any, cloud: Cloud, conf: Any) -> None:
     cloud.compute("cmp1")
     started = start()
     running_one = started.manager._running
@@ -545,9 +551,7 @@ def test_no_read_outlives_the_stop_of_a_service_that_does_not_wait_for_its_manag
     may_go_on.set()
 
 
-def test_while_it_stops_periodic_tasks_are_passed_over(
-    start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_it_stops_periodic_tasks_are_passed_over(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     manager, discovered = start().manager, list[Any]()
     monkeypatch.setattr(manager._discovery, "discover", discovered.append)
     manager._shutdown_in_progress.set()
@@ -614,5 +618,3 @@ class ByName(weights.BaseHostWeigher):
 
     def _weigh_object(self, host_state: Any, weight_properties: Any) -> float:
         return float(host_state.host[3])
-
-

@@ -213,9 +213,7 @@ def test_a_malformed_answer_is_returned_unchanged(start: Any, stock: Stock) -> N
     assert (record["result"], record["reason"]) == (Agreement.STOCK_FAILED, "unreadable_answer")
 
 
-def test_a_stock_that_does_not_answer_in_time_is_an_error_as_without_us(
-    start: Any, stock: Stock, conf: Any
-) -> None:
+def test_a_stock_that_does_not_answer_in_time_is_an_error_as_without_us(start: Any, stock: Stock, conf: Any) -> None:
     started = start(Mode.SHADOW)
     stock.may_answer.clear()
     conf.set_override("long_rpc_timeout", 1)
@@ -306,9 +304,7 @@ def test_requests_in_flight_end_as_they_began(start: Any, stock: Stock, cloud: C
     assert len(started.compared(IN_FLIGHT)) == IN_FLIGHT
 
 
-def test_requests_that_wait_for_stock_do_not_delay_others_after_the_change(
-    start: Any, stock: Stock, conf: Any
-) -> None:
+def test_requests_that_wait_for_stock_do_not_delay_others_after_the_change(start: Any, stock: Stock, conf: Any) -> None:
     # given a scheduler with two threads, which wait for a nova-scheduler that does not answer
     conf.set_override("executor_thread_pool_size", 2)
     started = start(Mode.SHADOW)

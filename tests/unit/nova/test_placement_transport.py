@@ -15,9 +15,7 @@ from shared_scheduler.placement.connection import Meaning
 
 
 @pytest.fixture
-def placement_at(
-    conf: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], ReportClientTransport]]:
+def placement_at(conf: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ReportClientTransport]]:
     """A transport to this address; ``[placement]`` is put back afterwards."""
 
     def at(url: str) -> ReportClientTransport:

@@ -19,14 +19,13 @@ from tests.unit.nova.test_selection import aggregate
 
 class TestHostManager:
     def test_filters_are_those_of_the_options_in_their_order(self, conf: Any) -> None:
-        conf.set_override(
-            "enabled_filters", ["ImagePropertiesFilter", "ComputeFilter"], group="filter_scheduler"
-        )
+        conf.set_override("enabled_filters", ["ImagePropertiesFilter", "ComputeFilter"], group="filter_scheduler")
 
         manager = HostManager(AggregateCache())
 
         assert [type(each) for each in manager.enabled_filters] == [
-            image_props_filter.ImagePropertiesFilter, compute_filter.ComputeFilter,
+            image_props_filter.ImagePropertiesFilter,
+            compute_filter.ComputeFilter,
         ]
         assert "NUMATopologyFilter" in manager.filter_cls_map
         assert len(manager.weighers) == 13
@@ -119,9 +118,7 @@ class TestHostDiscovery:
     @pytest.fixture(autouse=True)
     def schedulers(self, databases: None) -> None:
         for host in ("sched1", "sched2"):
-            objects.Service(
-                admin(), host=host, binary="nova-scheduler", topic="scheduler", report_count=0
-            ).create()
+            objects.Service(admin(), host=host, binary="nova-scheduler", topic="scheduler", report_count=0).create()
 
     @pytest.fixture
     def discovered(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:

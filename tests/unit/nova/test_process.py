@@ -30,9 +30,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_a_broker_that_fails_after_the_preflight_check(
-    said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_fails_after_the_preflight_check(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     error = oslo_messaging.MessageDeliveryFailure("Unable to connect to 192.0.2.7:5672")
 
     def run() -> Any:

@@ -31,9 +31,7 @@ def add_aggregate(name: str, *hosts: str, **metadata: str) -> Any:
 def add_compute(host: str, version: int) -> int:
     """The id of a new nova-compute service record."""
     with context.target_cell(admin(), cell1()) as target:
-        record = objects.Service(
-            target, host=host, binary="nova-compute", topic="compute", report_count=0
-        )
+        record = objects.Service(target, host=host, binary="nova-compute", topic="compute", report_count=0)
         record.create()
     set_version(record.id, version)
     return int(record.id)
@@ -79,9 +77,7 @@ def effect(spec: Any) -> dict[str, Any]:
     """What filters change in a spec, order of ORed aggregates aside."""
     wanted = spec.requested_destination
     return {
-        "aggregates": sorted(
-            sorted(ored.split(",")) for ored in (wanted.aggregates if wanted else None) or []
-        ),
+        "aggregates": sorted(sorted(ored.split(",")) for ored in (wanted.aggregates if wanted else None) or []),
         "forbidden": set((wanted.forbidden_aggregates if wanted else None) or ()),
         "root_required": set(spec.root_required),
         "root_forbidden": set(spec.root_forbidden),
@@ -96,9 +92,7 @@ def test_a_plain_boot(run: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("zone", ["zone-a", "nova", "nosuch", None])
-def test_availability_zones(
-    cache: AggregateCache, run: Callable[[Any], Any], zone: str | None
-) -> None:
+def test_availability_zones(cache: AggregateCache, run: Callable[[Any], Any], zone: str | None) -> None:
     add_aggregate("a1", "cmp1", availability_zone="zone-a")
     add_aggregate("a2", "cmp2", availability_zone="zone-a")
     add_aggregate("b", "cmp3", availability_zone="zone-b")
@@ -148,9 +142,7 @@ def test_isolated_aggregates(
 ) -> None:
     conf.set_override("enable_isolated_aggregate_filtering", True, group="scheduler")
     mmx = add_aggregate("mmx", "cmp1", trait__HW_CPU_X86_MMX="required")
-    both = add_aggregate(
-        "both", "cmp2", trait__HW_CPU_X86_MMX="required", trait__HW_CPU_X86_SGX="required"
-    )
+    both = add_aggregate("both", "cmp2", trait__HW_CPU_X86_MMX="required", trait__HW_CPU_X86_SGX="required")
     add_aggregate("free", "cmp3", ssd="required")
     cache.read(admin())
 
@@ -161,9 +153,7 @@ def test_isolated_aggregates(
 
 
 @pytest.mark.parametrize("versions", [(), (74,), (74, 72)])
-def test_the_owner_trait_waits_for_the_oldest_compute(
-    run: Callable[[Any], Any], versions: tuple[int, ...]
-) -> None:
+def test_the_owner_trait_waits_for_the_oldest_compute(run: Callable[[Any], Any], versions: tuple[int, ...]) -> None:
     for version in versions:
         add_compute(f"cmp{version}", version)
 
@@ -175,13 +165,9 @@ def test_the_owner_trait_is_asked_of_pci_groups_too(run: Callable[[Any], Any]) -
     request_id = str(uuid.uuid4())
 
     def with_pci() -> Any:
-        group = objects.RequestGroup(
-            requester_id=f"{request_id}-0", resources={"CUSTOM_PCI_8086_1520": 1}
-        )
+        group = objects.RequestGroup(requester_id=f"{request_id}-0", resources={"CUSTOM_PCI_8086_1520": 1})
         group.obj_set_defaults()
-        pci = objects.InstancePCIRequest(
-            request_id=request_id, count=1, spec=[{}], alias_name="nic"
-        )
+        pci = objects.InstancePCIRequest(request_id=request_id, count=1, spec=[{}], alias_name="nic")
         return request_spec(
             requested_resources=[group],
             pci_requests=objects.InstancePCIRequests(requests=[pci]),
@@ -211,8 +197,12 @@ class TestMinimumComputeVersion:
     def test_an_answer_that_a_cell_is_missing_from_is_not_kept(self, databases: None) -> None:
         add_compute("cmp1", 74)
         broken = objects.CellMapping(
-            admin(), name="broken", uuid=str(uuid.uuid4()), transport_url="none:///",
-            database_connection="sqlite:////nosuch/dir/x.sqlite", disabled=False,
+            admin(),
+            name="broken",
+            uuid=str(uuid.uuid4()),
+            transport_url="none:///",
+            database_connection="sqlite:////nosuch/dir/x.sqlite",
+            disabled=False,
         )
         broken.create()
         versions = MinimumComputeVersion(clock=lambda: 0.0)

@@ -22,18 +22,14 @@ GROUP = "44444444-4444-4444-8444-444444444444"
 
 
 def request(spec: Any, uuids: Any = (UUID_A,), alternates: int = 2, nodes: Any = None) -> Request:
-    return conversion.make_request(
-        user_context(), spec, uuids, alternates, nodes or NoNodes()
-    )
+    return conversion.make_request(user_context(), spec, uuids, alternates, nodes or NoNodes())
 
 
 class Nodes(NoNodes):
     def __init__(self, *found: Any) -> None:
         self.found = list(found)
 
-    def get_compute_nodes_by_host_or_node(
-        self, _context: Any, host: Any, node: Any, cell: Any = None
-    ) -> list[Any]:
+    def get_compute_nodes_by_host_or_node(self, _context: Any, host: Any, node: Any, cell: Any = None) -> list[Any]:
         return [each for each in self.found if host in (None, each.host)]
 
 
@@ -43,15 +39,15 @@ def numa() -> Any:
 
 
 def pinned() -> Any:
-    return request_spec(
-        flavor=flavor(extra_specs={"hw:cpu_policy": "dedicated"}), numa_topology=numa()
-    )
+    return request_spec(flavor=flavor(extra_specs={"hw:cpu_policy": "dedicated"}), numa_topology=numa())
 
 
 def bandwidth_port() -> Any:
     group = objects.RequestGroup(
-        requester_id=UUID_B, use_same_provider=True,
-        resources={"NET_BW_EGR_KILOBIT_PER_SEC": 1000}, required_traits={"CUSTOM_PHYSNET_2"},
+        requester_id=UUID_B,
+        use_same_provider=True,
+        resources={"NET_BW_EGR_KILOBIT_PER_SEC": 1000},
+        required_traits={"CUSTOM_PHYSNET_2"},
     )
     group.obj_set_defaults()
     return request_spec(requested_resources=[group])
@@ -62,17 +58,26 @@ SPECS = {
     "plain": request_spec,
     "volume": lambda: request_spec(is_bfv=True),
     "swap and ephemeral": lambda: request_spec(flavor=flavor(swap=1536, ephemeral_gb=5)),
-    "traits": lambda: request_spec(flavor=flavor(extra_specs={
-        "trait:HW_CPU_X86_AVX2": "required", "trait:CUSTOM_SLOW": "forbidden"})),
-    "override": lambda: request_spec(flavor=flavor(extra_specs={
-        "resources:VCPU": "0", "resources:CUSTOM_BAREMETAL_GOLD": "1",
-        "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"})),
-    "numbered": lambda: request_spec(flavor=flavor(extra_specs={
-        "resources1:VGPU": "1", "trait1:CUSTOM_FAST": "required"})),
-    "vtpm": lambda: request_spec(flavor=flavor(extra_specs={
-        "hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"})),
-    "image traits": lambda: request_spec(image=objects.ImageMeta(
-        properties=objects.ImageMetaProps(traits_required=["HW_CPU_X86_SGX"]))),
+    "traits": lambda: request_spec(
+        flavor=flavor(extra_specs={"trait:HW_CPU_X86_AVX2": "required", "trait:CUSTOM_SLOW": "forbidden"})
+    ),
+    "override": lambda: request_spec(
+        flavor=flavor(
+            extra_specs={
+                "resources:VCPU": "0",
+                "resources:CUSTOM_BAREMETAL_GOLD": "1",
+                "resources:MEMORY_MB": "0",
+                "resources:DISK_GB": "0",
+            }
+        )
+    ),
+    "numbered": lambda: request_spec(
+        flavor=flavor(extra_specs={"resources1:VGPU": "1", "trait1:CUSTOM_FAST": "required"})
+    ),
+    "vtpm": lambda: request_spec(flavor=flavor(extra_specs={"hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"})),
+    "image traits": lambda: request_spec(
+        image=objects.ImageMeta(properties=objects.ImageMetaProps(traits_required=["HW_CPU_X86_SGX"]))
+    ),
     "pinned": pinned,
     "port": bandwidth_port,
 }
@@ -91,8 +96,7 @@ def test_queries_are_novas_own(kind: str) -> None:
     assert parse_qsl(made.queries[0], keep_blank_values=True) == expected
 
 
-@pytest.mark.parametrize("kind", ["plain", "volume", "swap and ephemeral", "traits", "vtpm",
-                                  "image traits", "pinned"])
+@pytest.mark.parametrize("kind", ["plain", "volume", "swap and ephemeral", "traits", "vtpm", "image traits", "pinned"])
 def test_a_root_only_request_has_the_same_content_in_form_and_query(kind: str) -> None:
     spec = SPECS[kind]()
     spec.root_required.add("OWNER_NOVA")
@@ -131,8 +135,7 @@ def test_traits_are_asked_of_placement_because_no_write_checks_them(kind: str) -
 
 
 def test_aggregates_are_asked_of_placement_because_no_write_checks_them() -> None:
-    spec = request_spec(requested_destination=objects.Destination(
-        aggregates=["5e08ea53-c4c6-448e-9334-ac4953de3cfa"]))
+    spec = request_spec(requested_destination=objects.Destination(aggregates=["5e08ea53-c4c6-448e-9334-ac4953de3cfa"]))
 
     assert not request(spec).root_only
 
@@ -192,7 +195,8 @@ def test_a_target_that_does_not_exist_has_novas_text() -> None:
 
 def test_rebuild_concerns_neither_placement_nor_a_claim() -> None:
     spec = request_spec(
-        scheduler_hints={"_nova_check_type": ["rebuild"]}, force_hosts=["cmp1"],
+        scheduler_hints={"_nova_check_type": ["rebuild"]},
+        force_hosts=["cmp1"],
         force_nodes=["cmp1"],
     )
 
@@ -222,16 +226,17 @@ def test_uuids_count_not_the_number_of_the_first_boot() -> None:
 def test_only_a_move_may_find_allocations_of_its_own() -> None:
     assert not request(request_spec()).merge_with_existing
     assert request(request_spec(ignore_hosts=["dead-host"])).merge_with_existing
-    assert not request(
-        request_spec(ignore_hosts=["h"]), uuids=[UUID_A, UUID_B]
-    ).merge_with_existing
+    assert not request(request_spec(ignore_hosts=["h"]), uuids=[UUID_A, UUID_B]).merge_with_existing
 
 
 def test_a_request_contains_its_server_group() -> None:
     spec = request_spec(
         instance_group=objects.InstanceGroup(
-            uuid=GROUP, policy="anti-affinity", rules={"max_server_per_host": "2"},
-            members=[UUID_A, UUID_B], hosts=["cmp1"],
+            uuid=GROUP,
+            policy="anti-affinity",
+            rules={"max_server_per_host": "2"},
+            members=[UUID_A, UUID_B],
+            hosts=["cmp1"],
         )
     )
 
@@ -267,10 +272,8 @@ def test_only_requests_with_a_topology_send_one_to_the_node() -> None:
 
 def test_hints_and_image_properties_are_plain() -> None:
     spec = request_spec(
-        scheduler_hints={"same_host": [UUID_B], "query": ["[\">\", \"$vcpus_total\", 1]"]},
-        image=objects.ImageMeta(
-            id=NODE, properties=objects.ImageMetaProps(hw_architecture="x86_64")
-        ),
+        scheduler_hints={"same_host": [UUID_B], "query": ['[">", "$vcpus_total", 1]']},
+        image=objects.ImageMeta(id=NODE, properties=objects.ImageMetaProps(hw_architecture="x86_64")),
     )
 
     made = request(spec)

@@ -31,26 +31,35 @@ CANDIDATE = Candidate(
 
 def choice(**changes: Any) -> Choice:
     values: dict[str, Any] = {
-        "node": NODE, "host": "cmp1", "nodename": "cmp1.example", "cell": CELL,
-        "candidate": CANDIDATE, "limits": {},
+        "node": NODE,
+        "host": "cmp1",
+        "nodename": "cmp1.example",
+        "cell": CELL,
+        "candidate": CANDIDATE,
+        "limits": {},
     }
     return Choice(**{**values, **changes})
 
 
 def aggregate(number: int, hosts: list[str], **metadata: str) -> Any:
     return objects.Aggregate(
-        id=number, uuid=f"00000000-0000-4000-8000-{number:012}", name=f"agg{number}",
-        hosts=hosts, metadata=metadata,
+        id=number,
+        uuid=f"00000000-0000-4000-8000-{number:012}",
+        name=f"agg{number}",
+        hosts=hosts,
+        metadata=metadata,
     )
 
 
 @pytest.fixture
 def aggregates() -> AggregateCache:
     cache = AggregateCache()
-    cache.update([
-        aggregate(1, ["cmp1"], availability_zone="zone-a", ssd="true"),
-        aggregate(2, ["cmp2"], ssd="true"),
-    ])
+    cache.update(
+        [
+            aggregate(1, ["cmp1"], availability_zone="zone-a", ssd="true"),
+            aggregate(2, ["cmp2"], ssd="true"),
+        ]
+    )
     return cache
 
 
@@ -65,13 +74,9 @@ def test_a_selection_is_the_one_that_nova_makes(aggregates: AggregateCache) -> N
     state = host_manager.HostState("cmp1", "cmp1.example", CELL)
     state.uuid, state.limits = NODE, {"numa_topology": limits}
     state.aggregates = aggregates.of_host("cmp1")
-    novas = objects.Selection.from_host_state(
-        state, selection.allocation_request(CANDIDATE), "1.36"
-    )
+    novas = objects.Selection.from_host_state(state, selection.allocation_request(CANDIDATE), "1.36")
 
-    [[ours]] = over_the_wire(
-        selection.selections([[choice(limits={"numa_topology": limits})]], aggregates)
-    )
+    [[ours]] = over_the_wire(selection.selections([[choice(limits={"numa_topology": limits})]], aggregates))
 
     assert jsonutils.loads(ours.allocation_request) == jsonutils.loads(novas.allocation_request)
     novas.allocation_request = ours.allocation_request

@@ -206,9 +206,7 @@ class TestPci:
         stats.pools = [{**GPU, "count": 3}, {**VF, "count": 4}]
         stats.apply_requests([device("2236", 2), device("154c", 3)], None)
 
-        leaves = take(
-            host((GPU, 3), (VF, 4)), topology_text(None, None, [device("2236", 2), device("154c", 3)], None)
-        )
+        leaves = take(host((GPU, 3), (VF, 4)), topology_text(None, None, [device("2236", 2), device("154c", 3)], None))
 
         assert (free(leaves, GPU), free(leaves, VF)) == (1, 1)
         assert sorted(pool["count"] for pool in stats.pools) == [1, 1]

@@ -161,9 +161,7 @@ class _Anonymous:
         http = requests.Session()
         http.mount(ENDPOINT, world.http)
         auth = noauth.NoAuth(endpoint=ENDPOINT)
-        self._adapter = adapter.Adapter(
-            session.Session(session=http), auth=auth, service_type="placement"
-        )
+        self._adapter = adapter.Adapter(session.Session(session=http), auth=auth, service_type="placement")
 
     def request(self, *args: object, **kwargs: object) -> object:
         return self._adapter.request(*args, **kwargs)
@@ -442,14 +440,10 @@ def test_of_a_provider_that_is_known_only_usages_are_read(
     allocation_writer.write(intent(node, serialise=True))
     world.http.calls.clear()
     allocation_writer.write(intent(node, serialise=True))
-    assert [path.rsplit("/", 1)[-1] for method, path in world.http.calls if method == "GET"] == [
-        "usages"
-    ]
+    assert [path.rsplit("/", 1)[-1] for method, path in world.http.calls if method == "GET"] == ["usages"]
 
 
-def test_a_provider_that_has_grown_is_not_taken_for_overfull(
-    world: World, allocation_writer: AllocationWriter
-) -> None:
+def test_a_provider_that_has_grown_is_not_taken_for_overfull(world: World, allocation_writer: AllocationWriter) -> None:
     node = world.provider(vcpus=1)
     assert allocation_writer.write(intent(node, serialise=True)).code is WriteCode.WRITTEN
     world.set(node, "inventories", {"VCPU": {"total": 2}})

@@ -42,9 +42,7 @@ def test_a_burst_is_written_whole(world: World, driver: PlacementDriver) -> None
     assert sum(map(world.used, nodes)) == COUNT == len(answer.choices)
 
 
-def test_a_burst_that_fails_in_the_middle_is_taken_back_whole(
-    world: World, driver: PlacementDriver
-) -> None:
+def test_a_burst_that_fails_in_the_middle_is_taken_back_whole(world: World, driver: PlacementDriver) -> None:
     # given a server in the middle that another writer has placed already
     nodes, theirs = nodes_for(world, driver), world.provider()
     servers = [str(uuid.uuid4()) for _ in range(COUNT)]

@@ -106,9 +106,7 @@ def test_one_write_is_one_put(world: World, committer: Committer) -> None:
     assert world.http.calls == [("PUT", f"/allocations/{effect.consumer}")]
 
 
-def test_writes_queued_during_a_write_are_one_post(
-    world: World, committer: Committer
-) -> None:
+def test_writes_queued_during_a_write_are_one_post(world: World, committer: Committer) -> None:
     effects = [intent(world.provider()) for _ in range(5)]
     first = committer.while_one_is_held(*effects)
     assert committer.codes(first, *effects) == [W] * 6
@@ -141,9 +139,7 @@ def test_the_last_unit_is_allocated_to_one_of_a_batch(world: World, committer: C
     assert world.used(node) == 3
 
 
-def test_a_consumer_that_exists_does_not_spoil_its_batch(
-    world: World, committer: Committer
-) -> None:
+def test_a_consumer_that_exists_does_not_spoil_its_batch(world: World, committer: Committer) -> None:
     theirs = world.provider()
     effects = [intent(world.provider()) for _ in range(4)]
     world.take(effects[1].consumer, {theirs: {"VCPU": 1}})
@@ -152,9 +148,7 @@ def test_a_consumer_that_exists_does_not_spoil_its_batch(
 
 
 @pytest.mark.parametrize("fault", [lost_reply, in_trouble])
-def test_a_batch_without_an_answer_is_read_back_one_by_one(
-    world: World, committer: Committer, fault: Fault
-) -> None:
+def test_a_batch_without_an_answer_is_read_back_one_by_one(world: World, committer: Committer, fault: Fault) -> None:
     effects = [intent(world.provider()) for _ in range(4)]
     first = committer.while_one_is_held(*effects, faults=[fault])
     assert committer.codes(first, *effects) == [W] * 5

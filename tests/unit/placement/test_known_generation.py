@@ -49,9 +49,7 @@ def test_an_evacuation_with_a_known_generation_takes_one_call(
     assert world.client.consumer(effect.consumer).allocations == {source: {"VCPU": 1}, target: {"VCPU": 1}}
 
 
-def test_a_server_that_was_written_since_is_read_and_merged(
-    world: World, allocation_writer: AllocationWriter
-) -> None:
+def test_a_server_that_was_written_since_is_read_and_merged(world: World, allocation_writer: AllocationWriter) -> None:
     # given a table that does not know of a port with QoS, which was attached meanwhile
     source, target, effect = evacuated(world)
     evacuation, port = known(world, effect), world.provider()

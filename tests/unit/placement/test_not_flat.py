@@ -181,9 +181,7 @@ def offered(zoo: Zoo, spec: Any) -> list[dict[str, Any]]:
     """What stock Nova would be offered: all queries that it makes of the spec, whole cloud."""
     found = []
     for pinning in (True, False):
-        asked = utils.resources_from_request_spec(
-            user_context(), spec, NoNodes(), enable_pinning_translate=pinning
-        )
+        asked = utils.resources_from_request_spec(user_context(), spec, NoNodes(), enable_pinning_translate=pinning)
         answer = zoo.world.ok("GET", f"/allocation_candidates?{asked.to_querystring()}")
         found += answer["allocation_requests"]
     return found
@@ -194,9 +192,7 @@ def plain(allocations: Any) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_our_claims_are_among_the_candidates_of_nova(
-    zoo: Zoo, driver: PlacementDriver, kind: str
-) -> None:
+def test_our_claims_are_among_the_candidates_of_nova(zoo: Zoo, driver: PlacementDriver, kind: str) -> None:
     make, host = SPECS[kind]
     spec, server = make(zoo), str(uuid.uuid4())
     request = make_request(user_context(), spec, [server], 1, NoNodes())
@@ -228,9 +224,7 @@ def test_every_group_of_a_port_is_mapped_to_its_provider(zoo: Zoo, driver: Place
         assert candidate.allocations[provider] == group.resources
 
 
-def test_pinned_servers_that_find_no_dedicated_cpus_fall_back(
-    zoo: Zoo, driver: PlacementDriver
-) -> None:
+def test_pinned_servers_that_find_no_dedicated_cpus_fall_back(zoo: Zoo, driver: PlacementDriver) -> None:
     """Nova's second question: VCPU in place of PCPU, for hosts that are not told apart yet."""
     for node in zoo.hosts.values():
         zoo.world.take(str(uuid.uuid4()), {node: {"PCPU": 4}})

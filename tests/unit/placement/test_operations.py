@@ -65,9 +65,7 @@ def test_only_an_evacuation_expects_allocations() -> None:
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)
-@pytest.mark.parametrize(
-    "code", [WriteCode.NO_CAPACITY, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT]
-)
+@pytest.mark.parametrize("code", [WriteCode.NO_CAPACITY, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT])
 def test_the_core_follows_the_table(one: Operation, code: WriteCode) -> None:
     driver = SchedulerDriver().without_agents("node-1", "node-2")
     asked = request(merge_with_existing=one.policy is ConsumerPolicy.MERGE)

@@ -102,9 +102,7 @@ def test_a_full_node_has_no_candidates(world: World, asker: Asker) -> None:
     assert (answer.candidates, answer.error) == ((), "")
 
 
-def test_storage_that_is_shared_is_found_although_in_tree_hides_it(
-    world: World, asker: Asker
-) -> None:
+def test_storage_that_is_shared_is_found_although_in_tree_hides_it(world: World, asker: Asker) -> None:
     pool = str(uuid.uuid4())
     node = world.provider(aggregates=(pool,))
     other = world.provider(aggregates=(pool,))
@@ -113,9 +111,7 @@ def test_storage_that_is_shared_is_found_although_in_tree_hides_it(
     )  # fmt: skip
     sharing = tuple(PlacementMirror(world.client).sharing().values())
     answer = asker.ask(AskCandidates("ask", node, ("resources=VCPU:1,DISK_GB:10",), "", sharing))
-    assert [one.allocations for one in answer.candidates] == [
-        {node: {"VCPU": 1}, share: {"DISK_GB": 10}}
-    ]
+    assert [one.allocations for one in answer.candidates] == [{node: {"VCPU": 1}, share: {"DISK_GB": 10}}]
     fitting = asker.ask(AskFitting("fit", ("resources=VCPU:1,DISK_GB:10",), ""))
     assert {node, other} <= fitting.nodes
 

@@ -39,9 +39,7 @@ class Site:
         self.first, self.second = self._scheduler(1), self._scheduler(2)
 
     def _scheduler(self, seed: int) -> AllocationWriter:
-        return AllocationWriter(
-            self.world.client, self.clock, self.clock.pause, random.Random(seed), self._locate
-        )
+        return AllocationWriter(self.world.client, self.clock, self.clock.pause, random.Random(seed), self._locate)
 
     def _locate(self, server: str) -> ServerLocation:
         self.asked.append(server)

@@ -60,9 +60,7 @@ def sharing_with(world: World, node: str) -> Sharing:
 def stocks(world: World, query: str, nodes: Iterable[str]) -> dict[str, Canonical]:
     """By host, of one question for all of them."""
     found = world.client.candidates(query).requests
-    return {
-        node: canonical(one for one in found if node in one.allocations) for node in nodes
-    }
+    return {node: canonical(one for one in found if node in one.allocations) for node in nodes}
 
 
 class Cloud:
@@ -89,9 +87,7 @@ class Cloud:
         held: dict[str, Any] = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}}
         if self.rng.random() < 0.4:
             held["DISK_GB"] = {"total": 20}
-        node = world.provider(
-            inventories=held, traits=self._some(TRAITS), aggregates=self._some(self.aggregates)
-        )
+        node = world.provider(inventories=held, traits=self._some(TRAITS), aggregates=self._some(self.aggregates))
         for _ in range(self.rng.randint(0, 2)):
             world.provider(parent=node, inventories={"VGPU": {"total": 1}},
                            aggregates=self._some(self.aggregates))  # fmt: skip
@@ -129,9 +125,7 @@ def test_the_same_candidates_as_placement_for_the_whole_cloud(
     assert shared, "no pool gave anything: the cloud tests nothing"
 
 
-def test_a_numbered_group_from_a_pool_is_asked_of_the_whole_cloud(
-    world: World, questions: PlacementQuestions
-) -> None:
+def test_a_numbered_group_from_a_pool_is_asked_of_the_whole_cloud(world: World, questions: PlacementQuestions) -> None:
     aggregate = str(uuid.uuid4())
     node = world.provider(aggregates=(aggregate,))
     world.provider(inventories={"DISK_GB": {"total": 100}}, traits=(SHARING_TRAIT,),

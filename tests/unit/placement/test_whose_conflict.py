@@ -103,9 +103,7 @@ def test_a_race_that_ends_when_patience_does_is_won(
     node, began_s = world.provider(), clock.now
     late_writes: list[float] = []
 
-    def lost_at_first(
-        method: str, path: str, carry_out: Callable[[], requests.Response]
-    ) -> requests.Response:
+    def lost_at_first(method: str, path: str, carry_out: Callable[[], requests.Response]) -> requests.Response:
         if clock.now - began_s >= ORPHAN_AFTER_S:
             late_writes.append(clock.now)
         return carry_out() if len(late_writes) > 1 else raced(method, path, carry_out)

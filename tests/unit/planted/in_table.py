@@ -156,6 +156,7 @@ def leave_a_node_that_went_open(patch: pytest.MonkeyPatch) -> None:
 @bug(TableMachine)
 def count_a_class_of_the_child_for_the_root(patch: pytest.MonkeyPatch) -> None:
     """What a consumer takes of a child provider is not given back when it goes."""
+
     def drop(self: RowWriter, row: Row, uuid: str, stored: Any) -> bool:
         return real(self, row, uuid, stored._replace(others=()))
 

@@ -33,9 +33,7 @@ class Copy:
         else:
             assert (message.epoch, message.sequence - 1) == self.position, "out of order"
         self.position = (message.epoch, message.sequence)
-        for mine, news in zip(
-            self.parts, (message.leaves, message.consumers, message.claims), strict=True
-        ):
+        for mine, news in zip(self.parts, (message.leaves, message.consumers, message.claims), strict=True):
             for key, value in news.items():
                 mine.pop(key, None)
                 if value is not None:

@@ -79,11 +79,18 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Heartbeat(NODE, EPOCH, 7, "compute-1", 0xDEADBEEF),
     Leave(NODE, EPOCH, 9),
+    Claim(CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(2, 2048, 20, 1, 1), "{}", EPOCH, 7, 3000),
     Claim(
-        CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(2, 2048, 20, 1, 1), "{}", EPOCH, 7, 3000
-    ),
-    Claim(
-        CLAIM, NODE, SCHEDULER, SERVER, ALLOCATIONS, Usage(), "", EPOCH, 7, 3000,
+        CLAIM,
+        NODE,
+        SCHEDULER,
+        SERVER,
+        ALLOCATIONS,
+        Usage(),
+        "",
+        EPOCH,
+        7,
+        3000,
         ClaimGroup(GROUP, GroupPolicy.SOFT_ANTI_AFFINITY, 2, (OTHER_NODE,), 1),
     ),
     Increment(NODE, EPOCH, 2, consumers={SERVER: Consumer(ALLOCATIONS, True, GROUP)}),

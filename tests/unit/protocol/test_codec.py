@@ -89,8 +89,7 @@ leaf_values = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=20),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text("abcxyz.019", min_size=1, max_size=8), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abcxyz.019", min_size=1, max_size=8), inner, max_size=3)
     ),
     max_leaves=6,
 )
@@ -100,9 +99,7 @@ consumers = st.builds(
     st.dictionaries(ids, st.dictionaries(ids, st.integers(0, 2**31 - 1), max_size=2), max_size=2),
     st.booleans(),
     st.just("") | ids,
-) | st.builds(
-    Consumer, st.just({}), st.booleans(), st.just("") | ids, st.integers(1, 2**63 - 1), st.booleans()
-)
+) | st.builds(Consumer, st.just({}), st.booleans(), st.just("") | ids, st.integers(1, 2**63 - 1), st.booleans())
 increments = st.builds(
     Increment,
     ids,
@@ -186,9 +183,7 @@ def test_a_body_over_the_limit_of_its_type_is_not_sent() -> None:
 def test_another_major_version_is_refused_by_name() -> None:
     row = row_of(MESSAGES[0])
     row[0] = VERSION + 1
-    with pytest.raises(
-        UnknownVersion, match="protocol version 2, this release uses 1; dropped; run"
-    ):
+    with pytest.raises(UnknownVersion, match="protocol version 2, this release uses 1; dropped; run"):
         decode(msgpack.packb(row))
 
 
@@ -323,9 +318,7 @@ def test_a_verdict_is_valid_for_its_own_node_only() -> None:
         decode(msgpack.packb(row))
 
 
-@pytest.mark.parametrize(
-    "junk", [b"", b"\x91", b"\xc1\x01", b"{}", b"\xdc\x00", b"\x93\xcc\x01", b"\x92\x01\x04"]
-)
+@pytest.mark.parametrize("junk", [b"", b"\x91", b"\xc1\x01", b"{}", b"\xdc\x00", b"\x93\xcc\x01", b"\x92\x01\x04"])
 def test_bodies_of_another_protocol_are_refused(junk: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(junk)
@@ -352,9 +345,7 @@ def test_each_type_has_its_own_limit() -> None:
 
 def test_a_length_that_the_body_does_not_have_allocates_nothing_of_that_size() -> None:
     # the leaves claim to be a map of 4 billion entries
-    body = msgpack.packb([VERSION, 2, NODE, EPOCH, 1, {}, {}, {}]).replace(
-        b"\x80", b"\xdf\xff\xff\xff\xff", 1
-    )
+    body = msgpack.packb([VERSION, 2, NODE, EPOCH, 1, {}, {}, {}]).replace(b"\x80", b"\xdf\xff\xff\xff\xff", 1)
     with pytest.raises(MalformedMessage, match="max_map_len"):
         decode(body)
 

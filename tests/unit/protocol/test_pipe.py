@@ -54,9 +54,7 @@ def test_changes_after_it_wait_and_merge_and_the_last_value_wins(pipe: MessagePi
         assert pipe.poll(0.002 * used) == ()
     pipe.set_leaf("cn.free_ram_mb", 10)
     assert pipe.next_deadline_s() == limits.FLUSH_INTERVAL_S
-    assert pipe.poll(limits.FLUSH_INTERVAL_S) == (
-        Increment(NODE, 3, 3, {"cn.vcpus_used": 5, "cn.free_ram_mb": 10}),
-    )
+    assert pipe.poll(limits.FLUSH_INTERVAL_S) == (Increment(NODE, 3, 3, {"cn.vcpus_used": 5, "cn.free_ram_mb": 10}),)
 
 
 def test_a_change_back_to_what_was_published_sends_nothing(pipe: MessagePipe) -> None:
@@ -74,9 +72,7 @@ def test_the_same_report_twice_sends_nothing(pipe: MessagePipe) -> None:
     }
     set_leaves(pipe, report)
     assert len(pipe.poll(1.0)) == 1
-    set_leaves(
-        pipe, {"cn.vcpus_used": 1, "cn.supported_hv_specs": [["x86_64", "kvm", "hvm"]], "stats.io": 0}
-    )
+    set_leaves(pipe, {"cn.vcpus_used": 1, "cn.supported_hv_specs": [["x86_64", "kvm", "hvm"]], "stats.io": 0})
     assert pipe.poll(2.0) == ()
 
 
@@ -181,9 +177,7 @@ def test_the_digest_follows_every_change(pipe: MessagePipe) -> None:
     rng = Random(5)
     for step in range(200):
         pipe.set_leaf(f"cn.{rng.randrange(5)}", rng.choice([None, 1, 2.5, [1, {"a": step}]]))
-        pipe.set_consumer(
-            f"c{rng.randrange(4)}", rng.choice([None, Consumer({NODE: {"VCPU": step}})])
-        )
+        pipe.set_consumer(f"c{rng.randrange(4)}", rng.choice([None, Consumer({NODE: {"VCPU": step}})]))
         pipe.set_claim(f"p{rng.randrange(4)}", rng.choice([None, "c1"]))
         _, snapshot = pipe.take_snapshot(float(step))
         assert pipe.digest == digest_of(snapshot.leaves, snapshot.consumers, snapshot.claims)
@@ -289,9 +283,7 @@ def test_ended_claims_without_a_flush_are_bounded() -> None:
     [math.nan, 2**64, b"x", {1: 2}, "\udcff", ["x" * 16_000] * 5, object()],
     ids=["no number", "too big", "bytes", "a key that is no text", "a surrogate", "too long", "no plain data"],
 )
-def test_a_leaf_that_receivers_reject_is_refused_and_changes_nothing(
-    pipe: MessagePipe, value: Any
-) -> None:
+def test_a_leaf_that_receivers_reject_is_refused_and_changes_nothing(pipe: MessagePipe, value: Any) -> None:
     with pytest.raises(UnsendableMessage, match=r"leaf 'cn\.bad'"):
         pipe.set_leaf("cn.bad", value)
     assert pipe.poll(0.0) == ()

@@ -54,9 +54,7 @@ def test_missing_values_count_zero() -> None:
 
 
 def test_both_ends_of_the_wire_compute_the_same() -> None:
-    sent = Snapshot(
-        NODE, 1, 1, "h", LEAVES, {SERVER: Consumer(ALLOCATIONS, True)}, {"c": SERVER}, 0
-    )
+    sent = Snapshot(NODE, 1, 1, "h", LEAVES, {SERVER: Consumer(ALLOCATIONS, True)}, {"c": SERVER}, 0)
     got = decode(encode(sent))
     assert isinstance(got, Snapshot)
     here, there = (digest_of(s.leaves, s.consumers, s.claims) for s in (sent, got))
@@ -65,9 +63,7 @@ def test_both_ends_of_the_wire_compute_the_same() -> None:
 
 def test_the_digest_is_the_same_in_every_release() -> None:
     # two releases that disagree here would resync each other for ever
-    assert digest_of({"cn.vcpus_used": 4}, {SERVER: Consumer(ALLOCATIONS)}, {"c": SERVER}) == (
-        0x3BC052DBBCD75BBB
-    )
+    assert digest_of({"cn.vcpus_used": 4}, {SERVER: Consumer(ALLOCATIONS)}, {"c": SERVER}) == (0x3BC052DBBCD75BBB)
 
 
 # --- bucket ------------------------------------------------------------------------------------

@@ -105,9 +105,7 @@ def test_patience_can_be_asked_for_later(fresh: Receiver) -> None:
 
 
 @pytest.mark.parametrize("message", [increment(1, 2), heartbeat(0, 2), hello(2)], ids=repr)
-def test_any_word_of_a_new_epoch_makes_the_copy_useless(
-    fresh: Receiver, message: NodeMessage
-) -> None:
+def test_any_word_of_a_new_epoch_makes_the_copy_useless(fresh: Receiver, message: NodeMessage) -> None:
     assert fresh.take(message) == []
     assert fresh.window.freshness is WindowFreshness.STALE
     assert (fresh.window.epoch, fresh.window.sequence) == (2, None)

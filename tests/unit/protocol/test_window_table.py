@@ -61,16 +61,12 @@ def test_every_row_of_the_table_happens_and_nothing_else_does() -> None:
 def test_every_phase_has_a_freshness_and_can_be_left() -> None:
     assert set(FRESHNESS) == set(WindowPhase)
     for phase in WindowPhase:
-        assert any(
-            after is not phase for (before, _), after in TRANSITIONS.items() if before is phase
-        )
+        assert any(after is not phase for (before, _), after in TRANSITIONS.items() if before is phase)
 
 
 def test_only_a_snapshot_or_all_that_was_missing_makes_a_stale_node_fresh() -> None:
     causes = {
-        c
-        for (before, c), after in TRANSITIONS.items()
-        if before is WindowPhase.LOST and after is WindowPhase.IN_ORDER
+        c for (before, c), after in TRANSITIONS.items() if before is WindowPhase.LOST and after is WindowPhase.IN_ORDER
     }
     assert causes == {Cause.SNAPSHOT_ALL, Cause.APPLIED_ALL}
 

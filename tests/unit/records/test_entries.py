@@ -15,13 +15,17 @@ from shared_scheduler.records import entries
 
 def record(instances: tuple[str, ...] = ("i-1",), **changes: Any) -> DecisionRecord:
     request = Request(
-        request_id="req-7", project_id="demo", user_id="u", flavor=Flavor(name="m1"), forms=(),
-        usage=Usage(), instance_uuids=instances,
+        request_id="req-7",
+        project_id="demo",
+        user_id="u",
+        flavor=Flavor(name="m1"),
+        forms=(),
+        usage=Usage(),
+        instance_uuids=instances,
     )
     values: dict[str, Any] = {
         "decisions": (
-            DecisionCounts(0, 10, 3, {"ComputeFilter": 1, "no_room": 6},
-                           (Weighed("n2", "cmp2", 1.75, 3, 41),)),
+            DecisionCounts(0, 10, 3, {"ComputeFilter": 1, "no_room": 6}, (Weighed("n2", "cmp2", 1.75, 3, 41),)),
         ),
         "attempts": (Attempt("i-1", "n2", "cmp2", "written", {}, 3, 41, 2.5, 8.0),),
         "answer": tuple((f"cmp{n}", "cmp9") for n, _ in enumerate(instances, 2)),

@@ -26,8 +26,14 @@ from shared_scheduler.records.store import Record, RecordConditions
 
 def record(number: int, **more: Any) -> dict[str, Any]:
     return {
-        "kind": "decision", "at": 1_760_000_000.5 + number, "scheduler": "sched1", "request_id": f"req-{number}",
-        "project_id": "demo", "result": "placed", "hosts": ["cmp1"], **more,
+        "kind": "decision",
+        "at": 1_760_000_000.5 + number,
+        "scheduler": "sched1",
+        "request_id": f"req-{number}",
+        "project_id": "demo",
+        "result": "placed",
+        "hosts": ["cmp1"],
+        **more,
     }
 
 
@@ -102,9 +108,7 @@ class Now:
 
 
 class TestStop:
-    def test_a_sink_that_hangs_does_not_hold_up_the_stop(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_sink_that_hangs_does_not_hold_up_the_stop(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Hanging:
             def __init__(self) -> None:
                 self.begun, self.go_on = threading.Event(), threading.Event()
@@ -158,8 +162,7 @@ class TestJsonLines:
             lines.write([record(number, filler="x" * 600_000)])
         lines.close()
 
-        kept = [json.loads((tmp_path / name).read_text())["request_id"]
-                for name in ("r", "r.1", "r.2")]
+        kept = [json.loads((tmp_path / name).read_text())["request_id"] for name in ("r", "r.1", "r.2")]
         assert kept == ["req-4", "req-3", "req-2"]
         assert sorted(p.name for p in tmp_path.iterdir()) == ["r", "r.1", "r.2", "r.index"]
 
@@ -307,9 +310,7 @@ class TestRecorder:
         assert "Old records stay in RecordTable" in caplog.text
         table.close()
 
-    def test_a_sink_that_cannot_be_closed_does_not_keep_the_other_open(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_a_sink_that_cannot_be_closed_does_not_keep_the_other_open(self, caplog: pytest.LogCaptureFixture) -> None:
         full, other = Full(), Kept()
         carrier = Recorder([full, other], Counter())
         carrier.start()

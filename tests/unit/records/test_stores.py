@@ -124,12 +124,14 @@ def test_the_last_records(opened: Open) -> None:
     ],
 )
 def test_the_last_records_with_conditions(opened: Open, wanted: RecordConditions, found: list[int]) -> None:
-    opened().write([
-        record(0),
-        record(1, project_id="other", result="no_valid_host", hosts=[], reasons={"no_room:MEMORY_MB": 7}),
-        record(2, hosts=["cmp1", "cmp2"]),
-        record(3, kind="build", result="failed", reason="No more IP addresses", hosts=["cmp2"]),
-    ])
+    opened().write(
+        [
+            record(0),
+            record(1, project_id="other", result="no_valid_host", hosts=[], reasons={"no_room:MEMORY_MB": 7}),
+            record(2, hosts=["cmp1", "cmp2"]),
+            record(3, kind="build", result="failed", reason="No more IP addresses", hosts=["cmp2"]),
+        ]
+    )
 
     assert numbers(opened().last(10, wanted)) == found
 

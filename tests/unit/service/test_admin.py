@@ -28,8 +28,13 @@ def circle(question: object) -> object:
 def path(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "run" / "sched1-17.sock"
     server = admin.AdminServer(
-        path, {"status": lambda question: {"nodes": 3, "asked": question.get("cell")}, "burn": broken,
-               "odd": lambda _: {1, 2}, "deep": circle}
+        path,
+        {
+            "status": lambda question: {"nodes": 3, "asked": question.get("cell")},
+            "burn": broken,
+            "odd": lambda _: {1, 2},
+            "deep": circle,
+        },
     )
     server.start()
     yield path
@@ -59,17 +64,13 @@ def test_a_failed_answer_is_reported_and_the_next_one_works(path: Path) -> None:
 
 
 @pytest.mark.parametrize("question", ["odd", "deep"])
-def test_an_answer_that_json_cannot_encode_is_reported_and_the_next_one_works(
-    path: Path, question: str
-) -> None:
+def test_an_answer_that_json_cannot_encode_is_reported_and_the_next_one_works(path: Path, question: str) -> None:
     with pytest.raises(admin.AdminError, match="cannot be encoded as JSON"):
         admin.ask(path, question)
     assert admin.ask(path, "status")["nodes"] == 3
 
 
-def test_a_silent_client_does_not_keep_others_waiting(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_client_does_not_keep_others_waiting(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "CLIENT_TIMEOUT_S", 0.05)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(path))
@@ -77,9 +78,7 @@ def test_a_silent_client_does_not_keep_others_waiting(
         assert silent.recv(1000) == b""  # turned out
 
 
-def test_the_server_continues_after_it_ran_out_of_descriptors(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_continues_after_it_ran_out_of_descriptors(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = [OSError(errno.EMFILE, "Too many open files")]
     accept = socket.socket.accept
 

@@ -103,22 +103,24 @@ def test_a_cast_that_nobody_receives_comes_back_as_an_event(
     assert made.counters["returned"] == 1
 
 
-def test_a_flood_is_handed_over_in_parts(
-    wire: Wire, events: list[ev.Event], open_channel: Any
-) -> None:
+def test_a_flood_is_handed_over_in_parts(wire: Wire, events: list[ev.Event], open_channel: Any) -> None:
     open_channel()
     count = MESSAGES_PER_EVENT_MAX + 1
 
     wire.receive([codec.encode(heartbeat(n)) for n in range(count)])
 
     assert [len(each.messages) for each in events if isinstance(each, ev.MessagesArrived)] == [
-        MESSAGES_PER_EVENT_MAX, 1,
+        MESSAGES_PER_EVENT_MAX,
+        1,
     ]
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xff", b"{}", b"\x93\x01\x09" + b"x" * 5_000_000])
 def test_bad_bodies_are_counted_and_logged_once(
-    wire: Wire, events: list[ev.Event], open_channel: Any, body: bytes,
+    wire: Wire,
+    events: list[ev.Event],
+    open_channel: Any,
+    body: bytes,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = open_channel(clock=lambda: 0.0)

@@ -78,14 +78,17 @@ def bench() -> Iterator[Bench]:
 
 def request(name: str = "req-1") -> Request:
     return Request(
-        request_id=name, project_id="p", user_id="u", flavor=Flavor(), forms=(), usage=Usage(),
+        request_id=name,
+        project_id="p",
+        user_id="u",
+        flavor=Flavor(),
+        forms=(),
+        usage=Usage(),
         instance_uuids=("i",),
     )
 
 
-WRITE = ef.WriteAllocation(
-    "c1", "i", {}, {}, "p", "u", ef.ConsumerPolicy.NEW, False, "req-1", 10.0
-)
+WRITE = ef.WriteAllocation("c1", "i", {}, {}, "p", "u", ef.ConsumerPolicy.NEW, False, "req-1", 10.0)
 TAKE_BACK = ef.DeleteAllocation("c1", "i", {}, "req-1")
 ASK = ef.AskCandidates("a1", "node", (), "req-1")
 ASK_CONSUMER = ef.AskConsumer("i", cause="req-1")

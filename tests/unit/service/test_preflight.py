@@ -37,7 +37,8 @@ def test_one_address_of_several_is_enough() -> None:
 def test_a_server_that_is_down_is_named_with_option_and_remedy() -> None:
     port = closed_port()
     dependency = preflight.database(
-        "the API database", "[api_database] connection",
+        "the API database",
+        "[api_database] connection",
         f"mysql+pymysql://nova:secret@127.0.0.1:{port}/nova_api",
     )
     assert dependency is not None

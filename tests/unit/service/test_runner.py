@@ -47,12 +47,8 @@ sys.exit(Runner(service, reload, drain_timeout_s={drain}).run())
 EVENTLET = "import eventlet; eventlet.monkey_patch()"
 
 
-def program(
-    patch: str = "", start: str = "pass", stop: str = "pass", reload: str = "pass", drain: float = 30.0
-) -> str:
-    return textwrap.dedent(SERVICE).format(
-        patch=patch, start=start, stop=stop, reload=reload, drain=drain
-    )
+def program(patch: str = "", start: str = "pass", stop: str = "pass", reload: str = "pass", drain: float = 30.0) -> str:
+    return textwrap.dedent(SERVICE).format(patch=patch, start=start, stop=stop, reload=reload, drain=drain)
 
 
 class Running:
@@ -93,9 +89,7 @@ def start() -> Iterator[type[Running]]:
 
 @pytest.mark.parametrize("patch", ["", EVENTLET], ids=["threading", "eventlet"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_drains_and_exits_with_0(
-    start: type[Running], patch: str, number: int
-) -> None:
+def test_a_stop_drains_and_exits_with_0(start: type[Running], patch: str, number: int) -> None:
     child = start(sys.executable, "-c", program(patch))
     assert child.line()[0] == "started"
 
@@ -135,7 +129,8 @@ def test_two_signals_during_the_start_drain_once(start: type[Running]) -> None:
 
 def test_a_reload_that_fails_changes_nothing(start: type[Running]) -> None:
     child = start(
-        sys.executable, "-c",
+        sys.executable,
+        "-c",
         program(reload="say('trying'); raise RuntimeError('no such filter')"),
     )
     assert child.line()[0] == "started"
@@ -193,9 +188,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-def test_two_workers_start_reload_and_stop_together(
-    start: type[Running], tmp_path: Path
-) -> None:
+def test_two_workers_start_reload_and_stop_together(start: type[Running], tmp_path: Path) -> None:
     parent = start(sys.executable, supervised(tmp_path))
     workers = {parent.line()[1], parent.line()[1]}
     assert workers == {"0", "1"}
@@ -238,9 +231,7 @@ def test_a_worker_that_refuses_to_start_ends_all(start: type[Running], tmp_path:
     assert "stopped" in parent.rest()
 
 
-def test_a_worker_that_cannot_come_back_leaves_those_that_serve_alone(
-    start: type[Running], tmp_path: Path
-) -> None:
+def test_a_worker_that_cannot_come_back_leaves_those_that_serve_alone(start: type[Running], tmp_path: Path) -> None:
     """A database may be away when one worker is started again; the others decide from memory."""
     served, refused = str(tmp_path / "served"), str(tmp_path / "refused")
     starts = (

@@ -46,9 +46,7 @@ class Office:
     def fail(self, *servers: str, at_s: float = 1.0, **changes: Any) -> None:
         asked = request(*servers, **{**HUGE, **changes})
         counts = (self._decider.decide(asked).counts(),)
-        record = DecisionRecord(
-            asked.request_id, asked_of(asked), counts, failure="no_valid_host", text="no host"
-        )
+        record = DecisionRecord(asked.request_id, asked_of(asked), counts, failure="no_valid_host", text="no host")
         self.recent.add(ef.Fail(asked, ef.FailureCode.NO_VALID_HOST, "no host", record), at_s)
 
     def use(self, settings: DecisionSettings) -> None:

@@ -106,9 +106,7 @@ def reuse_a_sequence(patch: pytest.MonkeyPatch) -> None:
 @bug("no_overcommit")
 def let_a_claim_vanish_at_once(patch: pytest.MonkeyPatch) -> None:
     """A claim that Placement does not hold yet ends at the first check, however young it is."""
-    patch.setattr(
-        ClaimLedger, "_is_disproved", lambda self, held, started_s, after_s: not self._is_in_placement(held)
-    )
+    patch.setattr(ClaimLedger, "_is_disproved", lambda self, held, started_s, after_s: not self._is_in_placement(held))
     patch.setattr(AgentCore, "_check_at_s", lambda self, oldest_s: oldest_s)
 
 

@@ -41,12 +41,8 @@ def plans() -> Iterator[RunPlan]:
             seed=seed,
             duration_s=20.0,
             sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), heartbeat_interval_s=2.0),
-            habits=Habits(
-                rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4
-            ),
-            weather=Weather(
-                loss=0.05 if busy else 0.3, duplicates=0.1, late=0.3, late_max_s=3.0
-            ),
+            habits=Habits(rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4),
+            weather=Weather(loss=0.05 if busy else 0.3, duplicates=0.1, late=0.3, late_max_s=3.0),
             fault_every_s=0.0 if seed % 4 == 3 else 1.0,
             rows_every=1,
             decode_each=True,

@@ -14,7 +14,7 @@ from shared_scheduler.core.events import AggregatesRead, NodeRead, ServicesRead,
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.databases import DatabaseError
-from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases
 
@@ -26,16 +26,15 @@ def nova(tmp_path: Path) -> NovaDatabases:
     return NovaDatabases(tmp_path)
 
 
-def load(nova: NovaDatabases, world: World) -> tuple[Loaded, list[Any]]:  # noqa: F811
+def load(nova: NovaDatabases, world: World) -> tuple[Loaded, list[Any]]:
     said: list[Any] = []
-    start = Bootstrap(
-        nova.api(), nova.open_cell, PlacementMirror(world.client), said.append, time.monotonic
-    )
+    start = Bootstrap(nova.api(), nova.open_cell, PlacementMirror(world.client), said.append, time.monotonic)
     return start.load(), said
 
 
 def test_a_start_submits_everything_in_a_usable_order(
-    nova: NovaDatabases, world: World  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
 ) -> None:
     own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
     instance = nova.instance("cmp-1")
@@ -54,7 +53,7 @@ def test_a_start_submits_everything_in_a_usable_order(
     assert set(loaded.databases) == {nova.cell_uuid}
 
 
-def test_a_start_costs_placement_two_calls(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_a_start_costs_placement_two_calls(nova: NovaDatabases, world: World) -> None:
     for number in range(5):
         nova.compute(f"cmp-{number}", world.provider(inventories=ROOMY))
     world.http.calls.clear()
@@ -64,7 +63,7 @@ def test_a_start_costs_placement_two_calls(nova: NovaDatabases, world: World) ->
     ]  # fmt: skip
 
 
-def test_a_start_without_placement_knows_the_hosts(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_a_start_without_placement_knows_the_hosts(nova: NovaDatabases, world: World) -> None:
     own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
     world.http.faults = [in_trouble] * 2
     loaded, said = load(nova, world)
@@ -73,7 +72,9 @@ def test_a_start_without_placement_knows_the_hosts(nova: NovaDatabases, world: W
 
 
 def test_a_cell_that_is_away_does_not_keep_the_others_waiting(
-    nova: NovaDatabases, world: World, caplog: pytest.LogCaptureFixture  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     own = nova.compute("cmp-1", world.provider(inventories=ROOMY))
     away = str(uuid.uuid4())
@@ -83,7 +84,7 @@ def test_a_cell_that_is_away_does_not_keep_the_others_waiting(
     assert "starting without cell cell2" in caplog.text
 
 
-def test_without_any_readable_cell_the_error_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:  # noqa: F811
+def test_without_any_readable_cell_the_error_names_one(nova: NovaDatabases, world: World, tmp_path: Path) -> None:
     (tmp_path / "cell1.db").unlink()
     with pytest.raises(DatabaseError, match="database_connection of cell cell1"):
         load(nova, world)

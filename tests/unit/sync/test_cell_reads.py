@@ -35,9 +35,7 @@ class Poll:
     unlisted: bool = False
 
     def __post_init__(self) -> None:
-        self.cell = CellReads(
-            self.nova.cell(), self.spoken_for.__contains__, has_unlisted=lambda: self.unlisted
-        )
+        self.cell = CellReads(self.nova.cell(), self.spoken_for.__contains__, has_unlisted=lambda: self.unlisted)
 
     def services(self) -> dict[str, Any]:
         """Read the services that are not as they should be; what is yielded, by host."""
@@ -102,9 +100,7 @@ def test_a_new_compute_is_known_at_the_next_read(nova: NovaDatabases, poll: Poll
     assert poll.services() == {}
 
 
-def test_an_exception_with_a_low_id_does_not_make_the_others_news(
-    nova: NovaDatabases, poll: Poll
-) -> None:
+def test_an_exception_with_a_low_id_does_not_make_the_others_news(nova: NovaDatabases, poll: Poll) -> None:
     for host in ("cmp-1", "cmp-2", "cmp-3"):
         nova.service(host)
     poll.services()
@@ -127,9 +123,7 @@ def test_new_and_gone_nodes(nova: NovaDatabases, poll: Poll) -> None:
     assert poll.yielded[0] == NodesGone(nova.cell_uuid, frozenset([own]))
 
 
-def test_hosts_are_passed_on_for_unlisted_and_moved_nodes(
-    nova: NovaDatabases, poll: Poll
-) -> None:
+def test_hosts_are_passed_on_for_unlisted_and_moved_nodes(nova: NovaDatabases, poll: Poll) -> None:
     own = nova.node("cmp-1")
 
     def told() -> list[NodesListed]:
@@ -156,9 +150,7 @@ def test_a_node_with_an_agent_is_left_to_it(nova: NovaDatabases, poll: Poll) -> 
     assert poll.cell.silent() == [other]
 
 
-def test_a_node_that_reported_is_read_twice_and_then_left_alone(
-    nova: NovaDatabases, poll: Poll
-) -> None:
+def test_a_node_that_reported_is_read_twice_and_then_left_alone(nova: NovaDatabases, poll: Poll) -> None:
     own = nova.node("cmp-1")
     for ask in ("node_list", "reported", "reported"):
         poll.wishes(ask)

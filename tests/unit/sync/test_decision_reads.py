@@ -18,7 +18,7 @@ from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.revalidator import Revalidator
 from shared_scheduler.sync.sources import NODE_LIST, RETRY_MOST_S, SERVICES
-from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases
 from tests.unit.sync.site import Site
@@ -51,7 +51,7 @@ def nova(tmp_path: Path) -> NovaDatabases:
 
 
 @pytest.fixture
-def site(nova: NovaDatabases, world: World) -> Site:  # noqa: F811
+def site(nova: NovaDatabases, world: World) -> Site:
     return Site(nova, world, nodes_max=2)
 
 
@@ -60,7 +60,9 @@ def nodes_read(heard: list[Any]) -> list[str]:
 
 
 def test_a_compute_that_was_forced_down_is_known_down_at_the_next_decision(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     site.agent(nova.compute("cmp-1", world.provider()))
     site.decide()
@@ -74,7 +76,9 @@ def test_a_compute_that_was_forced_down_is_known_down_at_the_next_decision(
 
 
 def test_a_request_for_which_something_is_written_does_not_wait_for_the_services(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     site.agent(nova.compute("cmp-1", world.provider()))
     site.decide()
@@ -83,7 +87,9 @@ def test_a_request_for_which_something_is_written_does_not_wait_for_the_services
 
 
 def test_a_host_without_an_agent_is_read_when_it_has_changed_and_only_then(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     own = nova.compute("cmp-1", world.provider())
     site.refuse()
@@ -100,7 +106,9 @@ def test_a_host_without_an_agent_is_read_when_it_has_changed_and_only_then(
 
 
 def test_writes_of_others_to_placement_are_known_at_the_next_decision(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     own = nova.compute("cmp-1", world.provider())
     site.refuse()
@@ -112,7 +120,7 @@ def test_writes_of_others_to_placement_are_known_at_the_next_decision(
     assert event.leaves[f"rp.{own}"]["traits"] == ["HW_CPU_X86_AVX2"]
 
 
-def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, site: Site) -> None:  # noqa: F811
+def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, site: Site) -> None:
     site.agent(nova.compute("cmp-1", world.provider()))
     other = nova.compute("cmp-2", world.provider())
     site.refuse()
@@ -122,7 +130,9 @@ def test_a_host_with_an_agent_is_not_read(nova: NovaDatabases, world: World, sit
 
 
 def test_where_all_nodes_have_an_agent_no_decision_and_no_refusal_asks_placement(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     # given a small cloud that has been read
     own = site.agent(nova.compute("cmp-1", world.provider()))
@@ -139,7 +149,10 @@ def test_where_all_nodes_have_an_agent_no_decision_and_no_refusal_asks_placement
 
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_where_all_nodes_have_an_agent_a_decision_that_writes_waits_for_no_read(
-    nova: NovaDatabases, world: World, site: Site, hosts: int  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
+    hosts: int,
 ) -> None:
     # given a small cloud, and one with more nodes than are read for a decision
     for number in range(hosts):
@@ -156,7 +169,9 @@ def test_where_all_nodes_have_an_agent_a_decision_that_writes_waits_for_no_read(
 
 
 def test_a_new_compute_whose_agent_has_spoken_is_read_before_the_next_decision(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     # given a cloud in which all nodes have an agent
     site.agent(nova.compute("cmp-1", world.provider()))
@@ -175,7 +190,9 @@ def test_a_new_compute_whose_agent_has_spoken_is_read_before_the_next_decision(
 
 
 def test_where_many_have_no_agent_they_are_left_to_the_poller(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     for number in range(3):
         nova.compute(f"cmp-{number}", world.provider())
@@ -185,7 +202,10 @@ def test_where_many_have_no_agent_they_are_left_to_the_poller(
 
 
 def test_in_a_large_cloud_a_host_without_an_agent_causes_no_read_of_the_others(
-    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # given more hosts than are looked at, of which one has no agent
     monkeypatch.setattr(placement_reads, "PROVIDERS_A_TREE", 2)
@@ -203,7 +223,9 @@ def test_in_a_large_cloud_a_host_without_an_agent_causes_no_read_of_the_others(
 
 
 def test_in_a_large_cloud_several_hosts_without_an_agent_are_seen_to_move_in_one_call(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     spoken_for = [site.agent(nova.compute(f"cmp-{number}", world.provider())) for number in range(4)]
     silent = {nova.compute(f"cmp-silent-{number}", world.provider()) for number in range(2)}
@@ -218,7 +240,9 @@ def test_in_a_large_cloud_several_hosts_without_an_agent_are_seen_to_move_in_one
 
 
 def test_before_no_leaves_new_computes_are_found_and_gone_ones_forgotten(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     site.refuse()
     assert not site.refuse()
@@ -231,7 +255,10 @@ def test_before_no_leaves_new_computes_are_found_and_gone_ones_forgotten(
 
 
 def test_a_cell_that_does_not_answer_holds_up_one_request_and_not_the_next(
-    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nova.compute("cmp-1", world.provider())
     asked: list[float] = []
@@ -294,7 +321,10 @@ def test_a_mistake_in_a_read_costs_no_request(
 
 
 def test_a_change_during_a_read_is_newer_than_what_was_read(
-    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # given a database that takes two seconds
     nova.compute("cmp-1", world.provider())
@@ -314,7 +344,9 @@ def test_a_change_during_a_read_is_newer_than_what_was_read(
 
 
 def test_a_change_counts_as_read_only_when_placement_has_answered(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     # given a record that changes while Placement is away
     own = nova.compute("cmp-1", world.provider())
@@ -331,7 +363,9 @@ def test_a_change_counts_as_read_only_when_placement_has_answered(
 
 
 def test_a_node_is_read_again_after_its_agent_has_started_and_stopped(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     # given a node that was read, and whose agent has changed the row since
     own = nova.compute("cmp-1", world.provider())
@@ -346,7 +380,9 @@ def test_a_node_is_read_again_after_its_agent_has_started_and_stopped(
 
 
 def test_a_request_that_is_decided_twice_has_its_time_once(
-    nova: NovaDatabases, world: World, site: Site  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
 ) -> None:
     # given a host that comes while a request, which takes 7 s to find nothing, is decided
     within_s: list[float] = []
@@ -365,7 +401,10 @@ def test_a_request_that_is_decided_twice_has_its_time_once(
 
 
 def test_a_storm_of_refusals_reads_the_list_of_nodes_about_once_a_second(
-    nova: NovaDatabases, world: World, site: Site, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # given many nodes, whose list takes 30 ms to read
     nova.compute("cmp-1", world.provider())

@@ -12,7 +12,7 @@ from shared_scheduler.core.events import AggregateFacts, NodeRead, NodesGone, Se
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.node_reads import NodeReads, node_read, read_node, with_host_aggregates
-from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
@@ -22,7 +22,7 @@ def nova(tmp_path: Path) -> NovaDatabases:
     return NovaDatabases(tmp_path)
 
 
-def test_a_node_is_read_with_the_leaves_of_an_agent(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_a_node_is_read_with_the_leaves_of_an_agent(nova: NovaDatabases, world: World) -> None:
     own = nova.compute("cmp-1", world.provider(vcpus=8))
     instance = nova.instance("cmp-1")
     world.take(instance, {own: {"VCPU": 2}})
@@ -55,7 +55,7 @@ def test_a_record_that_cannot_be_parsed_is_skipped(caplog: pytest.LogCaptureFixt
 class Reader:
     """Reads single nodes of one cell at 7 o'clock."""
 
-    def __init__(self, nova: NovaDatabases, world: World) -> None:  # noqa: F811
+    def __init__(self, nova: NovaDatabases, world: World) -> None:
         self.nova = nova
         self.spoken_for: set[str] = set()
         cells = {nova.cell_uuid: CellReads(nova.cell(), self.spoken_for.__contains__)}
@@ -66,11 +66,11 @@ class Reader:
 
 
 @pytest.fixture
-def reader(nova: NovaDatabases, world: World) -> Reader:  # noqa: F811
+def reader(nova: NovaDatabases, world: World) -> Reader:
     return Reader(nova, world)
 
 
-def test_a_node_is_as_old_as_the_beginning_of_its_read(nova: NovaDatabases, world: World, reader: Reader) -> None:  # noqa: F811
+def test_a_node_is_as_old_as_the_beginning_of_its_read(nova: NovaDatabases, world: World, reader: Reader) -> None:
     own = nova.compute("cmp-1", world.provider())
     [event] = reader.read(own)
     assert isinstance(event, NodeRead) and (event.node, event.read_at_s) == (own, 7.0)
@@ -84,7 +84,7 @@ def test_a_node_of_a_cell_that_is_not_read_is_nothing(reader: Reader) -> None:
     assert reader.read("node", "another cell") == []
 
 
-def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: World, reader: Reader) -> None:  # noqa: F811
+def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: World, reader: Reader) -> None:
     own = nova.compute("cmp-1", world.provider())
     services, node = reader.read(own, "")
     assert isinstance(services, ServicesRead) and [one.host for one in services.services] == ["cmp-1"]
@@ -93,7 +93,7 @@ def test_a_node_of_an_unknown_cell_is_searched_for(nova: NovaDatabases, world: W
 
 
 def test_a_node_whose_agent_has_reported_is_not_read(
-    nova: NovaDatabases, world: World, reader: Reader,  # noqa: F811
+    nova: NovaDatabases, world: World, reader: Reader,
 ) -> None:  # fmt: skip
     own = nova.compute("cmp-1", world.provider())
     reader.spoken_for.add(own)

@@ -14,7 +14,7 @@ import requests
 from shared_scheduler.core.events import NodeDoubted
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper, Share
-from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
@@ -32,9 +32,7 @@ class Site:
 
     def scheduler(self, share: Share) -> OrphanSweeper:
         """One more that sweeps."""
-        return OrphanSweeper(
-            self.nova.api(), lambda: self.cells, self.world.client, lambda: self.now_s, lambda: share
-        )
+        return OrphanSweeper(self.nova.api(), lambda: self.cells, self.world.client, lambda: self.now_s, lambda: share)
 
     def sweep(self) -> None:
         self.told += self.sut.sweep()
@@ -65,7 +63,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, world: World) -> Site:  # noqa: F811
+def site(tmp_path: Path, world: World) -> Site:
     return Site(NovaDatabases(tmp_path), world)
 
 
@@ -235,9 +233,7 @@ def test_each_time_that_a_server_is_given_up_it_is_checked(site: Site) -> None:
         assert not site.holds(server)
 
 
-def test_a_cell_that_is_away_does_not_hold_up_the_others(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_that_is_away_does_not_hold_up_the_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
         raise DatabaseError("cell2 is away")
 

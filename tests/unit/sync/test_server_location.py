@@ -79,9 +79,7 @@ def test_a_build_has_no_task_for_a_moment(site: Site) -> None:
 
 
 @pytest.mark.parametrize("status", ["accepted", "pre-migrating"])
-def test_an_evacuation_clears_its_task_before_it_sets_the_host(
-    site: Site, status: str
-) -> None:
+def test_an_evacuation_clears_its_task_before_it_sets_the_host(site: Site, status: str) -> None:
     site.migration(migration_type="evacuation", status=status)
     assert site.found() == ServerLocation(ServerActivity.UNDER_WAY, move="evacuation")
 

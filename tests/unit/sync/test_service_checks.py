@@ -16,7 +16,7 @@ from shared_scheduler.core.events import AllocationWritten, ServicesRead, WriteC
 from shared_scheduler.sync import service_checks
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.service_checks import ServiceChecks
-from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World
 from tests.unit.sync.nova_databases import NovaDatabases
 from tests.unit.sync.site import Site
@@ -81,7 +81,7 @@ def nova(tmp_path: Path) -> NovaDatabases:
 
 
 @pytest.fixture
-def cloud(nova: NovaDatabases, world: World) -> Cloud:  # noqa: F811
+def cloud(nova: NovaDatabases, world: World) -> Cloud:
     return Cloud(nova, Site(nova, world, nodes_max=2))
 
 
@@ -101,9 +101,7 @@ def test_a_host_whose_service_has_changed_since_the_decision_gets_nothing(
     assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
 
 
-def test_a_host_is_checked_while_its_agent_judges_the_claim(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_is_checked_while_its_agent_judges_the_claim(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     # given the two services, read when their claims were cast; one of them was disabled before
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
     cloud.expect("claim-1", "cmp-1")
@@ -118,9 +116,7 @@ def test_a_host_is_checked_while_its_agent_judges_the_claim(
     assert cloud.refused() == [("claim-1", WriteCode.HOST_CHANGED)]
 
 
-def test_a_write_waits_for_the_check_that_began_with_its_claim(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_waits_for_the_check_that_began_with_its_claim(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a query that takes longer than the verdict, of a service that was disabled
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
     asked, answers = threading.Event(), threading.Event()
@@ -206,9 +202,7 @@ def test_a_database_that_does_not_answer_holds_up_no_write(cloud: Cloud, monkeyp
     assert cloud.placement.given == [write]
 
 
-def test_a_write_beyond_the_bound_fails_and_a_delete_does_not(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_beyond_the_bound_fails_and_a_delete_does_not(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_checks, "MAX_WAITING", 1)
     first = cloud.write("cmp-1")
     cloud.write("cmp-1", "claim-2")

@@ -17,7 +17,7 @@ from shared_scheduler.core.events import AggregatesRead, NodeDoubted, NodeRead, 
 from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.sources import SOURCES
 from shared_scheduler.sync.state_sync import StateSync
-from tests.unit.placement.conftest import placement_app, world  # noqa: F401 (fixtures)
+from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
@@ -30,7 +30,7 @@ class Service:
     def __init__(
         self,
         nova: NovaDatabases,
-        world: World,  # noqa: F811
+        world: World,
         open_cell: Callable[[Cell], CellDatabase] | None = None,
         **more: Any,
     ) -> None:
@@ -63,14 +63,14 @@ def nova(tmp_path: Path) -> NovaDatabases:
 
 
 @pytest.fixture
-def service(nova: NovaDatabases, world: World) -> Iterator[Service]:  # noqa: F811
+def service(nova: NovaDatabases, world: World) -> Iterator[Service]:
     one = Service(nova, world)
     one.sync.use((one.here,))
     yield one
     one.sync.stop()
 
 
-def test_everything_is_polled(nova: NovaDatabases, world: World, service: Service) -> None:  # noqa: F811
+def test_everything_is_polled(nova: NovaDatabases, world: World, service: Service) -> None:
     nova.aggregate("az", ("cmp-1",), availability_zone="az")
     service.wait_for(AggregatesRead, lambda event: event.complete and event.aggregates)
     service.wait_for(SharingRead)
@@ -80,7 +80,9 @@ def test_everything_is_polled(nova: NovaDatabases, world: World, service: Servic
 
 
 def test_a_release_on_a_node_without_an_agent_is_found(
-    nova: NovaDatabases, world: World, service: Service  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    service: Service,
 ) -> None:
     own = nova.compute("cmp-1", world.provider())
     instance = nova.instance("cmp-1")
@@ -90,16 +92,14 @@ def test_a_release_on_a_node_without_an_agent_is_found(
     service.wait_for(NodeRead, lambda event: not event.consumers)
 
 
-def test_a_changed_inventory_is_found(nova: NovaDatabases, world: World, service: Service) -> None:  # noqa: F811
+def test_a_changed_inventory_is_found(nova: NovaDatabases, world: World, service: Service) -> None:
     own = nova.compute("cmp-1", world.provider(vcpus=8))
     service.wait_for(NodeRead)
     world.set(own, "inventories", {"VCPU": {"total": 16}})
-    service.wait_for(
-        NodeRead, lambda event: event.leaves[f"rp.{own}"]["inventories"]["VCPU"][0] == 16
-    )
+    service.wait_for(NodeRead, lambda event: event.leaves[f"rp.{own}"]["inventories"]["VCPU"][0] == 16)
 
 
-def test_the_core_may_ask(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_the_core_may_ask(nova: NovaDatabases, world: World) -> None:
     service = Service(nova, world, sources=SOURCES)
     own = nova.compute("cmp-1", world.provider())
     service.sync.use((service.here,))
@@ -108,7 +108,7 @@ def test_the_core_may_ask(nova: NovaDatabases, world: World) -> None:  # noqa: F
     service.sync.stop()
 
 
-def test_cells_come_and_go(nova: NovaDatabases, world: World, service: Service) -> None:  # noqa: F811
+def test_cells_come_and_go(nova: NovaDatabases, world: World, service: Service) -> None:
     nova.compute("cmp-1", world.provider())
     service.wait_for(NodeRead)
     service.sync.use(())
@@ -121,7 +121,9 @@ def test_cells_come_and_go(nova: NovaDatabases, world: World, service: Service) 
 
 
 def test_a_cell_whose_database_moved_is_read_there(
-    nova: NovaDatabases, world: World, service: Service  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    service: Service,
 ) -> None:
     known = nova.compute("cmp-1", world.provider())
     service.wait_for(NodeRead, lambda event: event.node == known)
@@ -135,7 +137,7 @@ def test_a_cell_whose_database_moved_is_read_there(
     service.wait_for(ServicesRead)
 
 
-def test_a_cell_is_opened_again_only_where_it_moved(nova: NovaDatabases, world: World) -> None:  # noqa: F811
+def test_a_cell_is_opened_again_only_where_it_moved(nova: NovaDatabases, world: World) -> None:
     opened: list[Cell] = []
 
     def open_cell(asked: Cell) -> CellDatabase:
@@ -151,7 +153,9 @@ def test_a_cell_is_opened_again_only_where_it_moved(nova: NovaDatabases, world: 
 
 
 def test_nodes_without_an_agent_are_read_exactly_after_the_start(
-    nova: NovaDatabases, world: World, caplog: pytest.LogCaptureFixture  # noqa: F811
+    nova: NovaDatabases,
+    world: World,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with_agent = nova.compute("cmp-1", world.provider(inventories=ROOMY))
     without = nova.compute("cmp-2", world.provider(inventories=ROOMY))

@@ -96,9 +96,7 @@ def consumer_of(draw: Any, node: str) -> Consumer:
 def said(draw: st.DrawFn, node: str, gone: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Consumers, and pending claims; ``gone``: some are told to be no more."""
     nobody = st.just(False) if not gone else st.booleans()
-    consumers = {
-        uuid: None if draw(nobody) else consumer_of(draw, node) for uuid in draw(st.sets(uuids))
-    }
+    consumers = {uuid: None if draw(nobody) else consumer_of(draw, node) for uuid in draw(st.sets(uuids))}
     ids = draw(st.sets(st.sampled_from(["c1", "c2", "c3", "c4", "x1"])))
     return consumers, {claim: None if draw(nobody) else draw(uuids) for claim in sorted(ids)}
 
@@ -183,9 +181,7 @@ class TableMachine(RuleBasedStateMachine):
             consumers, pending = data.draw(said(node, gone=True))
             epoch, sequence = self.model[node].version
             version = (max(1, epoch), sequence + 1)
-            self.table.apply(
-                node, leaves, consumers, pending, epoch=version[0], sequence=version[1]
-            )
+            self.table.apply(node, leaves, consumers, pending, epoch=version[0], sequence=version[1])
             self.model[node].apply(leaves, consumers, pending, version)
 
     # --- our claims ------------------------------------------------------------------------------
@@ -326,9 +322,7 @@ class TableMachine(RuleBasedStateMachine):
             table.upsert(node, "cell", facts.host, node)
             table.set_freshness(node, self.freshness[node])
             epoch, sequence = facts.version
-            table.load(
-                node, facts.leaves, facts.consumers, facts.pending, epoch=epoch, sequence=sequence
-            )
+            table.load(node, facts.leaves, facts.consumers, facts.pending, epoch=epoch, sequence=sequence)
             for claim in facts.claims:
                 if not (facts.shows_allocations(claim) and facts.shows_numbers(claim)):
                     self.claim_anew(table, facts, claim)
@@ -336,6 +330,4 @@ class TableMachine(RuleBasedStateMachine):
 
     @staticmethod
     def claim_anew(table: HostTable, facts: ModelNode, claim: ModelClaim) -> None:
-        table.assume(
-            facts.node, claim.claim_id, claim.consumer, claim.allocations, claim.usage, claim.take
-        )
+        table.assume(facts.node, claim.claim_id, claim.consumer, claim.allocations, claim.usage, claim.take)

@@ -99,9 +99,9 @@ def test_hosts_in_the_same_aggregates_share_one_answer():
     assert known.of("a") is known.of("b")
 
 
-CELL = st.tuples(
-    st.integers(0, 8), st.integers(0, 4096), st.integers(0, 255), st.integers(0, 64)
-).map(lambda one: [one[0], one[1], format(one[2], "x"), {"4": one[3]}])
+CELL = st.tuples(st.integers(0, 8), st.integers(0, 4096), st.integers(0, 255), st.integers(0, 64)).map(
+    lambda one: [one[0], one[1], format(one[2], "x"), {"4": one[3]}]
+)
 
 
 @given(before=CELL, extra=CELL, other=CELL)

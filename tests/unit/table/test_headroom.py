@@ -34,9 +34,7 @@ def take(table: HostTable, number: int, vcpus: int = 1) -> bool:
     return table.has_headroom(NODE, {NODE: {"VCPU": vcpus}})
 
 
-@pytest.mark.parametrize(
-    ("used", "plenty"), [(0, True), (CAPACITY * 3 // 4 - 1, True), (CAPACITY * 3 // 4, False)]
-)
+@pytest.mark.parametrize(("used", "plenty"), [(0, True), (CAPACITY * 3 // 4 - 1, True), (CAPACITY * 3 // 4, False)])
 def test_a_quarter_has_to_be_left(used: int, plenty: bool) -> None:
     assert take(table_with(used), 1) is plenty
 

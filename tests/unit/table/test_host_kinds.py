@@ -25,9 +25,7 @@ def test_equal_facts_and_nothing_else_have_equal_codes(changes):
     codes = {slot: int(kinds.codes[slot]) for slot in range(8)}
     assert all((codes[slot] == NOBODY) == (slot not in facts_of) for slot in codes)
     for one, its in facts_of.items():
-        assert [codes[one] == codes[other] for other in facts_of] == [
-            its == others for others in facts_of.values()
-        ]
+        assert [codes[one] == codes[other] for other in facts_of] == [its == others for others in facts_of.values()]
     assert len(kinds) == len(set(facts_of.values()))
 
 

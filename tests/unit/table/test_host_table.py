@@ -151,8 +151,7 @@ def test_more_names_of_leaves_than_are_remembered_change_nothing(monkeypatch):
     monkeypatch.setattr(row_writer, "LEAF_NAMES_MAX", 3)
     table = table_with_one()
     news = [
-        {"cn.vcpus_used": number, f"image.os={number}": number, f"image.distro={number}": 1}
-        for number in range(1, 6)
+        {"cn.vcpus_used": number, f"image.os={number}": number, f"image.distro={number}": 1} for number in range(1, 6)
     ]
     # when increments bring ever more of them
     for sequence, leaves in enumerate(news, 2):

@@ -55,6 +55,4 @@ class Mailbox:
 
     def hears(self, *bodies: bytes) -> None:
         """All of these come, in this order, whatever comes between."""
-        eventually(
-            lambda: [b for b in self.bodies if b in bodies] == list(bodies), f"{bodies!r:.80}"
-        )
+        eventually(lambda: [b for b in self.bodies if b in bodies] == list(bodies), f"{bodies!r:.80}")

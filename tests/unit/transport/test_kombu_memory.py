@@ -78,9 +78,7 @@ def test_order_is_kept(post: Post) -> None:
     assert scheduler.bodies == sent
 
 
-def test_a_receiver_that_fails_loses_its_batch_and_nothing_else(
-    post: Post, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_receiver_that_fails_loses_its_batch_and_nothing_else(post: Post, caplog: pytest.LogCaptureFixture) -> None:
     scheduler = post.scheduler()
     agent = post.bus.agent_endpoint("memory-3")
     connected = threading.Event()
@@ -88,9 +86,7 @@ def test_a_receiver_that_fails_loses_its_batch_and_nothing_else(
     connected.wait(60)
     with caplog.at_level(logging.ERROR, "shared_scheduler.transport"):
         scheduler.endpoint.broadcast(b"hello")
-        eventually(
-            lambda: "ssched.agent.memory-3 failed on 1 messages" in caplog.text, "it is logged"
-        )
+        eventually(lambda: "ssched.agent.memory-3 failed on 1 messages" in caplog.text, "it is logged")
     agent.broadcast(b"still here")
     scheduler.hears(b"still here")
     agent.close()

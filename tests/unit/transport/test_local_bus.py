@@ -13,9 +13,7 @@ from tests.support.local_bus import LocalBus
 WAIT_S = 30.0
 
 
-def listening(
-    endpoint: InProcessEndpoint, answer: Callable[[bytes], None] = lambda body: None
-) -> list[bytes]:
+def listening(endpoint: InProcessEndpoint, answer: Callable[[bytes], None] = lambda body: None) -> list[bytes]:
     """What this endpoint hears from now on."""
     heard: list[bytes] = []
 

@@ -123,9 +123,7 @@ def test_one_seed_decides_everything() -> None:
     ("outgoing", "incoming", "heard"),
     [(True, False, [[], [b"to"]]), (False, True, [[b"from"], []]), (True, True, [[], []])],
 )
-def test_a_link_is_cut_in_either_direction_and_heals(
-    outgoing: bool, incoming: bool, heard: list[list[bytes]]
-) -> None:
+def test_a_link_is_cut_in_either_direction_and_heals(outgoing: bool, incoming: bool, heard: list[list[bytes]]) -> None:
     world = World()
     world.bus.cut(world.agent.address, outgoing, incoming)
     world.agent.endpoint.broadcast(b"from")

@@ -38,9 +38,7 @@ def test_after_the_interval_it_is_logged_again(story: Story, caplog: pytest.LogC
     assert len(caplog.records) == 2
 
 
-def test_a_flood_under_many_names_is_bounded_in_each_interval(
-    story: Story, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_flood_under_many_names_is_bounded_in_each_interval(story: Story, caplog: pytest.LogCaptureFixture) -> None:
     for interval in (1, 2):
         for number in range(10 * LINES_PER_INTERVAL_MAX):
             story.write(f"stranger {number} in interval {interval}")

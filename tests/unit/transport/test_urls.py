@@ -29,9 +29,7 @@ def test_the_usual_url() -> None:
     assert (url.transport, url.virtual_host, url.options) == ("pyamqp", "cell1", RabbitOptions())
 
 
-@pytest.mark.parametrize(
-    "text", ["rabbit://controller", "rabbit://controller/", "rabbit://controller//"]
-)
+@pytest.mark.parametrize("text", ["rabbit://controller", "rabbit://controller/", "rabbit://controller//"])
 def test_no_virtual_host_is_the_root(text: str) -> None:
     url = parse_transport_url(text)
     assert url.virtual_host == "/"

@@ -37,8 +37,10 @@ MANUAL = Manual(
         ("tools/lab bench --hosts 100,1000 --floor --save FILE", "the run shown in doc/source/user/benchmarks.rst"),
         ("tools/lab bench --hosts 10000 --burst 100 --floor", "100 servers in one request and in 100 requests"),
         ("tools/lab bench --only shared --without-records", "what the records of decisions cost"),
-        ("tools/lab bench --hosts 1000 --schedulers 1,2,4,8 --callers 1,8,64 --save FILE --plots DIR",
-         "more than one scheduler, with plots"),
+        (
+            "tools/lab bench --hosts 1000 --schedulers 1,2,4,8 --callers 1,8,64 --save FILE --plots DIR",
+            "more than one scheduler, with plots",
+        ),
         ("tools/lab bench --show FILE FILE --plots DIR", "plots of saved runs together"),
         ("tools/lab bench --only shared --host-keys", "what it costs to sign and to verify messages"),
         ("tools/lab bench --only shared --profile DIR", "a CPU profile of our scheduler"),
@@ -107,7 +109,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def contestants(
-    only: str | None, agents: str, floor: bool, schedulers: tuple[int, ...], without_records: bool = False,
+    only: str | None,
+    agents: str,
+    floor: bool,
+    schedulers: tuple[int, ...],
+    without_records: bool = False,
     host_keys: bool = False,
 ) -> tuple[Contestant, ...]:
     below = (FLOOR,) if floor or only == "floor" else ()

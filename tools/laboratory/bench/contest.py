@@ -123,7 +123,8 @@ class Life:
         self.client = world.program("client")
         self.agents = (
             world.agents(one.hosts, plan.agent_processes, plan.takes_over_after_s, contestant.host_keys)
-            if contestant.agents else []
+            if contestant.agents
+            else []
         )
 
     def live(self) -> None:

@@ -64,8 +64,11 @@ ROWS = (
     Row("... writes", statements("placement", "update_commands"), compared=False),
     Row("... rows it was sent", statements("placement", "rows_sent"), compared=False),
     Row("claims refused or overtaken, of 100", lambda one: in_a_hundred(one.claims), compared=False),
-    Row("claims whose agent was late or away", lambda one: one.claims.get("late", 0) + one.claims.get("returned", 0),
-        compared=False),
+    Row(
+        "claims whose agent was late or away",
+        lambda one: one.claims.get("late", 0) + one.claims.get("returned", 0),
+        compared=False,
+    ),
     Row("requests answered", lambda one: one.answered, compared=False),
     Row("distinct hosts chosen", lambda one: one.distinct_hosts, compared=False),
     Row("servers on the busiest host", lambda one: one.busiest_host, compared=False),

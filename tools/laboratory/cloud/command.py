@@ -117,8 +117,11 @@ def _add_up(up: argparse.ArgumentParser) -> None:
         help="number of scheduler processes; of each kind with `both` (default 1)")  # fmt: skip
     add("--scheduler-workers", type=int, metavar="W", help="worker processes of each scheduler (default 1)")
     add("--computes", type=int, metavar="N", help="number of nova-computes, c1 ... cN (default 3)")
-    add("--agents", metavar="all|none|K|embedded",
-        help="number of computes with a compute-agent (default: all; none with --scheduler nova), or embedded agents")
+    add(
+        "--agents",
+        metavar="all|none|K|embedded",
+        help="number of computes with a compute-agent (default: all; none with --scheduler nova), or embedded agents",
+    )
     add("--cells", type=int, metavar="C", help="number of cells; computes are assigned round robin (default 1)")
     add("--conductors", type=int, metavar="N", help="number of conductors of the first cell (default 1)")
     add("--compute-slots", type=numbers, metavar="K[,K...]",

@@ -85,19 +85,13 @@ class Server:
         """Decide, and claim in the table."""
         nodes = steps.time("decide", lambda: _nodes(self.decider, request))
         taken = {nodes[0]: request.forms[0].resources}
-        steps.time(
-            "take it", lambda: self.table.assume(nodes[0], claim, claim, taken, request.usage)
-        )
+        steps.time("take it", lambda: self.table.assume(nodes[0], claim, claim, taken, request.usage))
         return [[_choice(self.table, node, request) for node in nodes]]
 
     def answer(self, choices: list[list[Choice]], steps: Steps) -> None:
         """Convert the choices to the text."""
-        found = steps.time(
-            "make the Selections", lambda: selection.selections(choices, self.aggregates)
-        )
-        answer = steps.time(
-            "serialise", lambda: self.serializer.serialize_entity(self.context, found)
-        )
+        found = steps.time("make the Selections", lambda: selection.selections(choices, self.aggregates))
+        answer = steps.time("serialise", lambda: self.serializer.serialize_entity(self.context, found))
         steps.time("write the text", lambda: json.dumps(answer))
 
 

@@ -83,9 +83,7 @@ def run(asked: argparse.Namespace, progress: ProgressLine) -> Report:
     )  # fmt: skip
 
 
-def measured(
-    asked: argparse.Namespace, workloads: list[Workload], progress: ProgressLine
-) -> list[tuple[int, Result]]:
+def measured(asked: argparse.Namespace, workloads: list[Workload], progress: ProgressLine) -> list[tuple[int, Result]]:
     """Number of the repeat and result of each workload and size."""
     plan = [
         (repeat, workload, hosts)

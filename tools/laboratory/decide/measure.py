@@ -97,6 +97,7 @@ def measure(workload: Workload, hosts: int, decisions: int, nova_hosts_max: int)
     survivors = decider.decide(request).survivors
     compared = bool(workload.nova) and hosts <= nova_hosts_max
     loop = bare_loop(workload, rows) if compared else None
+
     def ours(size: int) -> tuple[list[float], list[float]]:
         return run(table, decider, request, size, rng)
 

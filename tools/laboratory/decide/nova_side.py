@@ -76,9 +76,7 @@ def host_states(workload: Workload, rows: list[dict[str, Any]]) -> list[Any]:
     placed = members(len(rows), int(group.get("members", 0)))
     of_host: dict[str, list[Any]] = {}
     for one in aggregates(len(rows)):
-        made = objects.Aggregate(
-            id=one.id, name=one.name, hosts=sorted(one.hosts), metadata=dict(one.metadata)
-        )
+        made = objects.Aggregate(id=one.id, name=one.name, hosts=sorted(one.hosts), metadata=dict(one.metadata))
         for host in one.hosts:
             of_host.setdefault(host, []).append(made)
     now = datetime.datetime.now(datetime.UTC)
@@ -105,9 +103,7 @@ def compute_node(row: Mapping[str, Any]) -> Any:
     return objects.ComputeNode(
         supported_hv_specs=[objects.HVSpec.from_list(one) for one in supported],
         stats={key: str(value) for key, value in stats.items()},
-        pci_device_pools=(
-            objects.PciDevicePoolList.obj_from_primitive(json.loads(pools)) if pools else None
-        ),
+        pci_device_pools=(objects.PciDevicePoolList.obj_from_primitive(json.loads(pools)) if pools else None),
         updated_at=None,
         **row,
     )
@@ -132,9 +128,7 @@ def request_spec(workload: Workload, hosts: int) -> Any:
             swap=0,
             extra_specs=dict(asked.get("extra_specs", {})),
         ),
-        image=objects.ImageMeta(
-            properties=objects.ImageMetaProps.from_dict({"hw_architecture": "x86_64"})
-        ),
+        image=objects.ImageMeta(properties=objects.ImageMetaProps.from_dict({"hw_architecture": "x86_64"})),
         scheduler_hints={},
         instance_group=_group(workload, hosts),
         ignore_hosts=[],

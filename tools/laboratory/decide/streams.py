@@ -48,18 +48,13 @@ def apply_batch(table: HostTable, bodies: list[bytes]) -> float:
     batch = [message for body in bodies if isinstance(message := codec.decode(body), Increment)]
     before = time.thread_time()
     for one in batch:
-        table.apply(
-            one.node, one.leaves, one.consumers, one.claims, epoch=one.epoch, sequence=one.sequence
-        )
+        table.apply(one.node, one.leaves, one.consumers, one.claims, epoch=one.epoch, sequence=one.sequence)
     return time.thread_time() - before
 
 
 def memory(hosts: int, instances: int) -> dict[str, Any]:
     """MiB of a separate process, without its imports."""
-    code = (
-        "from tools.laboratory.decide.streams import print_memory; "
-        f"print_memory({hosts}, {instances})"
-    )
+    code = f"from tools.laboratory.decide.streams import print_memory; print_memory({hosts}, {instances})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return {"hosts": hosts, "instances_a_host": instances, "mib": float(done.stdout)}
 

@@ -83,9 +83,7 @@ def compute_node_row(number: int, fleet: dict[str, Any], rng: Random) -> dict[st
         "cpu_info": CPU_INFO,
         "host_ip": f"10.{number // 65536}.{number // 256 % 256}.{number % 256}",
         "supported_instances": json.dumps([["x86_64", "kvm", "hvm"], ["i686", "kvm", "hvm"]]),
-        "stats": json.dumps(
-            {"num_instances": 10, "io_workload": rng.randrange(3), "failed_builds": 0}
-        ),
+        "stats": json.dumps({"num_instances": 10, "io_workload": rng.randrange(3), "failed_builds": 0}),
         "metrics": "[]",
         "numa_topology": numa,
         "pci_stats": pci_text(number) if fleet.get("pci") else None,
@@ -116,14 +114,10 @@ def numa_text(fleet: dict[str, Any], rng: Random) -> str:
                         {"size_kb": 4, "total": MEMORY_MB * 128, "used": 0, "reserved": 0},
                     )
                 ],
-                "network_metadata": _wrapped(
-                    "NetworkMetadata", "1.0", {"physnets": [], "tunneled": False}
-                ),
+                "network_metadata": _wrapped("NetworkMetadata", "1.0", {"physnets": [], "tunneled": False}),
             }
         )
-    return json.dumps(
-        _wrapped("NUMATopology", "1.2", {"cells": [_wrapped("NUMACell", "1.5", c) for c in cells]})
-    )
+    return json.dumps(_wrapped("NUMATopology", "1.2", {"cells": [_wrapped("NUMACell", "1.5", c) for c in cells]}))
 
 
 def pci_text(number: int) -> str:
@@ -222,10 +216,7 @@ def make_table(workload: Workload, rows: list[dict[str, Any]], instances: int = 
         leaves = leaves_from_compute_node(row)
         leaves[f"rp.{node}"] = provider_leaf(number, workload.fleet)
         taken = {node: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}}
-        consumers = {
-            f"00000000-0000-{n:04d}-0000-{number:012d}": Consumer(taken, True)
-            for n in range(instances)
-        }
+        consumers = {f"00000000-0000-{n:04d}-0000-{number:012d}": Consumer(taken, True) for n in range(instances)}
         if number in placed:
             consumers[placed[number]] = Consumer({}, True)
         consumers |= web.get(number, {})

@@ -46,9 +46,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rate", type=float, default=10.0, help="requests per second (default: %(default)s)")
     made.add_argument("--faults", default="",
                       help="names of faults, separated by commas (default: all; 'none': agents only join)")  # fmt: skip
-    made.add_argument(
-        "--hurried", action="store_true", help="use short intervals of AMQP heartbeats and heartbeats"
-    )
+    made.add_argument("--hurried", action="store_true", help="use short intervals of AMQP heartbeats and heartbeats")
     made.add_argument("--rest", type=float, default=0.0, metavar="S",
                       help="after joining, measure the idle fleet for S seconds (default: not)")  # fmt: skip
     made.add_argument("--list", action="store_true", help="list the faults")

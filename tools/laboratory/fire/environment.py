@@ -23,7 +23,6 @@ from tools.laboratory.processes.usage import cpu_seconds
 MARK = "fire"
 
 
-
 @dataclass(frozen=True)
 class Sizes:
     """The sizes. `victims`: the agents that some faults affect, in their own process."""

@@ -100,9 +100,7 @@ def _of_file(path: Path) -> list[Mistake]:
 
 def _mistake(path: Path, found: Mapping[str, Any], package_tests: tuple[str, ...], simulated: bool) -> Mistake:
     try:
-        made = Mistake(
-            **{**found, "tests": tuple(found["tests"])}, package_tests=package_tests, simulated=simulated
-        )
+        made = Mistake(**{**found, "tests": tuple(found["tests"])}, package_tests=package_tests, simulated=simulated)
     except TypeError as error:
         raise LabError(f"{path.name}: {found.get('name')}: {error}") from None
     if made.kind not in KINDS:

@@ -112,5 +112,3 @@ def shares(first: int, last: int, parts: int) -> list[range]:
     count = last - first + 1
     bounds = [first + count * part // parts for part in range(parts + 1)]
     return [range(bounds[part], bounds[part + 1]) for part in range(parts)]
-
-
