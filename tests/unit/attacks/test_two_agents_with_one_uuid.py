@@ -127,6 +127,18 @@ def test_a_restart_and_a_move_are_not_logged() -> None:
     assert driver.table.describe(NODE)["host"] == "compute-new"
 
 
+def test_after_a_move_the_agent_of_the_old_host_does_not_speak_for_the_node_any_more() -> None:
+    driver = listed()
+    driver.hear(Heartbeat(NODE, EPOCH, 1, OWN, driver.table.digest(NODE)))
+    driver.give(ev.NodesListed(CELL, {NODE: "compute-new"}, frozenset({NODE}), driver.now))
+
+    # when the old one is still up, and publishes a change; increments do not name a host
+    driver.hear(Heartbeat(NODE, EPOCH, 1, OWN, driver.table.digest(NODE)), Increment(NODE, EPOCH, 2, {"cn.vcpus": 64}))
+
+    assert driver.table.view(NODE).leaves["cn.vcpus"] == 4
+    assert driver.table.freshness(NODE) is not Freshness.FRESH
+
+
 def test_what_is_remembered_of_copies_is_bounded_and_ends() -> None:
     driver = listed()
     for number in range(1000):

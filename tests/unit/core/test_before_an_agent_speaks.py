@@ -8,7 +8,7 @@ from dataclasses import replace
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.claims import SHOWN_TIMERS
-from shared_scheduler.protocol.messages import Consumer
+from shared_scheduler.protocol.messages import Consumer, Leave
 from tests.unit.core.scheduler_driver import SchedulerDriver, node_read, of_kind, only, snapshot, taken
 
 NODE, SERVER = "node-1", "server-1"
@@ -77,3 +77,21 @@ def test_after_some_timers_the_databases_are_believed_without_a_question_to_plac
     assert of_kind(ef.AskConsumer, effects) == []
     assert driver.table.outstanding(NODE) == ()
     assert driver.table.view(NODE).used == taken(NODE)
+
+
+def test_the_databases_are_believed_only_if_they_show_it_at_each_of_these_timers() -> None:
+    driver = booted_and_read_again()
+    pause_s = driver.core.settings.unreported_after_s
+
+    # given that they have shown it at all of these timers but one
+    driver.wait((SHOWN_TIMERS - 1) * pause_s)
+
+    # when an agent does not show it at the next one, leaves, and the databases show it once more
+    driver.hear(snapshot(NODE, sequence=1))
+    only(ef.AskConsumer, driver.wait(pause_s))
+    driver.hear(Leave(NODE, 1, 1))
+    read(driver, {SERVER: taken(NODE)}, {SERVER})
+    driver.wait(pause_s)
+
+    # then an older snapshot of the agent could still lose it, so it is counted by itself
+    assert [own.consumer for own in driver.table.outstanding(NODE)] == [SERVER]

@@ -152,6 +152,18 @@ def test_soft_constraints_are_not_checked() -> None:
     only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim))))
 
 
+def test_a_server_that_nova_has_deleted_does_not_count_while_its_agent_still_shows_it() -> None:
+    # given a server that has gone from the first rack, which its agent does not know yet
+    driver = in_racks("node-1", "node-2")
+    driver.hear(Increment("node-1", 1, 2, consumers={"server-7": Consumer(taken("node-1"), True, WEB)}))
+    ask = placed(driver, driver.ask(asking()))
+    # when another scheduler has also put one into the second rack
+    standing, gone = {"server-6": frozenset({"node-2"})}, frozenset({"server-7"})
+    effects = driver.give(ev.GroupAnswered(ask.ask_id, standing, "", gone=gone, cause=ask.cause))
+    # then the second rack has two more than the first one, and the request yields
+    assert only(ef.DeleteAllocation, effects).consumer == "server-5"
+
+
 def test_several_of_one_request_count_for_one_another() -> None:
     driver = in_racks("node-1", "node-2")
     ask = placed(driver, driver.ask(request("server-1", "server-2", hints=HINTS)))

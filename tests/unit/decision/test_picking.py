@@ -10,6 +10,7 @@ import pytest
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.request import Group
 from shared_scheduler.model.aggregates import AggregateFacts
 from tests.unit.decision.worlds import add_host, chosen, cloud, small_request
 
@@ -66,12 +67,12 @@ def test_equal_best_hosts_are_shuffled_and_others_are_not():
     assert len(orders) == 6
 
 
-def schedulers_first(table, names, near_tie):
+def schedulers_first(table, names, near_tie, **asked):
     firsts = {}
     for own in names:
         decider = Decider(table, DecisionSettings(near_tie=near_tie))
         decider.set_schedulers("cell1", names, own)
-        firsts[own] = next(decider.decide(small_request()).nodes())
+        firsts[own] = next(decider.decide(small_request(**asked)).nodes())
     return firsts
 
 
@@ -79,6 +80,14 @@ def test_schedulers_avoid_one_another_among_equal_hosts():
     table = cloud(*(f"h{n}" for n in range(40)))
     firsts = schedulers_first(table, ("s1", "s2", "s3", "s4"), 0.0)
     assert len(set(firsts.values())) == 4
+
+
+@pytest.mark.parametrize("policy", ["affinity", "soft-affinity"])
+def test_members_that_belong_together_meet_on_one_of_the_equal_hosts(policy):
+    table = cloud(*(f"h{n}" for n in range(40)))
+    group = Group("g", policy, frozenset({"server-1", "server-2"}))
+    firsts = schedulers_first(table, ("s1", "s2", "s3", "s4"), 0.0, group=group)
+    assert len(set(firsts.values())) == 1
 
 
 def test_without_spreading_all_schedulers_select_the_same_host():

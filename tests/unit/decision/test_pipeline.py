@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from shared_scheduler.decision.candidates import forms_on
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.model.resources import Inventory
@@ -12,7 +13,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness
-from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, form, small_request
+from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, form, host_leaves, small_request
 
 
 def test_an_empty_table_selects_no_host_and_gives_the_reason():
@@ -121,6 +122,18 @@ def test_aggregates_are_an_and_of_ors_without_the_forbidden():
     assert chosen(table, small_request(forms=(both,))) == ["a", "c"]
     without = form(member_of=both.member_of, forbidden_aggregates=frozenset({"isolated"}))
     assert chosen(table, small_request(forms=(without,))) == ["a"]
+
+
+def test_a_host_that_joined_a_forbidden_aggregate_after_the_decision_has_no_form_any_more():
+    # given a host that may be selected
+    table = cloud("a")
+    without = form(forbidden_aggregates=frozenset({"isolated"}))
+    context = Decider(table).context(small_request(forms=(without,)))
+    assert forms_on(context, 0) == (without,)
+    # when its provider joins the aggregate before the host is tried
+    table.load("a", host_leaves("a", provider_aggregates=("isolated",)), {})
+    # then
+    assert forms_on(context, 0) == ()
 
 
 def test_in_tree_names_one_node():

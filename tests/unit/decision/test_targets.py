@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from shared_scheduler.decision.decision_settings import DEFAULT_FILTERS
 from shared_scheduler.decision.pipeline import Decider, OncePerRequestFilters
 from shared_scheduler.decision.request import Destination, Flavor, Group
 from shared_scheduler.model.services import ServiceFacts
@@ -86,6 +87,39 @@ def test_hosts_rejected_for_the_first_instance_stay_rejected():
     assert list(second.nodes()) == ["a"], "a second request would find no host"
     assert second.reasons == {"first_instance": 1}
     assert list(decider.decide(request).nodes()) == []
+
+
+def test_a_host_that_joins_between_two_instances_is_judged_for_the_second_one():
+    # given a request whose first instance has left a host out
+    table = cloud("a")
+    add_host(table, "b", **{"cn.vcpus_used": 1})
+    request = small_request(
+        flavor=Flavor("f", extra_specs={"capabilities:vcpus_used": "<= 0"}),
+        instance_uuids=("s1", "s2"),
+    )
+    decider, narrowing = Decider(table), OncePerRequestFilters()
+    assert list(decider.decide(request, 0, narrowing=narrowing).nodes()) == ["a"]
+    # when that one is replaced by a new one, which gets its place in the table
+    table.remove("b")
+    add_host(table, "c")
+    # then
+    assert set(decider.decide(request, 1, narrowing=narrowing).nodes()) == {"a", "c"}
+
+
+def test_a_member_may_be_resized_on_a_host_that_has_enough_members():
+    table = HostTable()
+    add_host(table, "a", instances=("s1",))
+    add_host(table, "b", instances=("s2",))
+    group = Group("g", "anti-affinity", frozenset({"s1", "s2"}))
+    assert chosen(table, small_request(group=group, instance_uuids=("s1",))) == ["a"]
+
+
+def test_a_host_with_as_many_instances_as_it_may_have_gets_no_more():
+    table = cloud()
+    for node, instances in (("full", 3), ("other", 2)):
+        add_host(table, node, **{"stats.num_instances": instances})
+    enabled = (*DEFAULT_FILTERS, "NumInstancesFilter")
+    assert chosen(table, enabled_filters=enabled, max_instances_per_host=3) == ["other"]
 
 
 def test_anti_affinity_counts_claims_that_are_under_way():

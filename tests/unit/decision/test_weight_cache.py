@@ -21,10 +21,11 @@ from tests.unit.decision.worlds import add_host, cloud, small_request
 SETTINGS = DecisionSettings(num_instances_weight_multiplier=-0.7, cpu_weight_multiplier=1.3, near_tie=None)
 
 
-def mixed_cloud(rng, hosts=40):
+def mixed_cloud(rng, hosts=40, disk_gb=(0, 0, 100)):
+    """``disk_gb``: in use on a host; with all 100 it is full."""
     table = cloud()
     for number in range(hosts):
-        add_host(table, f"n{number:02}", used={"DISK_GB": rng.choice([0, 0, 100])})
+        add_host(table, f"n{number:02}", used={"DISK_GB": rng.choice(disk_gb)})
         change(table, rng, f"n{number:02}")
     return table
 
@@ -77,9 +78,10 @@ def test_the_shares_of_the_best_hosts_are_their_weights(narrow):
     assert [sum(one.shares.values()) for one in best] == pytest.approx([one.weight for one in best])
 
 
-def test_the_weight_of_spreading_is_added_to_those_that_are_kept():
+@pytest.mark.parametrize("disk_gb", [(0, 0, 100), (0,)], ids=["some hosts pass", "all hosts pass"])
+def test_the_weight_of_spreading_is_added_to_those_that_are_kept(disk_gb):
     rng = Random(5)
-    table = mixed_cloud(rng)
+    table = mixed_cloud(rng, disk_gb=disk_gb)
     racks = [frozenset(f"n{number:02}" for number in range(rack, 40, 4)) for rack in range(4)]
     table.set_aggregates([AggregateFacts(n, f"u{n}", "", its, {"rack": str(n)}) for n, its in enumerate(racks)])
     soft, web = SpreadConstraint("rack", mode=SpreadMode.SOFT), Group("web", LABEL_POLICY, frozenset({"a", "b", "c"}))
