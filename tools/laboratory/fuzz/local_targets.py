@@ -72,17 +72,15 @@ class Store:
         self._directory = Path(tempfile.mkdtemp(prefix="fuzz-"))
         self._end = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self.path = self._directory / "records.jsonl"
-        self._number = 0
 
     def change(self, rng: Random) -> None:
         """Other lines, some of which are records."""
-        self._number += 1
-        self.path = self._directory / f"{self._number}.jsonl"
-        (self._directory / f"{self._number - 1}.jsonl").unlink(missing_ok=True)
         lines = [self._line(one, rng) for one in records() if rng.random() < 0.8]
         good = {**records()[1], "instances": [GOOD], "hosts": ["cmp9"]}
         lines.insert(rng.randint(0, len(lines)), json.dumps(good).encode())
-        self.path.write_bytes(b"".join(line + b"\n" for line in lines))
+        new = self._directory / "new"
+        new.write_bytes(b"".join(line + b"\n" for line in lines))
+        new.replace(self.path)
 
     def _line(self, record: dict[str, Any], rng: Random) -> bytes:
         changed: Any = record
@@ -125,15 +123,16 @@ class Page:
 
     def __init__(self, rng: Random) -> None:
         self._store = Store()
+        questions = PageQuestions(JsonLines(self._store.path), None, lambda: NOW_S + 5)
+        self._site = Site(questions, ("localhost",))
 
     def feed(self, rng: Random) -> bool:
         """One request."""
         self._store.change(rng)
-        site = Site(PageQuestions(JsonLines(self._store.path), None, lambda: NOW_S + 5), ("localhost",))
         query = "&".join(f"{rng.choice(FIELDS)}={rng.choice(VALUES)}" for _ in range(rng.randrange(4)))
         path = rng.choice((*PAGES, "/static/" + rng.choice(VALUES), "/" + rng.choice(TEXTS)))
         host = rng.choice(("localhost", "localhost:8780", "evil.example", "localhost.evil.example", "", "localhost,x"))
-        return _asked(site, path, query, host)
+        return _asked(self._site, path, query, host)
 
 
 def _asked(site: Site, path: str, query: str, host: str) -> bool:

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -37,6 +38,8 @@ class Violated(Exception):
 
 SCHEDULER = "ssched.scheduler.a"
 EPOCH = 1_700_000_000_123
+#: messages of so many nodes and claims are made once
+CACHED_MAX = 1024
 
 INTEGERS = (
     0, 1, -1, 2, 7, 255, 2**31 - 1, 2**31, 2**40, limits.EPOCH_ASKED_MAX, limits.EPOCH_ASKED_MAX + 1,
@@ -73,6 +76,7 @@ def snapshot_of(node: str, host: str, vcpus: int = 4) -> Snapshot:
     return Snapshot(node, EPOCH, 1, host, leaves_of(node, host, vcpus), {}, {}, 0)
 
 
+@lru_cache(CACHED_MAX)
 def of_agent(node: str, host: str, claim_id: str) -> tuple[Message, ...]:
     """One message of each type that an agent sends."""
     consumer = Consumer({node: {"VCPU": 1, "MEMORY_MB": 1024}}, True, "group-1", 3, True)
@@ -91,6 +95,7 @@ def of_agent(node: str, host: str, claim_id: str) -> tuple[Message, ...]:
     )
 
 
+@lru_cache(CACHED_MAX)
 def of_scheduler(node: str) -> tuple[Message, ...]:
     """One message of each type that a scheduler sends."""
     group = ClaimGroup("group-1", "anti-affinity", 1, ("vm-2",), 0)
