@@ -12,10 +12,12 @@ from nova.conf import paths
 from oslo_config import cfg
 from oslo_messaging import opts as messaging_opts
 
-from compute_agent.conf import register_opts
+from compute_agent.cmd.status import STATUS
+from compute_agent.conf import register_opts, status_socket_path
 from compute_agent.service.state_directory import StateDirectory, StateError
 from compute_agent.tap import embedded
 from shared_scheduler.protocol.messages import Leave
+from shared_scheduler.service import admin
 from tests.support.local_bus import LocalBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest
@@ -55,6 +57,23 @@ def test_it_is_made_from_the_configuration_of_nova_compute(nova_conf: Any, tmp_p
 
     assert agent.host == HOST
     assert sorted(each.name for each in (tmp_path / "compute-agent").iterdir()) == ["agent.lock", "epoch"]
+
+
+def test_it_answers_the_status_command_until_it_ends(nova_conf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "KombuBus", lambda *_: LocalBus())
+    tracker = Tracker()
+    tracker.reportclient = ReportClient()
+    embedded.embed(tracker, nova_conf)
+    path = status_socket_path(nova_conf)
+
+    for _ in range(2):  # nova-compute stops, and starts again
+        tracker.update_available_resource(CONTEXT, HOST, startup=True)
+        eventually(lambda: admin.ask(path, STATUS)["problems"] == [])
+        assert admin.ask(path, STATUS)["host"] == HOST
+
+        tracker.driver.cleanup_host(host=HOST)
+        with pytest.raises(admin.AdminError):
+            admin.ask(path, STATUS)
 
 
 def test_a_build_that_ends_after_nova_computes_last_step_is_reported_by_a_new_agent(
