@@ -18,12 +18,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from compute_agent.conf import state_directory
+from compute_agent.conf import state_directory, status_socket_path
 from compute_agent.service.agent import Agent
 from compute_agent.service.process import settings_from
 from compute_agent.service.state_directory import StateDirectory
+from compute_agent.service.status_socket import StatusSocket
 from compute_agent.tap.hooks import Hooks
 from compute_agent.tap.wire import NodeReported, TapHello, TapMessage
 from shared_scheduler.novalib.report_client import NovaTransport
@@ -47,10 +49,13 @@ JOIN_S = 10.0
 class EmbeddedAgent:
     """A sink of the hooks: runs the agent of one tracker, which ``make`` builds."""
 
-    def __init__(self, tracker: Any, make: Callable[[Any], Agent]) -> None:
+    def __init__(self, tracker: Any, make: Callable[[Any], Agent], status_path: Path | None = None) -> None:
+        """``status_path``: where the agent answers ``compute-agent-status``; nowhere if it is None."""
         self.lock = threading.RLock()
         self._tracker = tracker
         self._make = make
+        self._status_path = status_path
+        self._status: StatusSocket | None = None
         self._agent: Agent | None = None
         self._thread: threading.Thread | None = None
         self._end_hook: Callable[[], None] = lambda: None
@@ -76,6 +81,9 @@ class EmbeddedAgent:
         self._thread = threading.Thread(target=agent.run, name="compute-agent", daemon=True)
         self._thread.start()
         agent.offer_from_tap(TapHello(str(self._tracker.host), os.getpid()))
+        if self._status_path is not None:
+            self._status = StatusSocket(self._status_path, agent)
+            self._status.start()
         self._end_with(self._tracker.driver)
         return agent
 
@@ -96,10 +104,13 @@ class EmbeddedAgent:
         """Publish that the node is not ready, send Leave, and end the thread."""
         with self.lock:
             agent, self._agent = self._agent, None
+            status, self._status = self._status, None
             thread = self._thread
         if agent is None or thread is None:
             return
         self._end_hook()
+        if status is not None:
+            status.stop()
         agent.tap_lost(ENDED)
         agent.stop()
         thread.join(JOIN_S)
@@ -107,7 +118,8 @@ class EmbeddedAgent:
 
 def embed(tracker: Any, conf: Any) -> None:
     """Hook this one tracker."""
-    Hooks(tracker, os.getpid(), lambda _: EmbeddedAgent(tracker, lambda one: agent_from(one, conf))).install()
+    path = status_socket_path(conf)
+    Hooks(tracker, os.getpid(), lambda _: EmbeddedAgent(tracker, lambda one: agent_from(one, conf), path)).install()
 
 
 def agent_from(tracker: Any, conf: Any) -> Agent:
