@@ -8,16 +8,18 @@ The commands ``why``, ``why-not``, ``records`` and ``story``, the page of ``serv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from shared_scheduler.answers.host_facts import facts
 from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why, WhyNot
+from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import (
     ACTIVE,
     BUILD,
     DECISION,
     FAILED,
+    NODE,
     PLACED,
     Record,
     RecordConditions,
@@ -64,14 +66,38 @@ def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry
 
 
 def story(store: Store, host: str, count: int) -> list[HostEvent]:
-    """What the newest ``count`` records of a host say of it, oldest first."""
-    return [event for one in store.find(host_name(host))[-count:] for event in _events(one, host)]
+    """What the newest ``count`` records of a host say of it, oldest first; those that a scheduler repeats are one."""
+    return [event for same in _repeated(store.find(host_name(host)))[-count:] for event in _events(same, host)]
 
 
-def _events(record: Record, host: str) -> Iterator[HostEvent]:
-    request_id, instances = record.get("request_id", ""), list(record.get("instances", ()))
-    for text in facts(record, host):
-        yield HostEvent(at=record["at"], request_id=request_id, instances=instances, text=text)
+def _repeated(records: Iterable[Record]) -> list[list[Record]]:
+    """The records, of which those are together that a scheduler repeats: before an agent is there, it is asked again
+    and again for its state."""
+    found: list[list[Record]] = []
+    last: dict[str, list[Record]] = {}  # of each scheduler, what it last said of the host
+    for record in records:
+        if record.get("kind") != NODE:
+            found.append([record])
+            continue
+        same = last.get(record["scheduler"], [])
+        if same and _said(same[0]) == _said(record):
+            same.append(record)
+        else:
+            last[record["scheduler"]] = same = [record]
+            found.append(same)
+    return found
+
+
+def _said(change: Record) -> Record:
+    return {name: value for name, value in change.items() if name != "at"}
+
+
+def _events(same: Sequence[Record], host: str) -> Iterator[HostEvent]:
+    first, last = same[0], same[-1]
+    request_id, instances = first.get("request_id", ""), list(first.get("instances", ()))
+    again = f" ({len(same)} times until {moment(last['at'])})" if len(same) > 1 else ""
+    for text in facts(first, host):
+        yield HostEvent(at=first["at"], request_id=request_id, instances=instances, text=text + again)
 
 
 def reasons(store: Store, since_at: float, until_at: float) -> Reasons:

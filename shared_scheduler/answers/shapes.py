@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shape of each answer.  ``schema.py`` makes a JSON schema of each; keys that are not named here may be added.
 
-Times with the end ``at`` are seconds since 1970; times with the end ``_s`` are durations in seconds.
+Times with the end ``at`` are seconds since 1970; times with the end ``_s`` are durations in seconds.  The commands and
+the site add the text of each moment in ISO 8601: ``time`` beside ``at``, ``since_time`` beside ``since_at``
+(``times.py``).
 """
 
 from __future__ import annotations

@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, tables, terms
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
-from shared_scheduler.cmd.record_stores import moment
 from shared_scheduler.records.agreement import Agreement, AgreementSum, comparisons
+from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Record, Store
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             text = f"no comparison since {moment(args.since)}; they are recorded in mode shadow only"
             print(f"agreement: {text}; --since reaches further back", file=sys.stderr)
             return record_stores.NOT_FOUND
-        print(json.dumps(total) if args.format == "json" else "\n".join(_lines(total)))
+        print(json.dumps(timed(total)) if args.format == "json" else "\n".join(_lines(total)))
         return 0
 
     return record_stores.with_store("agreement", args, ask)

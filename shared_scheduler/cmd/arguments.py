@@ -8,12 +8,12 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 UNITS_S = {"m": 60, "h": 3600, "d": 86400}
 #: the forms that ``when`` reads
-WHEN_FORMS = "30m, 12h or 7d (ago), 2026-11-23T17:00, or seconds since 1970"
+WHEN_FORMS = "30m, 12h or 7d (ago), 2026-11-23T17:00 (UTC), 2026-11-23T17:00+01:00, or seconds since 1970"
 WHEN_HELP = f"a time such as {WHEN_FORMS}"
 
 
@@ -48,7 +48,7 @@ def number(least: float, most: float) -> Callable[[str], float]:
 
 
 def when(text: str) -> float:
-    """An argument type for moments, in seconds since 1970: an age, a time, which is local without a zone, or seconds.
+    """An argument type for moments, in seconds since 1970: an age, a time, which is UTC without a zone, or seconds.
 
     Source of the times: ISO 8601.
     """
@@ -58,7 +58,8 @@ def when(text: str) -> float:
     if re.fullmatch(r"\d{1,12}([.]\d*)?", text):
         return float(text)
     try:
-        return datetime.fromisoformat(text).timestamp()
+        read = datetime.fromisoformat(text)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as {WHEN_FORMS}") from None
 

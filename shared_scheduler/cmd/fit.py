@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.host_facts import rejection
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         answer = schedulers.ask_first(args, "fit", request=request_of(args))
     except admin.AdminError as error:
         return schedulers.print_errors("fit", [error])
-    print(json.dumps(answer) if args.format == "json" else "\n".join(lines(answer)))
+    print(json.dumps(timed(answer)) if args.format == "json" else "\n".join(lines(answer)))
     return EXIT_CODES[answer["result"]]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -55,8 +54,3 @@ def not_found(command: str, name: str) -> int:
     )
     print(f"{command}: {name}: {text}", file=sys.stderr)
     return NOT_FOUND
-
-
-def moment(at_s: float) -> str:
-    """A time in the local time zone."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s)) + f".{int(at_s * 1000) % 1000:03d}"

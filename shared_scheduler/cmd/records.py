@@ -14,9 +14,11 @@ import time
 from collections.abc import Iterable, Sequence
 
 from shared_scheduler.answers import from_records
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, tables, terms
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
-from shared_scheduler.cmd.record_stores import NOT_FOUND, moment
+from shared_scheduler.cmd.record_stores import NOT_FOUND
+from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import (
     BUILD,
@@ -77,7 +79,7 @@ def _wanted(args: argparse.Namespace, since_s: float | None) -> RecordConditions
 def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:
     if args.format == "json":
         for record in found:
-            print(json.dumps(record), flush=True)
+            print(json.dumps(timed(record)), flush=True)
     elif found:
         print("\n".join(tables.lines(COLUMNS, map(_row, found))), flush=True)
 
@@ -95,7 +97,7 @@ def _follow(args: argparse.Namespace, store: Store, shown: Sequence[Record]) -> 
 
 def _print_lines(args: argparse.Namespace, found: Iterable[Record]) -> None:
     for record in found:
-        line = json.dumps(record) if args.format == "json" else "  ".join(_row(record))
+        line = json.dumps(timed(record)) if args.format == "json" else "  ".join(_row(record))
         print(printable(line), flush=True)
 
 

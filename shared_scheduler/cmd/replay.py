@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import tables, terms
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"replay: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_CODES["cannot"]
     answer = found.as_dict(time.monotonic() - began_s)
-    print(json.dumps(answer) if args.format == "json" else "\n".join(lines(answer)))
+    print(json.dumps(timed(answer)) if args.format == "json" else "\n".join(lines(answer)))
     return EXIT_CODES[answer["result"]]
 
 

@@ -14,10 +14,11 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
 
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     except admin.AdminError as error:
         return schedulers.print_errors("status", [error])
     if args.format == "json":
-        print(json.dumps(answers))
+        print(json.dumps(timed(answers)))
     else:
         print("\n\n".join(map(SHOWN[question], answers)))
     if silent:
@@ -166,7 +167,7 @@ def _foreign_changes(answer: dict[str, Any]) -> str:
 
 
 def _foreign_change(change: dict[str, Any]) -> list[str]:
-    seen_at = datetime.fromtimestamp(change["seen_at_s"], UTC).isoformat(timespec="seconds")
+    seen_at = second(change["seen_at_s"])
     shown = {
         **change,
         "seen_at": seen_at,

@@ -11,9 +11,10 @@ import argparse
 import json
 
 from shared_scheduler.answers import from_records, host_facts
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, tables, terms
 from shared_scheduler.cmd.arguments import whole
-from shared_scheduler.cmd.record_stores import moment
+from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import FOUND_MAX, Store
 
 #: groups of terms that ``--help`` defines
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         if not found:
             return record_stores.not_found("story", args.host)
         if args.format == "json":
-            print(json.dumps(found))
+            print(json.dumps(timed(found)))
         else:
             rows = [[moment(one["at"]), one["request_id"], ",".join(one["instances"]), one["text"]] for one in found]
             words = terms.explained(host_facts.words(one["text"] for one in found), *TERMS)

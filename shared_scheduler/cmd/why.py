@@ -17,9 +17,10 @@ from typing import Any
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.host_facts import outcome, rejection, unknown_kind, values
 from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
-from shared_scheduler.cmd.record_stores import moment
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import INSTANCES_MAX
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
             return record_stores.not_found("why", args.id)
         if args.nova:
             story["nova"] = _nova_events(args, story)
-        print(json.dumps(story) if args.format == "json" else "\n".join(lines(story)))
+        print(json.dumps(timed(story)) if args.format == "json" else "\n".join(lines(story)))
         return 0
 
     return record_stores.with_store("why", args, ask)

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from shared_scheduler.answers import from_records, from_schedulers, host_facts
 from shared_scheduler.answers.shapes import WhyNot
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
-from shared_scheduler.cmd.record_stores import moment
+from shared_scheduler.records.moments import moment
 from shared_scheduler.records.opening import configured_socket_dir
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import Store
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         if found is None:
             return record_stores.not_found("why-not", args.id)
         found += _now(args, store)
-        print(json.dumps(found) if args.format == "json" else "\n".join(_lines(args, found)))
+        print(json.dumps(timed(found)) if args.format == "json" else "\n".join(_lines(args, found)))
         return 0
 
     return record_stores.with_store("why-not", args, ask)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import schedulers, tables, terms
 from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import PLACED
 from shared_scheduler.service import admin
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         return schedulers.print_errors("why-now", [error])
     found = sorted((one for one in answers if one["found"]), key=lambda one: -float(one["at"]))
     if args.format == "json":
-        print(json.dumps(found))
+        print(json.dumps(timed(found)))
     elif found:
         print("\n\n".join("\n".join(lines(one, bool(args.host))) for one in found))
     if silent:
@@ -71,8 +72,7 @@ def lines(answer: Mapping[str, Any], hosts_named: bool = False) -> list[str]:
 
 
 def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer["at"]))
-    yield f"{answer['request_id']}, {at}, {answer['scheduler']} (process {answer['pid']})"
+    yield f"{answer['request_id']}, {second(answer['at'])}, {answer['scheduler']} (process {answer['pid']})"
     yield f"  asked    {_asked(answer['asked'])}"
     yield f"  outcome  {_outcome(answer)}"
     for counts in answer["decisions"]:

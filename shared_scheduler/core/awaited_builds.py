@@ -5,6 +5,8 @@ An agent tells how a build ended.  A node without an agent tells nothing, a mess
 before nova-compute has begun.  Therefore Nova's databases are read for a server whose end is due, at growing intervals,
 until they say that it is active, that it failed for good, or that it is gone.
 
+A scheduler that starts awaits the builds that its records show as unfinished (``resumed``).
+
 A failed build is not the end: nova-conductor tries the next host.  An end that an agent has told is not recorded again
 from the databases.
 """
@@ -18,7 +20,7 @@ from dataclasses import dataclass, field
 from cachetools import FIFOCache
 
 from shared_scheduler.core.effects import Choice, ReadBuild, RecordBuild
-from shared_scheduler.core.events import BuildRead, BuildsRead, BuildState
+from shared_scheduler.core.events import BuildRead, BuildsRead, BuildState, UnfinishedBuild
 from shared_scheduler.core.step import Step, Timers
 
 #: Servers that are awaited; beyond, the oldest is forgotten.
@@ -56,11 +58,20 @@ class AwaitedBuilds:
 
     def placed(self, step: Step, server: str, choice: Choice) -> None:
         """A server was placed: its build will end."""
+        first = WITH_AGENT if self._agent_speaks_for(choice.node) else 0
+        self._await(server, _Awaited(choice.cell, choice.node, choice.host, step.now, step.now, first))
+
+    def resumed(self, step: Step, cell: str, node: str, build: UnfinishedBuild) -> None:
+        """A server was placed before this scheduler started; its agent, if any, may have told the end meanwhile."""
+        if build.server not in self._awaited:
+            placed_s = step.now - build.age_s
+            self._await(build.server, _Awaited(cell, node, build.host, placed_s, step.now, 0, set(build.told)))
+
+    def _await(self, server: str, awaited: _Awaited) -> None:
         if server not in self._awaited and len(self._awaited) == AWAITED_MAX:
             self._timers.cancel((TIMER, self._awaited.popitem()[0]))
             self.counters["builds_forgotten"] += 1
-        first = WITH_AGENT if self._agent_speaks_for(choice.node) else 0
-        self._awaited[server] = _Awaited(choice.cell, choice.node, choice.host, step.now, step.now, first)
+        self._awaited[server] = awaited
         self._set_timer(server)
 
     def told(self, step: Step, server: str, host: str, succeeded: bool) -> None:

@@ -111,6 +111,25 @@ class BuildsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfinishedBuild:
+    """A server that was placed before this scheduler started, and whose end no record tells.  ``told``: the hosts whose
+    failures are recorded."""
+
+    server: str
+    host: str
+    age_s: float
+    told: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedBuildsFound:
+    """What the records tell at the start of a scheduler of the builds that have not ended, oldest first."""
+
+    builds: tuple[UnfinishedBuild, ...]
+    cause: str = field(default="records read", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
 class ServicesRead:
     """``complete``: these are all services of the cell, and others were deleted.  Otherwise an update."""
 
@@ -319,6 +338,7 @@ Event = (
     | ChannelChanged
     | RequestArrived
     | BuildsRead
+    | UnfinishedBuildsFound
     | ServicesRead
     | AggregatesRead
     | SharingRead

@@ -269,6 +269,7 @@ class SchedulerCore:
         self,
         step: Step,
         event: ev.BuildsRead
+        | ev.UnfinishedBuildsFound
         | ev.ServicesRead
         | ev.AggregatesRead
         | ev.SharingRead
@@ -290,10 +291,19 @@ class SchedulerCore:
                 self.table.set_sharing(providers)
             case ev.BuildsRead():
                 self.awaited_builds.read(step, event)
+            case ev.UnfinishedBuildsFound(builds):
+                self._resume(step, builds)
             case ev.ServicesRead():
                 self._services(event)
             case ev.AggregatesRead():
                 self._aggregates(step, event)
+
+    def _resume(self, step: Step, builds: Iterable[ev.UnfinishedBuild]) -> None:
+        """Await the builds on hosts that are still there."""
+        for build in builds:
+            for row in map(self.table.row, self.table.slots_of_host(build.host)[:1]):
+                if row is not None:
+                    self.awaited_builds.resumed(step, row.cell, row.node, build)
 
     def _gone(self, event: ev.NodesGone) -> None:
         self.nodes.gone(event)

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,14 @@ import nova.conf
 from nova import context as nova_context
 
 from shared_scheduler.core.effects import Answer, AskCandidates, Fail, FailureCode, RecordBuild, RecordNode, RefreshNode
-from shared_scheduler.core.events import AggregateFacts, AggregatesRead, AnswerUnheard, CandidatesAnswered, NodesGone
+from shared_scheduler.core.events import (
+    AggregateFacts,
+    AggregatesRead,
+    AnswerUnheard,
+    CandidatesAnswered,
+    NodesGone,
+    UnfinishedBuildsFound,
+)
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity
 from shared_scheduler.decision.errors import DecisionError
@@ -48,8 +56,10 @@ from shared_scheduler.records import entries
 from shared_scheduler.records.agreement import PASSES_NOW, UNKNOWN_HOST, ComparedRequest
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.opening import open_named
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Store
+from shared_scheduler.records.unfinished import unfinished
 from shared_scheduler.release import release
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.comparisons import Comparisons
@@ -166,6 +176,8 @@ class RunningScheduler:
         cells = self._sync.load()
         self._use_cells(cells)
         self._is_loaded = True
+        if self.recorder:  # a database of records that is away must not delay the start
+            threading.Thread(target=self._resume_builds, name="unfinished builds", daemon=True).start()
         if self._admin is not None:
             _start_admin(self._admin)
         LOG.info(
@@ -175,6 +187,22 @@ class RunningScheduler:
             len(cells),
             len(self.engine.channels),
         )
+
+    def _resume_builds(self) -> None:
+        """Await the builds that had not ended when this scheduler stopped."""
+        ours = CONF.shared_scheduler
+        try:
+            store = open_named(ours.records_connection or ours.records_file)
+            try:
+                found = unfinished(store, self._name, time.time())
+            finally:
+                store.close()
+        except Exception as error:  # the exceptions depend on the database driver
+            LOG.info("The records do not tell which builds have not ended, so only new ones are awaited: %s", error)
+            return
+        if found:
+            LOG.info("Awaiting %d builds that were begun before this start", len(found))
+            self.engine.handle(UnfinishedBuildsFound(found))
 
     def reload(self) -> None:
         """SIGHUP: read cells, filters, weighers, aggregates and keys again; the table stays.

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from shared_scheduler.answers.schema import schemas
+from shared_scheduler.answers.times import timed
 from shared_scheduler.page.questions import BadQuestionError, Fields, NoSuchPageError, NotRecordedError, PageQuestions
 from shared_scheduler.page.views import Views
 from shared_scheduler.records.errors import RecordsError
@@ -149,7 +150,7 @@ def _fields(query: str) -> Fields:
 
 
 def _json(status: str, answer: Any) -> Answer:
-    return status, JSON, json.dumps(answer).encode() + b"\n"
+    return status, JSON, json.dumps(timed(answer)).encode() + b"\n"
 
 
 def _encoded(page: str) -> bytes:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, total
 from shared_scheduler.page.questions import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.records.errors import RecordsError
+from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NODE, PLACED
 from shared_scheduler.service.admin import AdminError
@@ -40,7 +40,7 @@ class Views:
             loader=PackageLoader("shared_scheduler.page"), autoescape=True, undefined=ChainableUndefined,
             trim_blocks=True, lstrip_blocks=True, finalize=_plain,
         )  # fmt: skip
-        self._jinja.filters.update(moment=_moment, number=_number, values=values, iso=_iso, percent=_percent,
+        self._jinja.filters.update(moment=second, number=_number, values=values, iso=iso, percent=_percent,
                                    origin=origin, places=enumerate, capitalize_first=_capitalized)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
         self.pages: Mapping[str, Callable[[Fields], str]] = {
@@ -157,14 +157,6 @@ def _bars(reasons: Reasons) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     """A value without control characters and changes of direction; what templates made is left as it is."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _moment(at_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
-
-
-def _iso(at_s: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
 
 
 def _number(value: float) -> Markup:

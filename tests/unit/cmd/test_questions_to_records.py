@@ -359,7 +359,7 @@ def test_novas_events_are_shown_between_our_records_in_order_of_time(
 
     assert manage.main(["why", "req-local", "--nova", "--records", str(tmp_path / "r")]) == 0
 
-    heads = [line[25:] for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
+    heads = [line[26:] for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
     assert asked == ["server-1"]
     assert [head.split(":")[0] for head in heads] == [
         "decision of sched1", "build of server-1 on c1", "Nova, create", "build of server-1 on c2",
@@ -379,3 +379,24 @@ def test_novas_databases_that_cannot_be_read_are_one_clear_line(
     assert manage.main(["why", "req-local", "--nova", "--records", str(tmp_path / "r")]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "Can't connect to MySQL server" in line and "--config-file" in line
+
+
+def test_what_schedulers_repeat_of_a_host_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = RecordNode("c7", NodeChange.RESYNC, 0, 0, 0, cause="")
+    heard = RecordNode("c7", NodeChange.SNAPSHOT, 3, 1, 0, cause="")
+    said = [(asked, "s1"), (asked, "s2"), (asked, "s1"), (asked, "s2"), (asked, "s1"), (heard, "s1"), (asked, "s1")]
+    JsonLines(tmp_path / "records.jsonl").write(
+        entries.node_entry(change, name, 1_760_000_000.0 + n) for n, (change, name) in enumerate(said)
+    )
+    place = ["--records", str(tmp_path / "records.jsonl"), "--format", "json"]
+
+    assert manage.main(["story", "c7", *place]) == 0
+    told = [one["text"] for one in json.loads(capsys.readouterr().out)]
+    assert told == [
+        "s1: asked for its whole state (3 times until 2025-10-09 08:53:24.000Z)",
+        "s2: asked for its whole state (2 times until 2025-10-09 08:53:23.000Z)",
+        "s1: a snapshot: state 3/1",
+        "s1: asked for its whole state",
+    ]
+    assert manage.main(["story", "c7", "--last", "2", *place]) == 0
+    assert [one["text"] for one in json.loads(capsys.readouterr().out)] == told[2:]

@@ -89,7 +89,7 @@ def test_foreign_changes_are_shown_newest_first(sockets: Path, capsys: pytest.Ca
     assert title == "sched1 (process 17): 7 foreign changes since its start"
     assert head.split() == ["seen_at", "consumer", "seen_by", "before", "after"]
     assert re.split(r"\s{2,}", first) == [
-        "2026-11-23T18:30:05+00:00", "server-1", "merge", "1: node-1 VCPU:2",
+        "2026-11-23 18:30:05Z", "server-1", "merge", "1: node-1 VCPU:2",
         "2: node-1 VCPU:2; port-1 NET_BW_EGR_KILOBIT_PER_SEC:100",
     ]  # fmt: skip
     assert re.split(r"\s{2,}", second)[3:] == ["nothing", "1: node-2 VCPU:1"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shared_scheduler.cmd import manage
+from shared_scheduler.records.moments import iso
 from shared_scheduler.service import admin
 
 ANSWER = {
@@ -76,7 +77,7 @@ def test_of_one_host_only_and_as_data(
     assert manage.main(arguments) == 0
     assert "more:" not in capsys.readouterr().out
     assert manage.main([*arguments, "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [ANSWER]
+    assert json.loads(capsys.readouterr().out) == [{**ANSWER, "time": iso(ANSWER["at"])}]
     assert asked[-1] == {"ask": "why", "request": "req-7", "hosts": ["c2"], "each_max": 3}
 
 

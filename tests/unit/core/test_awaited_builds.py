@@ -9,7 +9,14 @@ import pytest
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core.awaited_builds import AWAITED_MAX, READ_AFTER_S, WITH_AGENT
-from shared_scheduler.core.events import BuildFailure, BuildRead, BuildsRead, BuildState
+from shared_scheduler.core.events import (
+    BuildFailure,
+    BuildRead,
+    BuildsRead,
+    BuildState,
+    UnfinishedBuild,
+    UnfinishedBuildsFound,
+)
 from shared_scheduler.protocol.messages import BuildResult
 from tests.unit.core.scheduler_driver import ME, SchedulerDriver, claims_in, of_kind, only, request
 
@@ -145,3 +152,41 @@ def test_the_memory_is_bounded(driver: SchedulerDriver, monkeypatch: pytest.Monk
 
     assert [one.server for one in driver.build_reads] == ["server-2"]
     assert driver.core.counters()["builds_forgotten"] == 1
+
+
+def resume(driver: SchedulerDriver, *builds: UnfinishedBuild) -> None:
+    """What the records tell when the scheduler has started."""
+    driver.give(UnfinishedBuildsFound(builds))
+
+
+def test_a_scheduler_that_was_restarted_reads_how_an_earlier_build_ended(driver: SchedulerDriver) -> None:
+    resume(driver, UnfinishedBuild(SERVER, "host-1", 100.0))
+    driver.wait(READ_AFTER_S[0])
+
+    assert [(one.server, one.age_s) for one in driver.build_reads] == [(SERVER, 100.0 + READ_AFTER_S[0])]
+    assert read(driver, BuildState.ACTIVE, host="host-1") == [("host-1", True, "", AT_S)]
+    driver.wait(READ_AFTER_S[-1])
+    assert len(driver.build_reads) == 1
+
+
+def test_what_was_recorded_before_the_restart_is_not_recorded_again(driver: SchedulerDriver) -> None:
+    resume(driver, UnfinishedBuild(SERVER, "host-1", 100.0, frozenset({"host-1"})))
+    driver.wait(READ_AFTER_S[0])
+
+    failures = failure("host-1"), failure("host-2")
+    assert read(driver, BuildState.FAILED, *failures) == [("host-2", False, NO_ADDRESS, AT_S)]
+
+
+def test_a_build_on_a_host_that_has_left_is_not_awaited(driver: SchedulerDriver) -> None:
+    resume(driver, UnfinishedBuild(SERVER, "host-99", 100.0))
+    driver.wait(READ_AFTER_S[-1])
+
+    assert driver.build_reads == []
+
+
+def test_a_placement_of_this_run_is_newer_than_what_the_records_tell(driver: SchedulerDriver) -> None:
+    place(driver)
+    resume(driver, UnfinishedBuild(SERVER, "host-1", 100.0))
+    driver.wait(READ_AFTER_S[0])
+
+    assert [one.age_s for one in driver.build_reads] == [READ_AFTER_S[0]]
