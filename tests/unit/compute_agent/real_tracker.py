@@ -11,6 +11,7 @@ from nova import objects
 from nova.compute import vm_states
 from nova.compute.provider_tree import ProviderTree
 from nova.compute.resource_tracker import ResourceTracker
+from nova.pci.stats import PciDeviceStats
 
 from tests.unit.compute_agent.worlds import HOST, NODE
 
@@ -42,6 +43,17 @@ class Driver:
         """nova-compute ends."""
 
 
+class Devices:
+    """Nova's PciDevTracker with one pool; its writes are discarded."""
+
+    def __init__(self, pool: dict[str, Any]) -> None:
+        self.stats = PciDeviceStats(objects.NUMATopology(cells=[]))
+        self.stats.pools = [pool]
+
+    def save(self, context: Any) -> None:
+        """Its last step, whatever it did."""
+
+
 class Tracker(ResourceTracker):  # type: ignore[misc]
     """Nova's, but its Placement is a tree in memory, and an audit finds the given instances."""
 
@@ -69,9 +81,9 @@ class Tracker(ResourceTracker):  # type: ignore[misc]
         self._update(context, self.compute_nodes[nodename], startup=startup)
 
 
-def record() -> Record:
+def record(node: str = NODE, nodename: str = HOST) -> Record:
     return Record(
-        CONTEXT, id=1, uuid=NODE, host=HOST, hypervisor_hostname=HOST, hypervisor_type="fake",
+        CONTEXT, id=1, uuid=node, host=HOST, hypervisor_hostname=nodename, hypervisor_type="fake",
         hypervisor_version=1, vcpus=4, vcpus_used=0, memory_mb=8192, memory_mb_used=0, free_ram_mb=8192,
         local_gb=100, local_gb_used=0, free_disk_gb=100, disk_available_least=100, running_vms=0,
         current_workload=0, cpu_allocation_ratio=4.0, ram_allocation_ratio=1.0, disk_allocation_ratio=1.0,

@@ -13,11 +13,9 @@ from typing import Any
 
 import nova.conf
 import pytest
-from nova import objects
 from nova.compute import vm_states
 from nova.compute.resource_tracker import ResourceTracker
 from nova.exception import ComputeResourcesUnavailable
-from nova.pci.stats import PciDeviceStats
 
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.conf import register_opts
@@ -34,7 +32,7 @@ from shared_scheduler.transport.channel import Channel
 from tests.support.local_bus import LocalBus
 from tests.support.one_process import EmbeddedAgents, NothingKept, SettlingAgent
 from tests.unit.compute_agent.fake_placement import FakePlacement
-from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
+from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, guest, record
 from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim
 
 WAIT_S = 60.0
@@ -77,17 +75,6 @@ class Scheduler:
             if isinstance(one, Snapshot | Increment):
                 found |= one.consumers
         return {uuid for uuid, consumer in found.items() if consumer is not None}
-
-
-class Devices:
-    """Nova's PciDevTracker with one pool; its writes are discarded."""
-
-    def __init__(self, pool: dict[str, Any]) -> None:
-        self.stats = PciDeviceStats(objects.NUMATopology(cells=[]))
-        self.stats.pools = [pool]
-
-    def save(self, context: Any) -> None:
-        """Its last step, whatever it did."""
 
 
 class Compute:

@@ -46,6 +46,8 @@ from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, SlotFit, claim
 
 WAIT_S = 20.0
+#: another node of the same host
+SECOND = "4d6ad7b1-6b1c-4f5d-8f5f-000000000002"
 CHILD = "4d6ad7b1-6b1c-4f5d-8f5f-0000000000c1"
 
 
@@ -193,6 +195,20 @@ class TestAgent:
 
         reason = world.scheduler.verdict("c1").reason
         assert reason is not None and reason.detail["why"] == "gone"
+
+    def test_a_lost_tap_is_lost_for_all_nodes_of_the_host(self, world: World) -> None:
+        world.tap()
+        world.agent.take_from_tap(
+            NodeReported(SECOND, ROOT_LEAVES | {"cn.uuid": SECOND}, {}, complete=True, ready=True)
+        )
+        eventually(lambda: len(world.agent.cores) == 2)
+
+        world.agent.tap_lost("gone")
+
+        for claim_id, node in (("c1", NODE), ("c2", SECOND)):
+            world.scheduler.cast(claim(claim_id, node=node))
+            reason = world.scheduler.verdict(claim_id).reason
+            assert reason is not None and reason.detail["why"] == "gone"
 
     def test_a_claim_that_nova_compute_refuses_frees_its_resources(self, world: World) -> None:
         world.tap()

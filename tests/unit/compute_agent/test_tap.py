@@ -33,10 +33,13 @@ from compute_agent.tap.wire import (
     TapMessage,
     TreeWritten,
 )
-from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest, record
+from shared_scheduler.sim.topology import is_pool
+from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, guest, record
 from tests.unit.compute_agent.worlds import HOST, NODE
 
 WAIT_S = 20.0
+#: another node of the same host
+SECOND = "4d6ad7b1-6b1c-4f5d-8f5f-000000000002"
 MIGRATION = "5e0d8a4a-0000-4000-8000-00000000000a"
 Kind = TypeVar("Kind")
 
@@ -289,6 +292,29 @@ class TestWhatIsTold:
         tracker.remove_node(HOST)
 
         assert listener.next(NodeGone) == NodeGone(NODE)
+
+    def test_the_audit_of_one_node_makes_no_other_ready(self, tracker: Tracker, hooks: Hooks) -> None:
+        # given a node whose audit has ended, and another one of the same host before its first audit
+        tracker.compute_nodes["second"] = record(SECOND, "second")
+        tracker._update(CONTEXT, tracker.compute_nodes["second"])
+
+        _, first, second = hooks.everything()
+        assert isinstance(first, NodeReported) and first.ready
+        assert isinstance(second, NodeReported) and second.node == SECOND and not second.ready
+
+    def test_devices_are_those_of_each_node_of_the_host(self, tracker: Tracker, hooks: Hooks) -> None:
+        tracker.pci_tracker = Devices({"vendor_id": "8086", "product_id": "1515", "numa_node": 0, "count": 2})
+        tracker.compute_nodes["second"] = record(SECOND, "second")
+        for node in tracker.compute_nodes.values():
+            tracker._update(CONTEXT, node)
+
+        # when one is taken without a claim
+        tracker.pci_tracker.stats.pools[0]["count"] = 1
+        tracker.pci_tracker.save(CONTEXT)
+
+        told = [one for one in hooks.everything() if isinstance(one, NodeReported)]
+        counts = [[leaf for name, leaf in one.leaves.items() if is_pool(name)] for one in told]
+        assert counts == [[1], [1]]
 
     def test_a_node_without_an_audit_is_not_ready(self, tracker: Tracker, path: str) -> None:
         hooks = Hooks(tracker, 1, partial(TapChannel, path))

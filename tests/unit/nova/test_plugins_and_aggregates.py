@@ -96,6 +96,21 @@ class TestAggregateCache:
         assert (facts.uuid, facts.hosts) == (made.uuid, frozenset({"cmp1"}))
         assert cache.of_host("gone") == []
 
+    def test_a_cast_during_a_read_is_not_undone_by_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # given a host that moves out of an aggregate, which the read under way has already seen
+        cache, answers = AggregateCache(), [[aggregate(1, ["cmp1"])], [aggregate(1, [])]]
+
+        def read(_context: Any) -> list[Any]:
+            found = answers.pop(0)
+            if answers:
+                cache.update([aggregate(1, [])])
+            return found
+
+        monkeypatch.setattr(objects.AggregateList, "get_all", read)
+        # then the database is read again
+        assert [one.hosts for one in cache.read(None)] == [frozenset()]
+        assert cache.of_host("cmp1") == []
+
     def test_casts_carry_one_or_many(self) -> None:
         one, two = aggregate(1, []), aggregate(2, [])
 

@@ -57,6 +57,8 @@ def aggregates() -> AggregateCache:
     cache.update(
         [
             aggregate(1, ["cmp1"], availability_zone="zone-a", ssd="true"),
+            aggregate(3, ["cmp3"], availability_zone="zone-b"),
+            aggregate(4, ["cmp3"], availability_zone="zone-a"),
             aggregate(2, ["cmp2"], ssd="true"),
         ]
     )
@@ -125,7 +127,7 @@ def test_a_selection_without_a_claim_has_null(aggregates: AggregateCache) -> Non
     assert one.allocation_request_version is None
 
 
-@pytest.mark.parametrize(("host", "zone"), [("cmp1", "zone-a"), ("cmp2", "nova"), ("x", "nova")])
+@pytest.mark.parametrize(("host", "zone"), [("cmp1", "zone-a"), ("cmp2", "nova"), ("cmp3", "zone-a"), ("x", "nova")])
 def test_every_host_is_in_a_zone(aggregates: AggregateCache, host: str, zone: str) -> None:
     assert selection.zone(aggregates, host) == zone
 

@@ -293,6 +293,13 @@ def test_each_node_has_one_cell(view: str) -> None:
     assert all(int(x) < found.width and int(y) < found.height for x, y in (each.split() for each in corners))
 
 
+@pytest.mark.parametrize("view", ["used", "stranded"])
+def test_a_node_that_is_not_selected_is_not_coloured_by_its_use(view: str) -> None:
+    one: Any = {**hosts(1, Random(1))[0], "why_not": "disabled"}
+    (found,) = fleet_map([one], view).classes
+    assert (found.key, found.count) == ("closed", 1)
+
+
 def test_a_node_without_cpus_strands_its_memory() -> None:
     # given a node without a free CPU and half of its memory, and the same node disabled
     full = {"VCPU": {"used": 8, "capacity": 8}, "MEMORY_MB": {"used": 512, "capacity": 1024}}

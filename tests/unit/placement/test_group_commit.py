@@ -219,6 +219,19 @@ def test_a_delete_waits_for_the_write_of_its_consumer(world: World, committer: C
     assert world.used(node) == 0
 
 
+def test_a_delete_is_sent_once_the_write_of_its_consumer_has_ended(world: World) -> None:
+    # given a deleter that found the write under way, and rests
+    committer = Committer(world, deleters=1)
+    first = committer.while_one_is_held_still()
+    committer.commit.submit(undo(first))
+    # when the write ends
+    committer.gate.set()
+    # then nothing else has to arrive before the delete goes out
+    heard = [committer.heard.get(timeout=WAIT_S) for _ in range(2)]
+    assert [type(one) for one in heard] == [AllocationWritten, AllocationDeleted]
+    committer.commit.stop()
+
+
 def test_many_at_once_on_few_nodes_never_exceed_them(world: World) -> None:
     committer = Committer(world, writers=4)
     nodes = [world.provider(vcpus=5) for _ in range(4)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,10 @@ def test_records_are_found_in_rotated_files_too(path: Path) -> None:
 
 def test_the_indexes_of_deleted_files_are_deleted(path: Path) -> None:
     store = JsonLines(path, max_mb=1, kept=2)
-    for number in range(20):
-        store.write([large(number)])
+    with ExitStack() as readers:  # so that no new file gets the number of one that was deleted
+        for number in range(20):
+            store.write([large(number)])
+            readers.enter_context(path.open())
 
     kept = {str(each.stat().st_ino) for each in path.parent.iterdir() if each.is_file()}
     indexes = {each.stem for each in (path.parent / "records.jsonl.index").iterdir()} - {"lock"}

@@ -75,6 +75,7 @@ class TestADatabaseThatIsAway:
         carrier.keep([record(3)])
         now.s += recorder.PAUSE_AFTER_FAILURE_S
         carrier.keep([record(4)])
+        carrier.keep([record(5)])
 
         assert table.find("req-4") == [record(4)]
         assert counters == {"records_lost": 4}

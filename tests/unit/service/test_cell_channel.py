@@ -89,6 +89,22 @@ def test_good_messages_arrive_in_order(wire: Wire, events: list[ev.Event], open_
     assert events == [ev.MessagesArrived("cell1", (heartbeat(1), heartbeat(2)))]
 
 
+def test_a_queue_that_a_second_cell_has_joined_names_the_cell_of_each_node(wire: Wire, events: list[ev.Event]) -> None:
+    # given a queue of one cell, whose messages need no row
+    rows: dict[str, str] = {}
+    channel = CellChannel("cell1", Channel(wire, name="State channel"), events.append, rows.get)
+    channel.start()
+    wire.receive([codec.encode(heartbeat(1))])
+    assert [event.cell for event in events if isinstance(event, ev.MessagesArrived)] == ["cell1"]
+    # when another cell uses it as well, and the node is of that one
+    channel.add_cell("cell2")
+    events.clear()
+    rows[heartbeat(1).node] = "cell2"
+    wire.receive([codec.encode(heartbeat(2))])
+    # then
+    assert [event.cell for event in events if isinstance(event, ev.MessagesArrived)] == ["cell2"]
+
+
 def test_a_cast_that_nobody_receives_comes_back_as_an_event(
     wire: Wire, events: list[ev.Event], open_channel: Any
 ) -> None:

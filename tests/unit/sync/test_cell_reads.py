@@ -150,6 +150,22 @@ def test_a_node_with_an_agent_is_left_to_it(nova: NovaDatabases, poll: Poll) -> 
     assert poll.cell.silent() == [other]
 
 
+def test_a_node_whose_agent_has_left_is_read_again_though_nothing_has_changed_in_the_databases(
+    nova: NovaDatabases, poll: Poll
+) -> None:
+    own = nova.node("cmp-1")
+    assert poll.wishes("node_list") == [own]
+    (seen,) = poll.cell.seen([own])
+    poll.cell.was_read(seen)
+    assert poll.wishes("records") == []
+    # when an agent speaks for it, which changes its row, and leaves
+    poll.spoken_for.add(own)
+    assert poll.wishes("records") == []
+    poll.spoken_for.discard(own)
+    # then
+    assert poll.wishes("records") == [own]
+
+
 def test_a_node_that_reported_is_read_twice_and_then_left_alone(nova: NovaDatabases, poll: Poll) -> None:
     own = nova.node("cmp-1")
     for ask in ("node_list", "reported", "reported"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared_scheduler.core.events import AggregateFacts, NodeRead, NodesGone, ServicesRead
+from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.node_reads import NodeReads, node_read, read_node, with_host_aggregates
@@ -52,14 +53,20 @@ def test_a_record_that_cannot_be_parsed_is_skipped(caplog: pytest.LogCaptureFixt
     assert "cmp-1 is skipped" in caplog.text
 
 
+def broken(_node: str) -> Tree:
+    raise PlacementError("no answer")
+
+
 class Reader:
     """Reads single nodes of one cell at 7 o'clock."""
 
     def __init__(self, nova: NovaDatabases, world: World) -> None:
         self.nova = nova
         self.spoken_for: set[str] = set()
-        cells = {nova.cell_uuid: CellReads(nova.cell(), self.spoken_for.__contains__)}
-        self._reads = NodeReads(PlacementMirror(world.client), lambda: cells, self.spoken_for.__contains__)
+        self.cell = CellReads(nova.cell(), self.spoken_for.__contains__)
+        self.mirror = PlacementMirror(world.client)
+        cells = {nova.cell_uuid: self.cell}
+        self._reads = NodeReads(self.mirror, lambda: cells, self.spoken_for.__contains__)
 
     def read(self, node: str, cell: str | None = None) -> list[Any]:
         return list(self._reads.node((self.nova.cell_uuid if cell is None else cell, node), 7.0))
@@ -78,6 +85,21 @@ def test_a_node_is_as_old_as_the_beginning_of_its_read(nova: NovaDatabases, worl
 
 def test_a_removed_node_is_reported(nova: NovaDatabases, reader: Reader) -> None:
     assert reader.read("no-such-node") == [NodesGone(nova.cell_uuid, frozenset(["no-such-node"]))]
+
+
+def test_a_node_counts_as_read_only_after_placement_has_answered(
+    nova: NovaDatabases, world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a node that is read while Placement is away
+    own = nova.compute("cmp-1", world.provider())
+    list(reader.cell.node_list(7.0))
+    with monkeypatch.context() as away, pytest.raises(PlacementError):
+        away.setattr(reader.mirror, "read", broken)
+        reader.read(own)
+    # then the next look at the records wants it read, until that has been done
+    assert [wish.key[1] for wish in reader.cell.records()] == [own]
+    reader.read(own)
+    assert list(reader.cell.records()) == []
 
 
 def test_a_node_of_a_cell_that_is_not_read_is_nothing(reader: Reader) -> None:

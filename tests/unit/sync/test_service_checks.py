@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,6 +229,25 @@ def test_a_mistake_does_not_end_the_thread(cloud: Cloud, monkeypatch: pytest.Mon
     second = cloud.write("cmp-1", "claim-2")
     cloud.checks.stop()
     assert cloud.placement.given == [first, second]
+
+
+def test_a_cell_that_had_nothing_to_check_for_a_minute_is_checked_again(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a check of long ago
+    now_s = [100.0]
+    monkeypatch.setattr(service_checks, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    cloud.expect("claim-1", "cmp-1")
+    now_s[0] += 60.0
+    # when a service is disabled after the last poll
+    cloud.nova.change(models.Service, "cmp-1", disabled=True)
+    # then the next check finds it, once the thread of the first one rests
+    for number in range(2, 202):
+        cloud.expect(f"claim-{number}", "cmp-1")
+        if cloud.site.heard:
+            break
+        time.sleep(0.01)
+    assert [type(event) for event in cloud.site.heard] == [ServicesRead]
 
 
 def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(

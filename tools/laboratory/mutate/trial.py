@@ -144,6 +144,6 @@ def _first_failure(output: str) -> str:
     """The test in the summary of pytest, or the invariant in the output of ``simulate``."""
     lines = output.splitlines()
     for line in lines:
-        if line.startswith(("FAILED ", "ERROR ")):
+        if line.startswith(("FAILED tests", "ERROR tests")):  # not a line of a captured log
             return line.split(" - ")[0].split(maxsplit=1)[1]
     return next((line.strip() for line in lines if "seed" in line and ":" in line), lines[-1] if lines else "it failed")
