@@ -141,6 +141,9 @@ HOST_BURST_KIB = 8 * 1024
 HOST_MESSAGE_MIN_KIB = 4.0
 #: Hosts of which a scheduler remembers how much they have sent; when there are more, all begin again.
 PACED_HOSTS_MAX = 16_384
+#: Nodes that no database has shown yet and whose first host a scheduler remembers, and for how long after that host was
+#: heard.  A host that floods a scheduler needs minutes to name so many.
+FIRST_HOSTS_MAX, FIRST_HOST_S = 65_536, 60.0
 
 # --- signing ---------------------------------------------------------------------------------
 

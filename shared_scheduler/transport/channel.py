@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from cachetools import TTLCache
+
 from shared_scheduler.protocol import codec, limits
 from shared_scheduler.protocol.errors import (
     KnownSenderError,
@@ -71,7 +73,8 @@ class Channel:
     in total and one for each kind of rejected body (names of the errors of ``protocol/errors.py``), ``tolerated``
     (accepted without a valid signature), ``without_host_key`` (accepted although the sender is not known),
     ``unsendable``, ``outbox_full``, ``returned`` (casts that nobody received).  ``host_of``: the host that the database
-    has for a node, empty if it is not known; schedulers set it.
+    has for a node, empty if it is not known; schedulers set it.  As long as it is empty, the node is of the verified
+    host that named it first, because some messages name no host.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Channel:
         self._log = RateLimitedLog(LOG, clock)
         self._tolerated_log = RateLimitedLog(LOG, clock)  # of its own, because anybody can invent these senders
         self._paces = TokenBuckets(limits.HOST_KIB_PER_S, limits.HOST_BURST_KIB, limits.PACED_HOSTS_MAX)
+        self._first_hosts = TTLCache[str, str](limits.FIRST_HOSTS_MAX, limits.FIRST_HOST_S, clock)
         self._received: ReceiveMessages = lambda messages: None
         self._changed: ConnectionChanged = lambda connected: None
         self._returned: MessageReturned = lambda message: None
@@ -213,9 +217,18 @@ class Channel:
         kind = type(message).__name__
         if not may_send(sender, message):
             raise WrongSender(f"{sender} has sent a {kind} in the name of {sender_of(message)}", str(sender))
-        owner = self.host_of(message.node) if sender.host else ""
-        if owner not in ("", sender.host):
+        if not sender.host:
+            return
+        owner = self.host_of(message.node) or self._first_host(message.node, sender.host)
+        if owner != sender.host:
             raise WrongSender(f"{sender} has sent a {kind} of node {message.node}, of host {owner}", str(sender))
+
+    def _first_host(self, node: str, host: str) -> str:
+        """The host that has named an unlisted node first; a host that is heard keeps its nodes."""
+        first = self._first_hosts.get(node, host)
+        if first == host and node:  # a Hello may name none
+            self._first_hosts[node] = host
+        return first
 
     def _connection_changed(self, connected: bool) -> None:
         if connected != self.connected:
