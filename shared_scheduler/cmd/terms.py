@@ -352,6 +352,9 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
     "weights": "Of the hosts that passed, the one with the greatest weight is tried first, unless others weigh nearly "
                "as much. Each weigher of Nova adds its part.",
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
+    "Success": "Of an event of Nova. nova-compute also ends a build with it that it hands back, so that nova-conductor "
+               "tries the next host.",
+    "unfinished": "An event of Nova that had not ended when it was read.",
     "placing": "Time in which hosts were selected, claimed and written.",
     "rechecking": "Time in which Placement was asked whether there is really no host.",
     "checking": "Time in which the server group or the spreading was checked after the write.",

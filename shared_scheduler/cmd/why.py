@@ -16,6 +16,7 @@ from typing import Any
 
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.host_facts import outcome, rejection, unknown_kind, values
+from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
@@ -83,6 +84,7 @@ def _lines(story: Why) -> Iterator[str]:
     yield f"{story['name']}: {story['outcome']}"
     yield from (f"  cause     {cause}" for cause in story["causes"])
     yield from (f"  lacking   {text}" for text in story["would_help"])
+    yield from (f"  next      {text}" for text in next_steps(story))
     ours = [(record["at"], ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
             for record in story["records"]]  # fmt: skip
     novas = [(event["at"], ["", *_nova_event(event)]) for event in story.get("nova", ())]
@@ -106,6 +108,7 @@ def _words(story: Why) -> Iterator[str]:
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
         yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
+    yield from (event["result"] for event in story.get("nova", ()) if event["action"] != FAULT)
 
 
 def _nova_event(event: NovaEvent) -> Iterator[str]:

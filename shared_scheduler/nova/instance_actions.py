@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The actions of a server, their events, and its faults, as Nova's own databases keep them.
 
-nova-compute keeps a build that nova-conductor tries on another host as a success of its event; only the fault tells
-that it failed.
+nova-compute keeps a build that nova-conductor tries on another host as a success of its event, and keeps no fault of
+it.  When nova-conductor gives up, its own fault quotes the error of the last node.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _of(instance: str) -> Iterator[NovaEvent]:
 
 def _faults(cell: context.RequestContext, instance: str) -> Iterator[NovaEvent]:
     """Nova does not keep to which action a fault belongs."""
-    for fault in objects.InstanceFaultList.get_by_instance_uuids(cell, [instance]):
+    for fault in reversed(objects.InstanceFaultList.get_by_instance_uuids(cell, [instance])):  # the newest is first
         yield NovaEvent(
             at=fault.created_at.timestamp(), request_id="", action=FAULT, event=str(fault.code),
             host=fault.host or "", result="Error", details=fault.message or "",

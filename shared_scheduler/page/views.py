@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.host_facts import origin, values
+from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.questions import Fields, NotRecordedError, PageQuestions
@@ -110,7 +111,8 @@ class Views:
         host, answers = fields.get("host", "").strip(), None
         if host:
             answers = self._questions.why_not({"id": story["name"], "host": host})
-        return self._render("why.html", story=story, host=host, answers=answers, query=story["name"])
+        steps = list(next_steps(story))
+        return self._render("why.html", story=story, steps=steps, host=host, answers=answers, query=story["name"])
 
     def _host(self, fields: Fields) -> str:
         name = fields.get("host", "").strip()

@@ -32,6 +32,12 @@ SHELVED_OFFLOADED = "shelved_offloaded"
 BEFORE_ITS_HOST, ERROR = ("building", SHELVED_OFFLOADED), "error"
 #: Times of faults have whole seconds, and are those of the clocks of other machines.
 CLOCKS_DIFFER_S = 5.0
+#: The event of the build of a server on a node (nova.compute.manager).
+BUILD_EVENT = "compute__do_build_and_run_instance"
+#: The fault of nova-conductor when it tries no other host, and what it writes before the error of the last build.
+GIVEN_UP, QUOTES = "Exceeded maximum number of retries", "Last exception: "
+#: Said of the other builds.
+NO_REASON = "Nova keeps no reason for a build that it tries on another host; the log of nova-compute there has it"
 EVACUATION = "evacuation"
 #: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
 #: of all moves while a host is selected.
@@ -107,6 +113,8 @@ _NODES = _table("compute_nodes", *PLAIN_COLUMNS, *JSON_COLUMNS, "deleted", updat
 _INSTANCES = _table("instances", "uuid", "host", "node", "vm_state", "task_state", "hidden", "deleted",
                     updated_at=sa.DateTime, launched_at=sa.DateTime)  # fmt: skip
 _FAULTS = _table("instance_faults", "id", "instance_uuid", "message", "host", created_at=sa.DateTime)
+_ACTIONS = _table("instance_actions", "id", "instance_uuid")
+_EVENTS = _table("instance_actions_events", "id", "action_id", "event", "host", start_time=sa.DateTime)
 _GROUPS = _table("instance_groups", "id", "uuid")
 _GROUP_MEMBERS = _table("instance_group_member", "group_id", "instance_uuid")
 _LIVES = sa.func.coalesce(_MAPPINGS.c.queued_for_delete, sa.false()) == sa.false()
@@ -388,12 +396,26 @@ class CellDatabase(_Database):
         row, servers = _INSTANCES.c, sorted(ages_s)
         query = sa.select(row.uuid, row.host, row.vm_state, row.launched_at).where(row.deleted == 0)
         found = {one["uuid"]: one for part in _chunks(servers) for one in self.rows(query.where(row.uuid.in_(part)))}
-        now, faults = self._utcnow(), self._faults(servers)
+        now, faults, tries = self._utcnow(), self._faults(servers), self._tries(servers)
         return tuple(
-            _build(server, found.get(server), faults.get(server, ()), now - timedelta(seconds=age_s + CLOCKS_DIFFER_S),
-                   frozenset(computes))
+            _build(server, found.get(server), _Told(
+                now - timedelta(seconds=age_s + CLOCKS_DIFFER_S), frozenset(computes), faults.get(server, ()),
+                tries.get(server, ()),
+            ))
             for server, age_s in ages_s.items()
         )  # fmt: skip
+
+    def _tries(self, servers: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+        """The builds of these servers that nova-compute has begun, oldest first."""
+        action, event, found = _ACTIONS.c, _EVENTS.c, dict[str, list[Mapping[str, Any]]]()
+        query = sa.select(action.instance_uuid, event.host, event.start_time).select_from(
+            _EVENTS.join(_ACTIONS, event.action_id == action.id)
+        )
+        for part in _chunks(servers):
+            mine = query.where(action.instance_uuid.in_(part), event.event == BUILD_EVENT).order_by(event.id)
+            for one in self.rows(mine):
+                found.setdefault(one["instance_uuid"], []).append(one)
+        return found
 
     def _faults(self, servers: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
         """The faults of these servers, oldest first; Nova marks those of a deleted server as deleted as well."""
@@ -428,15 +450,43 @@ class CellDatabase(_Database):
         return [_INSTANCES.c.host.in_(part) for part in _chunks(sorted(hosts))]
 
 
-def _build(
-    server: str, row: Mapping[str, Any] | None, faults: Iterable[Mapping[str, Any]], since: datetime,
-    computes: Collection[str],
-) -> BuildRead:  # fmt: skip
-    failures = tuple(
-        BuildFailure(one["host"] or "", one["message"] or "no text", _aware(one["created_at"]).timestamp(),
-                     one["host"] in computes)
-        for one in faults if _aware(one["created_at"]) >= since
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What Nova's tables tell of a server: its faults and the builds that nova-compute has begun, oldest first.
+
+    A build that nova-compute hands back to nova-conductor leaves a fault on no node, and its event says Success.  If
+    nova-conductor then gives up, its own fault quotes the error of the last build; of the others Nova keeps none.
+    """
+
+    since: datetime
+    computes: frozenset[str]
+    faults: Iterable[Mapping[str, Any]]
+    tries: Iterable[Mapping[str, Any]]
+
+    def failures(self, ended: bool) -> tuple[BuildFailure, ...]:
+        """Oldest first.  ``ended``: no build is under way, and none has succeeded."""
+        found = [self._fault(one) for one in self.faults if _aware(one["created_at"]) >= self.since]
+        begun = {one["host"]: _aware(one["start_time"]).timestamp() for one in self.tries
+                 if one["host"] and _aware(one["start_time"]) >= self.since}  # fmt: skip
+        hosts = list(begun)
+        quoted = [one.reason.partition(QUOTES)[2] for one in found if not one.on_node and QUOTES in one.reason]
+        handed_back = {host: NO_REASON for host in hosts[:-1]}
+        if ended and hosts:
+            handed_back[hosts[-1]] = quoted[-1] if quoted else NO_REASON
+        for one in found:
+            if one.on_node:
+                handed_back.pop(one.host, None)
+        found += [BuildFailure(host, reason, begun[host], on_node=True) for host, reason in handed_back.items()]
+        return tuple(sorted(found, key=lambda one: begun.get(one.host, one.at_s) if one.on_node else one.at_s))
+
+    def _fault(self, fault: Mapping[str, Any]) -> BuildFailure:
+        host, text = fault["host"] or "", fault["message"] or "no text"
+        on_node = host in self.computes and not text.startswith(GIVEN_UP)
+        return BuildFailure(host, text, _aware(fault["created_at"]).timestamp(), on_node)
+
+
+def _build(server: str, row: Mapping[str, Any] | None, told: _Told) -> BuildRead:
+    failures = told.failures(ended=row is not None and row["vm_state"] == ERROR)
     if row is None:
         return BuildRead(server, BuildState.GONE, failures=failures)
     launched_at = _aware(row["launched_at"])
@@ -444,7 +494,7 @@ def _build(
         return BuildRead(server, BuildState.UNDER_WAY, failures=failures)
     if row["vm_state"] == ERROR:
         return BuildRead(server, BuildState.FAILED, failures=failures)
-    if launched_at is None or launched_at < since or not row["host"]:
+    if launched_at is None or launched_at < told.since or not row["host"]:
         return BuildRead(server, BuildState.GONE)
     return BuildRead(server, BuildState.ACTIVE, row["host"], launched_at.timestamp(), failures)
 

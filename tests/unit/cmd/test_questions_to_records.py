@@ -400,3 +400,17 @@ def test_what_schedulers_repeat_of_a_host_is_told_once(tmp_path: Path, capsys: p
     ]
     assert manage.main(["story", "c7", "--last", "2", *place]) == 0
     assert [one["text"] for one in json.loads(capsys.readouterr().out)] == told[2:]
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("req-local", ["the log of nova-compute on c3 has the traceback", "why req-local --nova shows Nova's own events"]),
+    ("server-2", ["why-not server-2 HOST shows what one host lacked", "fit --flavor "]),
+    ("server-3", []),
+])  # fmt: skip
+def test_a_story_says_what_to_do_next(ask: Ask, name: str, said: list[str]) -> None:
+    found = [
+        line.removeprefix("  next").strip() for line in ask("why", name)[1].splitlines() if line.startswith("  next")
+    ]
+
+    assert len(found) == len(said)
+    assert all(line.startswith(part) for line, part in zip(found, said, strict=True))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from nova.db.main import models
 
 from shared_scheduler.core.events import BuildFailure, BuildRead, BuildsRead, BuildState
 from shared_scheduler.sync.cell_reads import BUILDS_MAX, CellReads
+from shared_scheduler.sync.databases import BUILD_EVENT, NO_REASON
 from tests.unit.sync.nova_databases import NovaDatabases, naive
 
 AGE_S = 30.0
@@ -35,6 +37,18 @@ def cell(nova: NovaDatabases) -> CellReads:
 def fault(nova: NovaDatabases, server: str, host: str, ago_s: float, message: str = FULL, deleted: int = 0) -> None:
     nova.cell_row(models.InstanceFault, instance_uuid=server, code=500, message=message, host=host, deleted=deleted,
                   created_at=naive(nova.now - timedelta(seconds=ago_s)))  # fmt: skip
+
+
+ACTION_IDS = count(1)
+
+
+def begun(nova: NovaDatabases, server: str, *hosts: str, ago_s: float = 20.0) -> None:
+    """Nova has begun to build the server on these hosts, a second apart."""
+    action = next(ACTION_IDS)
+    nova.cell_row(models.InstanceAction, id=action, instance_uuid=server, action="create")
+    for number, host in enumerate(hosts):
+        at = naive(nova.now - timedelta(seconds=ago_s - number))
+        nova.cell_row(models.InstanceActionEvent, action_id=action, event=BUILD_EVENT, host=host, start_time=at)
 
 
 def read(cell: CellReads, *servers: str) -> list[BuildRead]:
@@ -97,3 +111,49 @@ def test_each_wish_is_read_once_and_their_number_is_bounded(nova: NovaDatabases,
     assert list(cell.builds()) == [], "nobody has asked"
     assert len(read(cell, *(f"server-{n}" for n in range(BUILDS_MAX + 1)))) == BUILDS_MAX
     assert list(cell.builds()) == []
+
+
+GAVE_UP = f"Exceeded maximum number of retries. Exceeded max scheduling attempts 3 for x. Last exception: {FULL}"
+
+
+@pytest.mark.parametrize("conductor", ["controller", "cmp2"], ids=["its own host", "the host of a nova-compute"])
+def test_of_builds_that_were_handed_back_the_hosts_and_the_last_reason_are_known(
+    nova: NovaDatabases, cell: CellReads, conductor: str
+) -> None:
+    server = nova.instance(None, vm_state="error")
+    begun(nova, server, "cmp2", "cmp1")
+    fault(nova, server, conductor, ago_s=10, message=GAVE_UP)
+
+    [found] = read(cell, server)
+    assert [(one.host, one.reason, one.on_node) for one in found.failures] == [
+        ("cmp2", NO_REASON, True), ("cmp1", FULL, True), (conductor, GAVE_UP, False),
+    ]  # fmt: skip
+
+
+def test_the_reason_that_a_node_has_kept_goes_before_all_others(nova: NovaDatabases, cell: CellReads) -> None:
+    server = nova.instance(None, vm_state="error")
+    begun(nova, server, "cmp2", "cmp1")
+    fault(nova, server, "cmp1", ago_s=15, message="Build aborted")
+
+    [found] = read(cell, server)
+    assert [(one.host, one.reason) for one in found.failures] == [("cmp2", NO_REASON), ("cmp1", "Build aborted")]
+
+
+@pytest.mark.parametrize("vm_state", ["building", "active"])
+def test_the_host_on_which_the_server_is_built_has_not_failed(
+    nova: NovaDatabases, cell: CellReads, vm_state: str
+) -> None:
+    server = nova.instance("cmp1", vm_state=vm_state, launched_at=naive(nova.now))
+    begun(nova, server, "cmp1", ago_s=AGE_S + 60)  # of an earlier request
+    begun(nova, server, "cmp2", "cmp1")
+
+    [found] = read(cell, server)
+    assert [(one.host, one.reason) for one in found.failures] == [("cmp2", NO_REASON)]
+
+
+def test_a_build_that_failed_without_any_fault_is_told_without_its_reason(nova: NovaDatabases, cell: CellReads) -> None:
+    server = nova.instance(None, vm_state="error")
+    begun(nova, server, "cmp2")
+
+    [found] = read(cell, server)
+    assert [(one.host, one.reason) for one in found.failures] == [("cmp2", NO_REASON)]
