@@ -170,7 +170,7 @@ def test_keys_that_cannot_be_used_end_it_with_one_line(process: Process, tmp_pat
     (line,) = [one for one in said.splitlines() if "signing_keys_file" in one]
     assert f"{keys}: keyring line 2" in line and "rubbish" not in said
     assert "Traceback" not in said
-    assert process.child is not None and process.child.returncode == 1
+    assert process.child is not None and process.child.returncode == 78
 
 
 def test_without_broker_and_placement_the_agent_logs_that_and_continues(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_place_for_metrics_that_cannot_be_used_ends_it_with_one_line(process: 
     child = process.start()
 
     said, _ = child.communicate(timeout=WAIT_S)
-    assert child.returncode == 1
+    assert child.returncode == 78
     assert "metrics_listen" in said and said.count("\n") == 1
 
 
