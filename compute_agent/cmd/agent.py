@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from shared_scheduler.release import release
 
 PROG = "compute-agent"
-#: Exit codes: the configuration cannot work; an unexpected error.
-EXIT_CONFIG = 1
+#: Exit codes: the configuration cannot work (EX_CONFIG), so that a restart would not help; an unexpected error.
+EXIT_CONFIG = 78
 EXIT_UNEXPECTED = 2
 
 
