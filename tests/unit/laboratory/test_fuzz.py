@@ -59,6 +59,12 @@ def test_a_channel_that_believes_any_host_is_found(monkeypatch: pytest.MonkeyPat
     assert not no_error("scheduler")
 
 
+def test_a_new_node_that_any_host_may_speak_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel.Channel, "_first_host", lambda _, node, host: host)
+
+    assert play("--target", "scheduler", rounds=5).wrong
+
+
 def test_nodes_that_a_host_invents_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(UnlistedNodes, "may_name_one", lambda *_: True)
 

@@ -55,6 +55,8 @@ from tools.laboratory.fuzz.mutations import (
 
 CELL = "cell1"
 VICTIM, EVIL = ("node-victim", "compute-victim"), ("node-evil", "compute-evil")
+#: a node that its agent has reported, and that no database has yet
+NEW = ("node-new", VICTIM[1])
 MASTER = bytes(range(32))
 
 
@@ -135,7 +137,7 @@ class Scheduler:
     """A scheduler core behind a channel that requires host keys, and a compromised host that sends what it wants, also
     of nodes that no database has.
 
-    After each message the row of the other host is as before, nothing was raised, and there are few invented nodes.
+    After each message the rows of the other host are as before, nothing was raised, and there are few invented nodes.
     """
 
     def __init__(self, rng: Random) -> None:
@@ -149,7 +151,7 @@ class Scheduler:
         self._channel.start(lambda messages: self._give(ev.MessagesArrived(CELL, tuple(messages))), lambda up: None)
         self._evil = agent_keys(EVIL[1])
         self._begin()
-        self._before = self._victim()
+        self._before = self._rows()
 
     def _begin(self) -> None:
         services = tuple(ServiceFacts(host) for _, host in (VICTIM, EVIL))
@@ -157,13 +159,17 @@ class Scheduler:
         hosts = dict((VICTIM, EVIL))
         self._give(ev.MessagesArrived(CELL, (snapshot_of(*VICTIM), snapshot_of(*EVIL, vcpus=1))))
         self._give(ev.NodesListed(CELL, hosts, frozenset(), self._now))
+        self._wire.receive([agent_keys(NEW[1]).seal(Kind.AGENT, encode(snapshot_of(*NEW)))])
 
     def _give(self, event: ev.Event) -> None:
         self._core.step(event, self._now)
 
-    def _victim(self) -> str:
-        facts: dict[str, Any] = self._core.table.describe(VICTIM[0])
-        return json.dumps([facts, self._core.table.freshness(VICTIM[0]).value], default=repr, sort_keys=True)
+    def _rows(self) -> list[str]:
+        return [self._row(node) for node, _ in (VICTIM, NEW)]
+
+    def _row(self, node: str) -> str:
+        facts: dict[str, Any] = self._core.table.describe(node)
+        return json.dumps([facts, self._core.table.freshness(node).value], default=repr, sort_keys=True)
 
     def feed(self, rng: Random) -> bool:
         """Messages that the compromised host signs, delivered at once: of its own node, of the other one, or of a
@@ -172,15 +178,15 @@ class Scheduler:
         bodies = [body for _ in range(rng.choice((1, 1, 2, 5))) if (body := self._drawn(rng)) is not None]
         before = self._channel.counters["messages_rejected"]
         self._wire.receive([self._evil.seal(Kind.AGENT, body) for body in bodies])
-        if (now := self._victim()) != self._before:
-            raise Violated(f"the row of another host has changed from {self._before} to {now}")
-        if len(self._core.nodes) > len((VICTIM, EVIL)) + PER_HOST_MAX:
-            raise Violated(f"one host has brought {len(self._core.nodes) - 2} nodes that no database has")
+        if (now := self._rows()) != self._before:
+            raise Violated(f"a row of another host has changed from {self._before} to {now}")
+        if (invented := len(self._core.nodes) - len((VICTIM, EVIL, NEW))) > PER_HOST_MAX:
+            raise Violated(f"one host has brought {invented} nodes that no database has")
         return bool(bodies) and self._channel.counters["messages_rejected"] == before
 
     def _drawn(self, rng: Random) -> bytes | None:
         claims = [claim.claim_id for claim in self._core.claims.open()]
-        node, host = rng.choice((EVIL, EVIL, EVIL, VICTIM, (f"node-{rng.randrange(20)}", EVIL[1])))
+        node, host = rng.choice((EVIL, EVIL, EVIL, VICTIM, NEW, (f"node-{rng.randrange(20)}", EVIL[1])))
         message = rng.choice((*of_agent(node, host, rng.choice([*claims, "claim-1"])), *of_scheduler(node)))
         return encoded(mutated(message, rng))
 
