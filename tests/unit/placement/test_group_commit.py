@@ -219,16 +219,34 @@ def test_a_delete_waits_for_the_write_of_its_consumer(world: World, committer: C
     assert world.used(node) == 0
 
 
-def test_a_delete_is_sent_once_the_write_of_its_consumer_has_ended(world: World) -> None:
-    # given a deleter that found the write under way, and rests
-    committer = Committer(world, deleters=1)
-    first = committer.while_one_is_held_still()
-    committer.commit.submit(undo(first))
-    # when the write ends
+def test_all_writers_go_on_when_a_write_frees_the_providers_that_others_wait_for(world: World) -> None:
+    # given a write for two providers, which is under way, and one write for each of them that waits for it
+    committer, free = Committer(world, writers=2), threading.Event()
+    one, two = world.provider(), world.provider()
+    both = {one: {"VCPU": 1}, two: {"VCPU": 1}}
+    first = intent(one, allocations=both, serialise=True)
+    second, third = intent(one, serialise=True), intent(two, serialise=True)
+
+    def hold(_method: str, path: str, go: Callable[[], Any]) -> Any:
+        if first.consumer in path:
+            committer.held.set()
+            committer.gate.wait(WAIT_S)
+        if second.consumer in path:
+            free.wait(WAIT_S)
+        return go()
+
+    world.http.faults = [hold] * 20
+    committer.commit.submit(first)
+    assert committer.held.wait(WAIT_S)
+    committer.commit.submit(second)
+    committer.commit.submit(third)
+    # when it ends, and the first of the two takes long
     committer.gate.set()
-    # then nothing else has to arrive before the delete goes out
-    heard = [committer.heard.get(timeout=WAIT_S) for _ in range(2)]
-    assert [type(one) for one in heard] == [AllocationWritten, AllocationDeleted]
+    # then the other one is written by the other writer
+    heard = {committer.heard.get(timeout=WAIT_S).claim_id for _ in range(2)}
+    free.set()
+    assert heard == {first.claim_id, third.claim_id}
+    assert committer.codes(second) == [W]
     committer.commit.stop()
 
 
