@@ -170,7 +170,8 @@ ATTEMPTS = TermGroup(
                   "is decided again after a pause, or fails when its time is over or many requests wait.",
     "rejected": "Placement: the request of the scheduler is not valid.",
     "not_written": "The allocation was not written.",
-    "deleted": "The allocation was written and deleted again, because the request did not need it any more.",
+    "deleted": "The allocation was deleted again, because the request did not need it any more, or because Placement "
+    "did not answer the write in time.",
     "left_alone": "The allocation was written; another writer has changed it since, so it was not deleted.",
     "abandoned": "The allocation could not be deleted so far; the scheduler retries in the background.",
     "refused": "The agent refused the claim without a reason code.",
