@@ -133,13 +133,31 @@ def test_no_running_scheduler_is_one_line(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["status", "compare"])
-def test_a_broker_that_nova_cannot_use_is_one_line_too(tmp_path: Path, command: str) -> None:
+def test_the_sockets_are_found_without_nova(
+    sockets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text(f"[DEFAULT]\nstate_path = {sockets}\n[shared_scheduler]\nadmin_socket_dir = $state_path\n")
+    monkeypatch.setitem(sys.modules, "shared_scheduler.nova.source_readers", None)  # it takes seconds to import
+
+    assert manage.main(["status", "--config-file", str(conf)]) == 0
+    assert "sched1 (process 17)" in capsys.readouterr().out
+
+
+def test_no_directory_of_sockets_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "nova.conf"
+    conf.write_text("[shared_scheduler]\nadmin_socket_dir =\n")
+
+    assert manage.main(["status", "--config-file", str(conf)]) == 2
+    assert "admin_socket_dir is empty" in capsys.readouterr().err
+
+
+def test_a_broker_that_nova_cannot_use_is_one_line_too(tmp_path: Path) -> None:
     conf = tmp_path / "nova.conf"
     conf.write_text("[DEFAULT]\ntransport_url = rabit://nova:secret@mq:5672/\n")
 
     ended = subprocess.run(
-        [sys.executable, "-m", "shared_scheduler.cmd.manage", command, "--config-file", str(conf)],
+        [sys.executable, "-m", "shared_scheduler.cmd.manage", "compare", "--config-file", str(conf)],
         capture_output=True, text=True,
     )  # fmt: skip
 
