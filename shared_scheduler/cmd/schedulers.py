@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.service import admin
 
 
@@ -51,15 +52,12 @@ def print_errors(command: str, errors: Iterable[Exception]) -> int:
 
 
 def _configured(config_files: Sequence[Path]) -> Path:
-    from oslo_config import cfg
-
-    from shared_scheduler.novalib import threading_backend
-
-    threading_backend.choose_threads()
-    from shared_scheduler.nova import source_readers
+    from shared_scheduler.records import opening  # imports oslo.config, which --socket-dir does not need
 
     try:
-        source_readers.configure(config_files)
-        return source_readers.admin_socket_dir()
-    except cfg.Error as error:
-        raise admin.AdminError(str(error)) from error
+        directory = opening.configured_socket_dir(config_files)
+    except RecordsError as error:
+        raise admin.AdminError(str(error.__cause__)) from error
+    if directory is None:
+        raise admin.AdminError("[shared_scheduler] admin_socket_dir is empty; set it to query the schedulers")
+    return directory
