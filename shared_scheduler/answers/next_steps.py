@@ -13,12 +13,15 @@ from shared_scheduler.records.story import NO_HOST
 
 def next_steps(story: Why) -> Iterator[str]:
     """Sentences that name a command or a log; none if all is well.  They follow from the newest decision or build."""
-    last: Mapping[str, Any] = next((one for one in reversed(story["records"]) if one["kind"] in (DECISION, BUILD)), {})
+    known = [one for one in story["records"] if one.get("kind") in (DECISION, BUILD)]
+    last: Mapping[str, Any] = known[-1] if known else {}
     name, result = story["name"], last.get("result")
     if last.get("kind") == BUILD and result != ACTIVE:
-        yield f"the log of nova-compute on {last['hosts'][0]} has the traceback"
+        failed = [one for one in known if one["kind"] == BUILD and one.get("result") != ACTIVE]
+        hosts = ", ".join(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
+        yield f"the log of nova-compute on {hosts} has the traceback"
         if "nova" not in story:
-            yield f"why {name} --nova shows Nova's own events and faults of it"
+            yield f"why {name} --nova shows Nova's own events and faults"
     elif result in NO_HOST:
         yield f"why-not {name} HOST shows what one host lacked, and what it would answer now"
         if flavor := last.get("asked", {}).get("flavor"):

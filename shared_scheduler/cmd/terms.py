@@ -355,7 +355,7 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
     "Success": "Of an event of Nova. nova-compute also ends a build with it that it hands back, so that nova-conductor "
                "tries the next host.",
-    "unfinished": "An event of Nova that had not ended when it was read.",
+    "unfinished": "An event of Nova without an end. Nova may also keep none for a build that was handed back.",
     "placing": "Time in which hosts were selected, claimed and written.",
     "rechecking": "Time in which Placement was asked whether there is really no host.",
     "checking": "Time in which the server group or the spreading was checked after the write.",
@@ -394,7 +394,13 @@ def help_text(*groups: TermGroup) -> str:
 
 
 def explained(codes: Iterable[str], *groups: TermGroup) -> list[str]:
-    """The definitions of the words that a command has printed, for the end of its output; none if it knows none.
+    """The definitions of the words that a command has printed, for the end of its output; none if it knows none."""
+    found = meanings(codes, *groups)
+    return ["", "Words:", *_definitions(found)] if found else []
+
+
+def meanings(codes: Iterable[str], *groups: TermGroup) -> dict[str, str]:
+    """Word -> its definition, of the words that are known, in order.
 
     A code may have a part after a colon.  The first group that has a word defines it.
     """
@@ -405,7 +411,7 @@ def explained(codes: Iterable[str], *groups: TermGroup) -> list[str]:
             found[word] = meaning
         elif word.endswith("Filter"):
             found[word] = "A filter of Nova or of the site, by the name of its class."
-    return ["", "Words:", *_definitions(found)] if found else []
+    return found
 
 
 def _lines(group: TermGroup) -> Iterator[str]:

@@ -90,20 +90,20 @@ def _lines(story: Why) -> Iterator[str]:
     novas = [(event["at"], ["", *_nova_event(event)]) for event in story.get("nova", ())]
     for _, shown in sorted([*ours, *novas], key=lambda one: one[0]):
         yield from shown
-    yield from terms.explained(_words(story), *TERMS)
+    yield from terms.explained(words(story), *TERMS)
 
 
-def _words(story: Why) -> Iterator[str]:
+def words(story: Why) -> Iterator[str]:
     """The words of the story that a reader may not know, in the order of its lines."""
     for record in story["records"]:
         if record.get("kind", DECISION) == COMPARISON:
-            yield record["result"]
+            yield record.get("result", "")
         if record.get("kind", DECISION) != DECISION:
             continue
         yield from filter(PLACED.__ne__, [record.get("result", PLACED)])
         for counts in record.get("decisions", ()):
-            yield from counts["reasons"]
-            yield from ["weights"] * bool(counts["best"])
+            yield from counts.get("reasons", ())
+            yield from ["weights"] * bool(counts.get("best"))
         yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))

@@ -13,6 +13,7 @@ from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.host_facts import origin, values
 from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
+from shared_scheduler.cmd import terms, why
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.questions import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
@@ -112,7 +113,10 @@ class Views:
         if host:
             answers = self._questions.why_not({"id": story["name"], "host": host})
         steps = list(next_steps(story))
-        return self._render("why.html", story=story, steps=steps, host=host, answers=answers, query=story["name"])
+        words = terms.meanings(why.words(story), *why.TERMS)
+        return self._render(
+            "why.html", story=story, steps=steps, host=host, answers=answers, words=words, query=story["name"]
+        )
 
     def _host(self, fields: Fields) -> str:
         name = fields.get("host", "").strip()

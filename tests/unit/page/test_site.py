@@ -24,6 +24,7 @@ from shared_scheduler.page.site import HEADERS, QUERY_CHARS_MAX, Site
 from shared_scheduler.page.views import Views
 from shared_scheduler.records import entries
 from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.store import RecordConditions
 from shared_scheduler.service.admin import AdminServer
 from tests.support.shown_cloud import ShownScheduler, build, day, hosts
 from tests.unit.cmd.test_questions_to_records import NO_ADDRESS
@@ -104,6 +105,14 @@ def test_each_page_is_whole_and_runs_only_our_own_files(cloud: Cloud, path: str)
     assert headers.items() >= dict(HEADERS).items()
     policy = headers["Content-Security-Policy"]
     assert "unsafe" not in policy and "default-src 'none'" in policy
+
+
+def test_a_story_says_what_to_do_next_and_explains_its_words(cloud: Cloud) -> None:
+    assert f"Next: the log of nova-compute on {HOST} has the traceback" in cloud.get(f"/why?id={SERVER}")[2]
+
+    [decision] = cloud.store.last(1, RecordConditions(kind="decision", result="placed"))
+    text = cloud.get(f"/why?id={decision['request_id']}")[2]
+    assert '<th scope="row">weights</th><td>Of the hosts that passed,' in text
 
 
 def test_what_others_wrote_is_text(tmp_path: Path) -> None:
