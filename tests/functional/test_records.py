@@ -56,12 +56,12 @@ def ask(cloud: Cloud, place: str, *arguments: str) -> Any:
     return lines if arguments[0] == "records" else lines[0] if lines else None
 
 
-def wait_recorded(cloud: Cloud, case: Case) -> None:
+def wait_recorded(cloud: Cloud, case: Case, timeout_s: float = 20) -> None:
     """Wait until both stores have the end of the server."""
     for place in places(cloud):
         cloud.wait(
             lambda place=place: ((ask(cloud, place, "why", case.server) or {}).get("outcome") == case.outcome),
-            f"{case.outcome!r} of {case.server} in {place}", 20,
+            f"{case.outcome!r} of {case.server} in {place}", timeout_s,
         )  # fmt: skip
 
 
