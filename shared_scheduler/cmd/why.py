@@ -187,7 +187,8 @@ def _took(record: Record) -> Iterator[str]:
         counts = {"decision": int(times.get("decisions", 0)), "host": int(times.get("attempts", 0))}
         decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
         parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
-        yield f"  took      {times['total']:.1f} ms: {decided}, {tried} tried" + (f"; {parts}" if parts else "")
+        total = f"{times['total']:.1f} ms" if times["total"] else "no waiting for agents or Placement"
+        yield f"  took      {total}: {decided}, {tried} tried" + (f"; {parts}" if parts else "")
 
 
 def _weight(one: Any) -> str:

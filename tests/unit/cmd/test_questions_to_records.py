@@ -414,3 +414,14 @@ def test_a_story_says_what_to_do_next(ask: Ask, name: str, said: list[str]) -> N
 
     assert len(found) == len(said)
     assert all(line.startswith(part) for line, part in zip(found, said, strict=True))
+
+
+def test_a_request_that_was_decided_in_one_step_is_not_said_to_take_no_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = record(("server-1",), failure="no_valid_host", timings_ms={"total": 0.0, "decisions": 1, "attempts": 3})
+    JsonLines(tmp_path / "r").write([entries.entry(refused, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    assert "  took      no waiting for agents or Placement: 1 decision, 3 hosts tried" in out
