@@ -51,14 +51,14 @@ class LineIndex:
         """Where lines begin that probably have all these marks and this part of a reason, in order."""
         found = list(self._with_marks(marks))
         if reason:
-            found.append(np.unique(np.fromiter(self._with_reason(reason), np.uint64)))
-        return reduce(lambda one, other: np.intersect1d(one, other, assume_unique=True), found)
+            found.append(_in_order(np.fromiter(self._with_reason(reason), np.uint64)))
+        return reduce(_in_both, found)
 
     def _with_marks(self, marks: Sequence[str]) -> Iterator[Offsets]:
-        with mapped(self._marks) as data:
-            entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize] if marks else b"", ENTRY)
+        count = self._marks.stat().st_size // ENTRY.itemsize if marks else 0
+        entries = np.memmap(self._marks, ENTRY, "r", shape=(count,)) if count else np.empty(0, ENTRY)
         for mark in marks:
-            yield np.unique(entries["offset"][entries["digest"] == _digest(mark)])
+            yield _in_order(np.asarray(entries["offset"][entries["digest"] == _digest(mark)]))
 
     def _with_reason(self, reason: str) -> Iterator[int]:
         part = part_of_reasons(reason).encode()
@@ -89,6 +89,20 @@ class LineIndex:
         """Forget everything, because the inode belongs to other data now."""
         for path in (self._marks, self._reasons):
             path.unlink(missing_ok=True)
+
+
+def _in_order(offsets: Offsets) -> Offsets:
+    """The offsets in order, each once; as a rule they are already."""
+    return offsets if bool((offsets[1:] > offsets[:-1]).all()) else np.unique(offsets)
+
+
+def _in_both(one: Offsets, other: Offsets) -> Offsets:
+    """What two arrays that are in order have in common; the shorter one is searched in the longer one."""
+    short, long = (one, other) if len(one) <= len(other) else (other, one)
+    places = np.searchsorted(long, short)
+    there = places < len(long)
+    there[there] = long[places[there]] == short[there]
+    return short[there]
 
 
 def _append(path: Path, data: bytes, unit: int) -> None:
