@@ -27,6 +27,17 @@ PLACEMENT_FAULTS = [*((seed, "placement_down", 8.0, 40.0) for seed in range(16, 
 LATE_SEEDS = (3, 1)
 #: worlds in which several schedulers place servers with one label at the same moment
 SPREAD_SEEDS = range(4)
+#: for bugs that few worlds show: the turn of a world that showed them, which is tried before all others
+SHOWN_BY = {
+    "count_groups_of_what_is_built_only": 8,
+    "trust_the_members_of_the_request": 16,
+    "miss_a_lost_last_message": 20,
+    "forget_a_write_that_may_arrive": 22,
+    "delete_what_the_second_try_wrote": 26,
+    "trust_the_table": 29,
+    "count_what_may_yield": 29,
+    "answer_without_checking_the_racks": 30,
+}
 
 
 def plans() -> Iterator[RunPlan]:
@@ -97,7 +108,8 @@ def test_these_worlds_are_sound_without_a_bug() -> None:
 def test_a_planted_bug_is_caught(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     planted.patch(monkeypatch)
     seen: set[str] = set()
-    for plan in plans():
+    likely, in_turn = SHOWN_BY.get(planted.name, 0), list(plans())
+    for plan in (in_turn[likely], *in_turn[:likely], *in_turn[likely + 1 :]):
         seen |= broken_by(plan)
         if seen & planted.breaks:
             return
