@@ -104,7 +104,7 @@ SECOND_CLOUD = (
 
 LONG = (
     "test_novas_own", "test_broker_faults", "test_simulator", "test_decisions",
-    "test_transport_rabbitmq", "test_planted_bugs", "test_under_eventlet", "test_placement_commit",
+    "test_transport_rabbitmq", "test_planted_bugs", "test_under_eventlet", "test_placement_batches",
     "test_placement_operations", "test_manager", "test_allocation_writer", "test_demo_seeds", "test_planted_in_parts",
 )  # fmt: skip
 """Files that take a minute and more of a machine with two cores: begun early, the longest first, or the run ends with

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue of writes and deletes of allocations: which go out together, and in which order.
 
-Edges carry the batches out: ``placement/group_commit.py`` with threads, ``sim/writers.py`` in virtual time.
+Edges carry the batches out: ``placement/batch_writer.py`` with threads, ``sim/writers.py`` in virtual time.
 ``write_pace.py`` explains the order, and has the bounds.
 """
 
@@ -44,7 +44,7 @@ Batch = tuple[Job[Work], ...]
 
 
 class Writer(Protocol):
-    """Carries out writes and deletes, in threads of its own (``placement/group_commit.py``)."""
+    """Carries out writes and deletes, in threads of its own (``placement/batch_writer.py``)."""
 
     def start(self) -> None: ...
     def submit(self, work: Work) -> None: ...

@@ -48,8 +48,8 @@ from shared_scheduler.nova.placement_transport import ReportClientTransport
 from shared_scheduler.nova.plugins import configure_decider
 from shared_scheduler.nova.weight_lines import LoggingDecider
 from shared_scheduler.nova.what_if_requests import WhatIfRequests
+from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.questions import PlacementQuestions
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.records import entries
@@ -154,10 +154,10 @@ class RunningScheduler:
             log_new=Notices(self.engine, ours.nodes_max).log_new,
             has_unlisted=lambda: self.core.nodes.has_unlisted,
         )  # fmt: skip
-        self._commit = GroupCommit(
+        self._batch_writer = BatchWriter(
             client, handle, locate, writers=ours.placement_writers, merged_moves=ours.merged_moves
         )
-        checks = ServiceChecks(self._commit, sync.fleet, sync.revalidator, handle)
+        checks = ServiceChecks(self._batch_writer, sync.fleet, sync.revalidator, handle)
         self._sinks = Sinks(checks, sync, checks.expect, self._record_effect)
         return sync
 
@@ -347,7 +347,7 @@ class RunningScheduler:
         known_as = self._name if worker is None else f"{self._name}.worker{worker}"
         why = WhyQuestions(self.engine, self.decider, self._recent, known_as)
         path = Path(directory) / f"{known_as}-{os.getpid()}{SUFFIX}"
-        reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._commit.foreign_changes()
+        reads, foreign_changes = lambda: self._sync.revalidator.report(), lambda: self._batch_writer.foreign_changes()
         fit = FitQuestions(
             self.engine, known_as, self._what_if.make, self._prepare, self._candidates, configuration.LAST_WORDS_MAX
         )
@@ -382,7 +382,7 @@ class RunningScheduler:
 
     def _queues(self) -> Queues:
         """What waits, by the name of its queue."""
-        return {"placement_writes": lambda: self._commit.waiting(), "records": lambda: self.recorder.waiting()}
+        return {"placement_writes": lambda: self._batch_writer.waiting(), "records": lambda: self.recorder.waiting()}
 
     def report(self) -> dict[str, Any]:
         """The state of the scheduler for a Guru Meditation Report."""

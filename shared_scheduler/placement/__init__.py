@@ -11,7 +11,7 @@ client              the calls of the API that the scheduler uses, typed
 allocation_writer   all steps of one consumer: write, compare, retry, delete
 reconciler          whether an allocation of a write with an unknown outcome may be deleted
 overcommit_check    reads the usage of a provider after a write that only Placement has judged
-group_commit        threads: carries out ``WriteAllocation`` and ``DeleteAllocation``, in batches
+batch_writer        threads: carries out ``WriteAllocation`` and ``DeleteAllocation``, in batches
 questions           answers ``AskCandidates``, ``AskFitting``, ``AskConsumer`` and ``AskGroup``
 mirror              provider trees of nodes without an agent
 reader              the providers of one node and their consumers, for its agent

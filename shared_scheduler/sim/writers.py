@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writes of one simulated scheduler: what ``placement/group_commit.py`` does with threads, in virtual time.
+"""The writes of one simulated scheduler: what ``placement/batch_writer.py`` does with threads, in virtual time.
 
 The queue and its pace are those of the product.  A call travels to Placement, takes the time of its consumers there,
 and returns.  A call that is not answered before the deadline of its writes is given up, although Placement carries it

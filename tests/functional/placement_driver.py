@@ -11,9 +11,9 @@ from typing import Any
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.decision.request import Flavor, PlacementForm, Request
+from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import Reply, Transport, no_reply
-from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.sync.question_reads import QuestionReads
@@ -97,17 +97,17 @@ class PlacementDriver(SchedulerDriver):
         self.written_unchecked = 0
         self._events: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(self.http)
-        self._commit = GroupCommit(client, self._events.put, without_nova)
+        self._writer = BatchWriter(client, self._events.put, without_nova)
         self._revalidator = Revalidator(self._events.put, sources=[each for each in SOURCES if each.is_on_request])
         self._questions = QuestionReads(client, self._revalidator, self._events.put, lambda _: {})
-        self._commit.start()
+        self._writer.start()
         self._revalidator.start()
 
     def stop(self) -> None:
         """Stop its threads."""
         self._revalidator.stop()
         self._questions.stop()
-        self._commit.stop()
+        self._writer.stop()
 
     def knows(self, *nodes: str, vcpus: int = 8, free_mb: int = 8192) -> None:
         """Add these hosts; the first one is the best."""
@@ -156,7 +156,7 @@ class PlacementDriver(SchedulerDriver):
         outcome: ef.Answer | ef.Fail | None = None
         for effect in self.give(event):
             if isinstance(effect, ef.WriteAllocation | ef.DeleteAllocation):
-                self._commit.submit(effect)
+                self._writer.submit(effect)
                 unchecked = isinstance(effect, ef.WriteAllocation) and not effect.serialise
                 self.written_unchecked += unchecked
             elif isinstance(effect, ef.AskCandidates | ef.AskFitting | ef.AskConsumer):

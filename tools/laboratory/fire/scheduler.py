@@ -28,8 +28,8 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import PlacementForm, Request
 from shared_scheduler.model.services import ServiceFacts
+from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.client import PlacementClient
-from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.questions import Question
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Leaf, Message
@@ -155,8 +155,8 @@ class DrillScheduler:
         self._engine = Engine(core)
         client = PlacementClient(StandInTransport(Path(orders.placement)))
         handle = self._engine.handle
-        commit = GroupCommit(client, handle, without_nova)
-        self._engine.start(Sinks(commit, Rereads(client, handle, hosts)))
+        writer = BatchWriter(client, handle, without_nova)
+        self._engine.start(Sinks(writer, Rereads(client, handle, hosts)))
         self._load(hosts)
         self._channel = CellChannel(CELL, CountedChannel(self._endpoint), handle)
 

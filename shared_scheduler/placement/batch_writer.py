@@ -45,7 +45,7 @@ JOIN_S = 12.0
 SWEEP_INTERVAL_S = 1.0
 
 
-class GroupCommit:
+class BatchWriter:
     """The queue and the threads of all writes.  Start it after the last fork; ``stop`` drains the queue."""
 
     def __init__(

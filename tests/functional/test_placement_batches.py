@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group commit on a real Placement with a real database: races, outages, and the attribution of conflicts."""
+"""Batches of writes on a real Placement with a real database: races, outages, and the attribution of conflicts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from shared_scheduler.core.effects import Answer, ConsumerPolicy, DeleteAllocation, Fail, FailureCode, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
-from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.reconciler import without_nova
 from tests.functional.placement_driver import PlacementDriver, vcpus_for
 from tests.functional.private_placement import PrivatePlacement
@@ -50,8 +50,8 @@ class Scheduler:
     def __init__(self, placement: PrivatePlacement) -> None:
         self.heard: queue.Queue[Any] = queue.Queue()
         client = PlacementClient(transport_to(placement.layout.url("placement")))
-        self.commit = GroupCommit(client, self.heard.put, without_nova)
-        self.commit.start()
+        self.writer = BatchWriter(client, self.heard.put, without_nova)
+        self.writer.start()
 
     def answers(self, count: int) -> dict[str, Any]:
         """By claim id."""
@@ -62,7 +62,7 @@ class Scheduler:
     def write(self, *effects: WriteAllocation) -> list[AllocationWritten]:
         """Submit all, answers in the same order."""
         for effect in effects:
-            self.commit.submit(effect)
+            self.writer.submit(effect)
         found = self.answers(len(effects))
         return [found[effect.claim_id] for effect in effects]
 
@@ -72,7 +72,7 @@ def schedulers(placement: PrivatePlacement) -> Iterator[list[Scheduler]]:
     ours = [Scheduler(placement) for _ in range(SCHEDULERS)]
     yield ours
     for one in ours:
-        one.commit.stop()
+        one.writer.stop()
 
 
 def together(jobs: list[Any]) -> None:
@@ -118,7 +118,7 @@ def test_schedulers_that_race_for_the_last_unit_never_keep_more_than_there_is(
         node = placement.provider(vcpus=1)
         effects = [intent({node: {"VCPU": 1}}, serialise=True) for _ in schedulers]
         together([
-            lambda one=one, effect=effect: one.commit.submit(effect)  # type: ignore[misc]
+            lambda one=one, effect=effect: one.writer.submit(effect)  # type: ignore[misc]
             for one, effect in zip(schedulers, effects, strict=True)
         ])  # fmt: skip
         codes = [one.answers(1)[effect.claim_id].code for one, effect in zip(schedulers, effects, strict=True)]
@@ -148,7 +148,7 @@ def test_answers_equal_the_allocations_when_schedulers_share_a_pool(
         [intent({placement.provider(): {"VCPU": 1}, pool: {"DISK_GB": 1}}) for _ in range(12)] for _ in schedulers
     ]
     together([
-        lambda one=one, own=own: [one.commit.submit(effect) for effect in own]  # type: ignore[misc]
+        lambda one=one, own=own: [one.writer.submit(effect) for effect in own]  # type: ignore[misc]
         for one, own in zip(schedulers, effects, strict=True)
     ])  # fmt: skip
     written = 0
@@ -239,7 +239,7 @@ def test_two_schedulers_with_the_same_instance(placement: PrivatePlacement, sche
         nodes = [placement.provider() for _ in schedulers]
         effects = [intent({node: {"VCPU": 1}}, consumer=consumer) for node in nodes]
         together([
-            lambda one=one, effect=effect: one.commit.submit(effect)  # type: ignore[misc]
+            lambda one=one, effect=effect: one.writer.submit(effect)  # type: ignore[misc]
             for one, effect in zip(schedulers, effects, strict=True)
         ])  # fmt: skip
         codes = [one.answers(1)[effect.claim_id].code for one, effect in zip(schedulers, effects, strict=True)]
@@ -268,7 +268,7 @@ def test_an_evacuation_against_a_writer_that_interferes(
             placement.client.write(write)
 
         def submit(effect: WriteAllocation = effect) -> None:
-            schedulers[0].commit.submit(effect)
+            schedulers[0].writer.submit(effect)
 
         together([interfere, submit])
         answer = schedulers[0].answers(1)[effect.claim_id]
@@ -298,7 +298,7 @@ def test_a_delete_against_a_writer_that_interferes(placement: PrivatePlacement, 
             placement.client.write(write)
 
         undo = DeleteAllocation(effect.claim_id, effect.consumer, effect.allocations, effect.request_id)
-        together([interfere, lambda undo=undo: schedulers[0].commit.submit(undo)])  # type: ignore[misc]
+        together([interfere, lambda undo=undo: schedulers[0].writer.submit(undo)])  # type: ignore[misc]
         answer = schedulers[0].answers(1)[effect.claim_id]
         assert isinstance(answer, AllocationDeleted) and answer.gone
         assert placement.used(ours) == 0
@@ -315,7 +315,7 @@ def test_placement_is_killed_during_writes_and_restarted(
     nodes = [placement.provider(vcpus=64) for _ in range(6)]
     effects = [intent({nodes[number % 6]: {"VCPU": 1}}) for number in range(60)]
     for effect in effects:
-        schedulers[0].commit.submit(effect)
+        schedulers[0].writer.submit(effect)
     first = schedulers[0].heard.get(timeout=WAIT_S)
     placement.kill("placement")
     placement.start_one("placement")
@@ -346,7 +346,7 @@ def test_a_database_that_is_restarted_loses_nothing_that_was_reported(
     node = placement.provider(vcpus=64)
     effects = [intent({node: {"VCPU": 1}}) for _ in range(30)]
     for effect in effects:
-        schedulers[0].commit.submit(effect)
+        schedulers[0].writer.submit(effect)
     first = schedulers[0].heard.get(timeout=WAIT_S)
     placement.kill("mariadb")
     placement.start_one("mariadb")

@@ -15,8 +15,8 @@ import pytest
 
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
+from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
-from shared_scheduler.placement.group_commit import GroupCommit
 from shared_scheduler.placement.reconciler import without_nova
 from tests.unit.placement.world import Fault, World, in_trouble, lost_reply
 
@@ -39,7 +39,7 @@ def undo(effect: WriteAllocation) -> DeleteAllocation:
     )
 
 
-class Committer:
+class Batches:
     """The core's side, with one worker so that a queue builds up while a call is held."""
 
     def __init__(self, world: World, **options: Any) -> None:
@@ -49,8 +49,8 @@ class Committer:
         self.held = threading.Event()
         now = time.monotonic()  # a clock that stands still: a call that is held is not a slow one
         given: dict[str, Any] = {"writers": 1, "deleters": 0, "rng": random.Random(1), "clock": lambda: now} | options
-        self.commit = GroupCommit(world.client, self.heard.put, without_nova, **given)
-        self.commit.start()
+        self.writer = BatchWriter(world.client, self.heard.put, without_nova, **given)
+        self.writer.start()
 
     def hold(self, go: Callable[[], Any]) -> Any:
         self.held.set()
@@ -62,7 +62,7 @@ class Committer:
         first = intent(self.world.provider())
         self.world.http.faults = [lambda _, __, go: self.hold(go), *faults]
         self.world.http.calls.clear()
-        self.commit.submit(first)
+        self.writer.submit(first)
         assert self.held.wait(WAIT_S)
         return first
 
@@ -70,7 +70,7 @@ class Committer:
         """Queue these while a first write is under way, then let it go; ``faults`` come after it."""
         first = self.while_one_is_held_still(*faults)
         for effect in effects:
-            self.commit.submit(effect)
+            self.writer.submit(effect)
         self.gate.set()
         return first
 
@@ -88,70 +88,70 @@ class Committer:
 
 
 @pytest.fixture
-def committer(world: World) -> Iterator[Committer]:
-    one = Committer(world)
+def batches(world: World) -> Iterator[Batches]:
+    one = Batches(world)
     yield one
     one.gate.set()
-    one.commit.stop(drain_s=5.0)
+    one.writer.stop(drain_s=5.0)
 
 
 W, N = WriteCode.WRITTEN, WriteCode.NO_CAPACITY
 
 
-def test_one_write_is_one_put(world: World, committer: Committer) -> None:
+def test_one_write_is_one_put(world: World, batches: Batches) -> None:
     effect = intent(world.provider())
     world.http.calls.clear()
-    committer.commit.submit(effect)
-    assert committer.codes(effect) == [W]
+    batches.writer.submit(effect)
+    assert batches.codes(effect) == [W]
     assert world.http.calls == [("PUT", f"/allocations/{effect.consumer}")]
 
 
-def test_writes_queued_during_a_write_are_one_post(world: World, committer: Committer) -> None:
+def test_writes_queued_during_a_write_are_one_post(world: World, batches: Batches) -> None:
     effects = [intent(world.provider()) for _ in range(5)]
-    first = committer.while_one_is_held(*effects)
-    assert committer.codes(first, *effects) == [W] * 6
-    assert [method for method, _ in committer.writes()] == ["PUT", "POST"]
+    first = batches.while_one_is_held(*effects)
+    assert batches.codes(first, *effects) == [W] * 6
+    assert [method for method, _ in batches.writes()] == ["PUT", "POST"]
 
 
-def test_seventeen_are_two_posts(world: World, committer: Committer) -> None:
+def test_seventeen_are_two_posts(world: World, batches: Batches) -> None:
     node = world.provider(vcpus=64)
     effects = [intent(node) for _ in range(17)]
-    first = committer.while_one_is_held(*effects)
-    assert committer.codes(first, *effects) == [W] * 18
-    assert [method for method, _ in committer.writes()] == ["PUT", "POST", "PUT"]
+    first = batches.while_one_is_held(*effects)
+    assert batches.codes(first, *effects) == [W] * 18
+    assert [method for method, _ in batches.writes()] == ["PUT", "POST", "PUT"]
     assert world.used(node) == 17
 
 
-def test_only_the_guilty_one_fails(world: World, committer: Committer) -> None:
+def test_only_the_guilty_one_fails(world: World, batches: Batches) -> None:
     full = world.provider(vcpus=1)
     effects = [intent(world.provider()) for _ in range(7)]
     effects.insert(3, intent(full, vcpus=2))
-    first = committer.while_one_is_held(*effects)
-    assert committer.codes(first, *effects) == [W, W, W, W, N, W, W, W, W]
+    first = batches.while_one_is_held(*effects)
+    assert batches.codes(first, *effects) == [W, W, W, W, N, W, W, W, W]
 
 
-def test_the_last_unit_is_allocated_to_one_of_a_batch(world: World, committer: Committer) -> None:
+def test_the_last_unit_is_allocated_to_one_of_a_batch(world: World, batches: Batches) -> None:
     node = world.provider(vcpus=3)
     effects = [intent(node) for _ in range(5)]
-    first = committer.while_one_is_held(*effects)
-    codes = committer.codes(first, *effects)
+    first = batches.while_one_is_held(*effects)
+    codes = batches.codes(first, *effects)
     assert sorted(codes[1:]) == sorted([W, W, W, N, N])
     assert world.used(node) == 3
 
 
-def test_a_consumer_that_exists_does_not_spoil_its_batch(world: World, committer: Committer) -> None:
+def test_a_consumer_that_exists_does_not_spoil_its_batch(world: World, batches: Batches) -> None:
     theirs = world.provider()
     effects = [intent(world.provider()) for _ in range(4)]
     world.take(effects[1].consumer, {theirs: {"VCPU": 1}})
-    first = committer.while_one_is_held(*effects)
-    assert committer.codes(first, *effects) == [W, W, WriteCode.CONSUMER_CONFLICT, W, W]
+    first = batches.while_one_is_held(*effects)
+    assert batches.codes(first, *effects) == [W, W, WriteCode.CONSUMER_CONFLICT, W, W]
 
 
 @pytest.mark.parametrize("fault", [lost_reply, in_trouble])
-def test_a_batch_without_an_answer_is_read_back_one_by_one(world: World, committer: Committer, fault: Fault) -> None:
+def test_a_batch_without_an_answer_is_read_back_one_by_one(world: World, batches: Batches, fault: Fault) -> None:
     effects = [intent(world.provider()) for _ in range(4)]
-    first = committer.while_one_is_held(*effects, faults=[fault])
-    assert committer.codes(first, *effects) == [W] * 5
+    first = batches.while_one_is_held(*effects, faults=[fault])
+    assert batches.codes(first, *effects) == [W] * 5
     assert [world.used(next(iter(one.allocations))) for one in effects] == [1] * 4
 
 
@@ -160,24 +160,24 @@ def test_after_a_batch_without_an_answer_each_possibly_late_write_is_reported(
     world: World, fault: Fault, late: bool
 ) -> None:
     # given a batch that gets no answer, and a Placement that is away since then
-    committer = Committer(world, clock=lambda: 0.0)
+    batches = Batches(world, clock=lambda: 0.0)
     effects = [intent(world.provider(), deadline_s=0.2) for _ in range(3)]
-    first = committer.while_one_is_held(*effects, faults=[fault, *[in_trouble] * 1000])
+    first = batches.while_one_is_held(*effects, faults=[fault, *[in_trouble] * 1000])
     # when its writes are given up
-    answers = committer.answers(4)
+    answers = batches.answers(4)
     world.http.faults = []
-    committer.commit.stop()
+    batches.writer.stop()
     # then each one's answer says what became of the batch
     assert answers[first.claim_id].code is W
     told = {(answers[one.claim_id].code, answers[one.claim_id].may_arrive) for one in effects}
     assert told == {(WriteCode.UNREACHABLE, late)}
 
 
-def test_serialised_writes_go_alone(world: World, committer: Committer) -> None:
+def test_serialised_writes_go_alone(world: World, batches: Batches) -> None:
     effects = [intent(world.provider(), serialise=True) for _ in range(3)]
-    first = committer.while_one_is_held(*effects)
-    assert committer.codes(first, *effects) == [W] * 4
-    assert [method for method, _ in committer.writes()] == ["PUT"] * 4
+    first = batches.while_one_is_held(*effects)
+    assert batches.codes(first, *effects) == [W] * 4
+    assert [method for method, _ in batches.writes()] == ["PUT"] * 4
 
 
 def announced(method: str, path: str, go: Callable[[], Any]) -> Any:
@@ -189,29 +189,29 @@ def announced(method: str, path: str, go: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("announces_still", [True, False])
 def test_serialised_writes_go_together_where_placement_lets_nobody_over_commit(
-    world: World, committer: Committer, announces_still: bool
+    world: World, batches: Batches, announces_still: bool
 ) -> None:
     # given a Placement that has announced it
     before = intent(world.provider())
     world.http.faults = [announced]
-    committer.commit.submit(before)
-    assert committer.codes(before) == [W]
+    batches.writer.submit(before)
+    assert batches.codes(before) == [W]
     world.http.calls.clear()
     # when serialised writes come during another one
     effects = [intent(world.provider(), serialise=True) for _ in range(3)]
-    first = committer.while_one_is_held(*effects, faults=[announced] if announces_still else [])
+    first = batches.while_one_is_held(*effects, faults=[announced] if announces_still else [])
     # then they are one call, and are checked if the answer to it does not announce it any more
-    assert committer.codes(first, *effects) == [W] * 4
-    assert [method for method, _ in committer.writes()] == ["PUT", "POST"]
+    assert batches.codes(first, *effects) == [W] * 4
+    assert [method for method, _ in batches.writes()] == ["PUT", "POST"]
     checked = [path for method, path in world.http.calls if method == "GET" and path.endswith("/usages")]
     assert len(checked) == (0 if announces_still else 3)
 
 
-def test_a_delete_waits_for_the_write_of_its_consumer(world: World, committer: Committer) -> None:
+def test_a_delete_waits_for_the_write_of_its_consumer(world: World, batches: Batches) -> None:
     node = world.provider()
     effect = intent(node)
-    first = committer.while_one_is_held(effect, undo(effect))
-    heard = [committer.heard.get(timeout=WAIT_S) for _ in range(3)]
+    first = batches.while_one_is_held(effect, undo(effect))
+    heard = [batches.heard.get(timeout=WAIT_S) for _ in range(3)]
     assert [type(one) for one in heard] == [
         AllocationWritten, AllocationWritten, AllocationDeleted
     ]  # fmt: skip
@@ -221,7 +221,7 @@ def test_a_delete_waits_for_the_write_of_its_consumer(world: World, committer: C
 
 def test_all_writers_go_on_when_a_write_frees_the_providers_that_others_wait_for(world: World) -> None:
     # given a write for two providers, which is under way, and one write for each of them that waits for it
-    committer, free = Committer(world, writers=2), threading.Event()
+    batches, free = Batches(world, writers=2), threading.Event()
     one, two = world.provider(), world.provider()
     both = {one: {"VCPU": 1}, two: {"VCPU": 1}}
     first = intent(one, allocations=both, serialise=True)
@@ -229,103 +229,103 @@ def test_all_writers_go_on_when_a_write_frees_the_providers_that_others_wait_for
 
     def hold(_method: str, path: str, go: Callable[[], Any]) -> Any:
         if first.consumer in path:
-            committer.held.set()
-            committer.gate.wait(WAIT_S)
+            batches.held.set()
+            batches.gate.wait(WAIT_S)
         if second.consumer in path:
             free.wait(WAIT_S)
         return go()
 
     world.http.faults = [hold] * 20
-    committer.commit.submit(first)
-    assert committer.held.wait(WAIT_S)
-    committer.commit.submit(second)
-    committer.commit.submit(third)
+    batches.writer.submit(first)
+    assert batches.held.wait(WAIT_S)
+    batches.writer.submit(second)
+    batches.writer.submit(third)
     # when it ends, and the first of the two takes long
-    committer.gate.set()
+    batches.gate.set()
     # then the other one is written by the other writer
-    heard = {committer.heard.get(timeout=WAIT_S).claim_id for _ in range(2)}
+    heard = {batches.heard.get(timeout=WAIT_S).claim_id for _ in range(2)}
     free.set()
     assert heard == {first.claim_id, third.claim_id}
-    assert committer.codes(second) == [W]
-    committer.commit.stop()
+    assert batches.codes(second) == [W]
+    batches.writer.stop()
 
 
 def test_many_at_once_on_few_nodes_never_exceed_them(world: World) -> None:
-    committer = Committer(world, writers=4)
+    batches = Batches(world, writers=4)
     nodes = [world.provider(vcpus=5) for _ in range(4)]
     effects = [intent(nodes[number % 4], serialise=number % 3 == 0) for number in range(40)]
     for effect in effects:
-        committer.commit.submit(effect)
-    codes = committer.codes(*effects)
+        batches.writer.submit(effect)
+    codes = batches.codes(*effects)
     assert (codes.count(W), codes.count(N)) == (20, 20)
     assert [world.used(node) for node in nodes] == [5] * 4
-    committer.commit.stop()
+    batches.writer.stop()
 
 
 def test_a_write_that_waited_too_long_is_never_sent(world: World) -> None:
-    committer = Committer(world, clock=time.monotonic)
+    batches = Batches(world, clock=time.monotonic)
     node = world.provider()
     late = intent(node, deadline_s=time.monotonic() + 0.05)
     first = intent(world.provider())
-    world.http.faults.append(lambda _, __, go: committer.hold(go))
-    committer.commit.submit(first)
-    assert committer.held.wait(WAIT_S)
-    committer.commit.submit(late)
-    assert committer.codes(late) == [WriteCode.NEVER_SENT]
-    committer.gate.set()
-    assert committer.codes(first) == [W]
+    world.http.faults.append(lambda _, __, go: batches.hold(go))
+    batches.writer.submit(first)
+    assert batches.held.wait(WAIT_S)
+    batches.writer.submit(late)
+    assert batches.codes(late) == [WriteCode.NEVER_SENT]
+    batches.gate.set()
+    assert batches.codes(first) == [W]
     assert world.used(node) == 0
-    committer.commit.stop()
+    batches.writer.stop()
 
 
 def test_a_delete_does_not_wait_for_a_slow_write(world: World) -> None:
     # given an allocation that stands, and a write of another consumer that takes long
-    committer = Committer(world, deleters=1)
+    batches = Batches(world, deleters=1)
     effect = intent(world.provider())
-    committer.commit.submit(effect)
-    assert committer.codes(effect) == [W]
-    first = committer.while_one_is_held_still()
+    batches.writer.submit(effect)
+    assert batches.codes(effect) == [W]
+    first = batches.while_one_is_held_still()
 
     # then the delete is carried out meanwhile
-    committer.commit.submit(undo(effect))
-    assert committer.answers(1)[effect.claim_id].gone
-    committer.gate.set()
-    assert committer.codes(first) == [W]
-    committer.commit.stop()
+    batches.writer.submit(undo(effect))
+    assert batches.answers(1)[effect.claim_id].gone
+    batches.gate.set()
+    assert batches.codes(first) == [W]
+    batches.writer.stop()
 
 
 def test_too_many_are_turned_away_with_an_answer(world: World) -> None:
-    committer = Committer(world, max_waiting=2)
+    batches = Batches(world, max_waiting=2)
     node = world.provider()
     effects = [intent(node) for _ in range(3)]
-    first = committer.while_one_is_held(*effects)
-    assert committer.codes(first, *effects) == [W, W, W, WriteCode.NEVER_SENT]
-    committer.commit.stop()
+    first = batches.while_one_is_held(*effects)
+    assert batches.codes(first, *effects) == [W, W, W, WriteCode.NEVER_SENT]
+    batches.writer.stop()
 
 
 def test_a_stop_sends_queued_writes(world: World) -> None:
-    committer = Committer(world)
+    batches = Batches(world)
     effects = [intent(world.provider()) for _ in range(20)]
-    first = committer.while_one_is_held(*effects)
-    committer.commit.stop()
-    assert committer.codes(first, *effects) == [W] * 21
+    first = batches.while_one_is_held(*effects)
+    batches.writer.stop()
+    assert batches.codes(first, *effects) == [W] * 21
 
 
 def test_a_stop_during_an_outage_ends_and_answers_every_write(world: World) -> None:
-    committer = Committer(world)
+    batches = Batches(world)
     effects = [intent(world.provider()) for _ in range(20)]
-    first = committer.while_one_is_held(*effects, faults=[in_trouble] * 10_000)
-    committer.commit.stop(drain_s=0.2)
+    first = batches.while_one_is_held(*effects, faults=[in_trouble] * 10_000)
+    batches.writer.stop(drain_s=0.2)
     world.http.faults = []
-    codes = committer.codes(first, *effects)
+    codes = batches.codes(first, *effects)
     assert set(codes[1:]) <= {WriteCode.UNREACHABLE, WriteCode.NEVER_SENT}
 
 
 def test_after_the_stop_nothing_is_taken_in(world: World) -> None:
-    committer = Committer(world)
-    committer.commit.stop()
-    committer.commit.submit(intent(world.provider()))
-    assert committer.commit.waiting() == 0
+    batches = Batches(world)
+    batches.writer.stop()
+    batches.writer.submit(intent(world.provider()))
+    assert batches.writer.waiting() == 0
 
 
 def test_a_failing_callback_does_not_stop_the_writer(world: World) -> None:
@@ -336,10 +336,10 @@ def test_a_failing_callback_does_not_stop_the_writer(world: World) -> None:
         if heard.qsize() == 1:
             raise RuntimeError("the core is busy")
 
-    commit = GroupCommit(world.client, refuse_once, without_nova, writers=1)
-    commit.start()
+    writer = BatchWriter(world.client, refuse_once, without_nova, writers=1)
+    writer.start()
     effects = [intent(world.provider()) for _ in range(2)]
     for effect in effects:
-        commit.submit(effect)
+        writer.submit(effect)
     assert {heard.get(timeout=WAIT_S).code for _ in effects} == {W}
-    commit.stop()
+    writer.stop()
