@@ -13,8 +13,8 @@ from sphinx.application import Sphinx
 
 from shared_scheduler.cmd import manage, terms
 from shared_scheduler.sim import invariants
-from shared_scheduler.sync import sources
-from shared_scheduler.sync.sources import SOURCES
+from shared_scheduler.sync import read_registry
+from shared_scheduler.sync.read_registry import SOURCES
 
 
 class TermGroups(Directive):
@@ -62,7 +62,7 @@ class Invariants(Directive):
 
 
 class ReadSources(Directive):
-    """``.. read-sources::``: the registry ``shared_scheduler.sync.sources``, one row a source."""
+    """``.. read-sources::``: the registry ``shared_scheduler.sync.read_registry``, one row a source."""
 
     def run(self) -> list[nodes.Node]:
         """A list table."""
@@ -73,11 +73,11 @@ class ReadSources(Directive):
         for row in rows:
             lines += [f"   {'* - ' if index == 0 else '  - '}{cell}" for index, cell in enumerate(row)]
         shown = nodes.container()
-        self.state.nested_parse(StringList(lines, sources.__name__), self.content_offset, shown)
+        self.state.nested_parse(StringList(lines, read_registry.__name__), self.content_offset, shown)
         return list(shown.children)
 
     @staticmethod
-    def _row(source: sources.Source) -> tuple[str, ...]:
+    def _row(source: read_registry.Source) -> tuple[str, ...]:
         every = "" if source.poll_s is None else f"{source.poll_s:g} s"
         option = f" (``{source.option}``)" if source.option else ""
         return (source.name, source.what, source.authority.value, source.key.value, every + option, source.triggers,

@@ -16,7 +16,7 @@ from oslo_config import cfg
 from shared_scheduler.conf import opts
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings
-from shared_scheduler.sync.sources import SOURCES, Source
+from shared_scheduler.sync.read_registry import SOURCES, Source
 from shared_scheduler.table.numbers import DefaultRatios
 
 CONF = nova.conf.CONF

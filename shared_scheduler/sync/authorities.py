@@ -7,7 +7,7 @@ Without it, each source of a database that does not answer would delay a decisio
 from __future__ import annotations
 
 from shared_scheduler.sync.flight import Flight
-from shared_scheduler.sync.sources import RETRY_MOST_S
+from shared_scheduler.sync.read_registry import RETRY_MOST_S
 
 
 class Authorities:

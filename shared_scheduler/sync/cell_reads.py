@@ -11,7 +11,7 @@ from typing import Any
 from shared_scheduler.core.events import BuildsRead, NodesGone, NodesListed, ServiceFacts, ServicesRead
 from shared_scheduler.sync.databases import CellDatabase
 from shared_scheduler.sync.flight import ReadRequest
-from shared_scheduler.sync.sources import NODE
+from shared_scheduler.sync.read_registry import NODE
 
 #: Report times have whole seconds of the writer's clock, so each read starts a little before the last one.
 REPORTED_BEFORE = timedelta(seconds=3)

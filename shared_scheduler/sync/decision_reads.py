@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reads that a decision, and the answer "no valid host", wait for: the columns of the registry (``sync.sources``).
+"""The reads that a decision, and the answer "no valid host", wait for: the columns of ``sync.read_registry``.
 
 An administrator who disables a compute or forces it down changes a database, and no message announces it.  The query
 for such services examines all services of a cell, so only requests for which nothing is written wait for it.  For the
@@ -27,8 +27,8 @@ from typing import TypeVar
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Place
+from shared_scheduler.sync.read_registry import ReadKey, Source, Waits
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import ReadKey, Source, Waits
 
 Outcome = TypeVar("Outcome")
 

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 
 from shared_scheduler.model.read_schedule import ReadSchedule
-from shared_scheduler.sync.sources import ReadFrom, Source
+from shared_scheduler.sync.read_registry import ReadFrom, Source
 
 #: () for the cloud, (cell uuid,), or (cell uuid, node uuid).
 Key = tuple[str, ...]

@@ -9,7 +9,7 @@ from shared_scheduler.core.events import SharingRead
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import ReadRequest
-from shared_scheduler.sync.sources import NODE
+from shared_scheduler.sync.read_registry import NODE
 
 #: A read of one tree costs Placement as much as this number of providers in one list of all providers.
 PROVIDERS_A_TREE = 100

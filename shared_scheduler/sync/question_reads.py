@@ -19,8 +19,8 @@ from shared_scheduler.placement.questions import (
 )
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, Place, ReadRequest
+from shared_scheduler.sync.read_registry import CANDIDATES, CONSUMER, FITTING, GROUP
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import CANDIDATES, CONSUMER, FITTING, GROUP
 
 #: The maximum number of waiting questions.
 MAX_WAITING = 1024

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The revalidator: runs every read of Nova's databases and of Placement that the registry (``sync.sources``) lists.
+"""The revalidator: runs every read of Nova's databases and of Placement that ``sync.read_registry`` lists.
 
 - One read is in flight for each key of a source.  A caller that needs a key that is in flight shares the next read,
   which begins after the request; a caller that waits may accept a read that began shortly before.
@@ -31,7 +31,7 @@ from shared_scheduler.sync.cost import Cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Flight, Key, Place, ReadRequest
 from shared_scheduler.sync.lane import Lane
-from shared_scheduler.sync.sources import LANES, NODE, QUESTIONS, SOURCES, WIDE, ReadKey, Source
+from shared_scheduler.sync.read_registry import LANES, NODE, QUESTIONS, SOURCES, WIDE, ReadKey, Source
 from shared_scheduler.transport.rate_limited_log import RateLimitedLog
 
 LOG = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.core.write_pace import MAX_WAITING
 from shared_scheduler.core.write_queue import Work, Writer, not_carried_out
 from shared_scheduler.sync.fleet import KnownNodes
+from shared_scheduler.sync.read_registry import SELECTED
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import SELECTED
 
 LOG = logging.getLogger(__name__)
 

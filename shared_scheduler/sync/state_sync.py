@@ -14,7 +14,7 @@ from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import Question
-from shared_scheduler.sync import sources as of
+from shared_scheduler.sync import read_registry as registry
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.databases import ApiDatabase, Cell, CellDatabase
@@ -24,8 +24,8 @@ from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.node_reads import NodeReads
 from shared_scheduler.sync.placement_reads import PlacementReads
 from shared_scheduler.sync.question_reads import QuestionReads
+from shared_scheduler.sync.read_registry import SOURCES, Source
 from shared_scheduler.sync.revalidator import Read, Revalidator
-from shared_scheduler.sync.sources import SOURCES, Source
 
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class StateSync:
         agent_speaks_for: Callable[[str], bool],
         *,
         sources: Sequence[Source] = SOURCES,
-        question_threads: int = of.LANES[of.QUESTIONS],
+        question_threads: int = registry.LANES[registry.QUESTIONS],
         nodes_max: int,
         sweep: Callable[[], Iterator[NodeDoubted]],
         log_new: Callable[[], None],
@@ -80,7 +80,7 @@ class StateSync:
         self._filling = False
         self.fleet = KnownNodes(nodes_max, clock, has_unlisted)
         self.revalidator = Revalidator(
-            submit, clock, self._rng, sources=sources, threads={of.QUESTIONS: question_threads}
+            submit, clock, self._rng, sources=sources, threads={registry.QUESTIONS: question_threads}
         )
         self.decision_reads = DecisionReads(self.revalidator, self.fleet, clock)
         self._node_reads = NodeReads(mirror, lambda: self.fleet.cells, agent_speaks_for)
@@ -90,23 +90,23 @@ class StateSync:
     def _reads(self, placement: PlacementReads, sweep: Callable[[], Iterator[NodeDoubted]]) -> dict[str, Read]:
         """Source -> its read."""
         return {
-            of.SERVICES: self._of_cell(lambda cell: cell.services()),
-            of.SELECTED: self._of_cell(lambda cell: cell.selected_services()),
-            of.BUILDS: self._of_cell(lambda cell: cell.builds()),
-            of.NODE_LIST: lambda key, began_s: self._of_cell(lambda cell: cell.node_list(began_s))(key, began_s),
-            of.PROVIDERS: lambda *_: placement.providers(),
-            of.RECORDS: self._of_cell(lambda cell: cell.records()),
-            of.NODE: self._node_reads.node,
-            of.REPORTED: self._of_cell(lambda cell: cell.reported()),
-            of.ALL_SERVICES: self._of_cell(lambda cell: cell.all_services()),
-            of.AUDIT: self._audit,
-            of.SHARING: lambda *_: placement.sharing(),
-            of.AGGREGATES: self._aggregates,
-            of.ORPHANED: lambda *_: sweep(),
-            of.START: self._start,
-            of.CELLS: self._read_cells,
-            of.FILL: self._fill,
-            of.COUNTERS: self._counters,
+            registry.SERVICES: self._of_cell(lambda cell: cell.services()),
+            registry.SELECTED: self._of_cell(lambda cell: cell.selected_services()),
+            registry.BUILDS: self._of_cell(lambda cell: cell.builds()),
+            registry.NODE_LIST: lambda key, began_s: self._of_cell(lambda cell: cell.node_list(began_s))(key, began_s),
+            registry.PROVIDERS: lambda *_: placement.providers(),
+            registry.RECORDS: self._of_cell(lambda cell: cell.records()),
+            registry.NODE: self._node_reads.node,
+            registry.REPORTED: self._of_cell(lambda cell: cell.reported()),
+            registry.ALL_SERVICES: self._of_cell(lambda cell: cell.all_services()),
+            registry.AUDIT: self._audit,
+            registry.SHARING: lambda *_: placement.sharing(),
+            registry.AGGREGATES: self._aggregates,
+            registry.ORPHANED: lambda *_: sweep(),
+            registry.START: self._start,
+            registry.CELLS: self._read_cells,
+            registry.FILL: self._fill,
+            registry.COUNTERS: self._counters,
         }  # fmt: skip
 
     # -- life cycle
@@ -120,7 +120,7 @@ class StateSync:
 
         :raises DatabaseError: when the API database, or every cell, cannot be read
         """
-        self.revalidator.read(of.START)
+        self.revalidator.read(registry.START)
         nodes: dict[str, set[str]] = {}
         for node, cell in self._loaded.nodes.items():
             nodes.setdefault(cell, set()).add(node)
@@ -128,7 +128,7 @@ class StateSync:
             known = frozenset(nodes.get(uuid, ()))
             self._begin(CellReads(database, self._agent_speaks_for, known, self._has_unlisted))
         grace_s = self._grace_s + len(self._loaded.nodes) * GRACE_PER_NODE_S
-        self.revalidator.request(ReadRequest(of.FILL, (), grace_s))
+        self.revalidator.request(ReadRequest(registry.FILL, (), grace_s))
         return self._loaded.cells
 
     def cells(self) -> tuple[Cell, ...]:
@@ -136,7 +136,7 @@ class StateSync:
 
         :raises DatabaseError: when the API database cannot be read
         """
-        self.revalidator.read(of.CELLS)
+        self.revalidator.read(registry.CELLS)
         return self._cells
 
     def use(self, cells: tuple[Cell, ...]) -> None:
@@ -159,11 +159,11 @@ class StateSync:
         """Request the read of one node or one build, or the answer to a question; never blocks."""
         match effect:
             case RefreshNode():
-                self.revalidator.request(ReadRequest(of.NODE, (effect.cell, effect.node)))
+                self.revalidator.request(ReadRequest(registry.NODE, (effect.cell, effect.node)))
             case ReadBuild(cell, server, age_s):
                 if (known := self.fleet.cells.get(cell)) is not None:
                     known.want_build(server, age_s)
-                    self.revalidator.request(ReadRequest(of.BUILDS, (cell,)))
+                    self.revalidator.request(ReadRequest(registry.BUILDS, (cell,)))
             case _:
                 self._questions.submit(effect)
 
@@ -214,7 +214,7 @@ class StateSync:
 
     @property
     def _audit_s(self) -> float:
-        return self.revalidator.sources[of.AUDIT].poll_s or 0.0
+        return self.revalidator.sources[registry.AUDIT].poll_s or 0.0
 
     def _audit(self, _: Key, began_s: float) -> Iterator[ReadRequest]:
         """Requests every node without an agent, spread over longer than the poll interval if there are many."""
@@ -224,16 +224,16 @@ class StateSync:
         spread_s = max(self._audit_s, len(silent) / AUDIT_READS_PER_S)
         self._audit_due_s = began_s + spread_s - self._audit_s
         for node, cell in silent.items():
-            yield ReadRequest(of.NODE, (cell, node), self._rng.uniform(0, spread_s))
+            yield ReadRequest(registry.NODE, (cell, node), self._rng.uniform(0, spread_s))
 
     def _fill(self, *_: object) -> Iterator[ReadRequest]:
         """Requests every node without an agent once, then logs the progress until all have been read."""
         if not self._filling:
             yield from self._fill_once()
-        waiting = self.revalidator.due(of.NODE)
+        waiting = self.revalidator.due(registry.NODE)
         if self._filling and waiting:
             LOG.info("%d compute nodes are still to be read", waiting)
-            yield ReadRequest(of.FILL, (), PROGRESS_S)
+            yield ReadRequest(registry.FILL, (), PROGRESS_S)
 
     def _fill_once(self) -> Iterator[ReadRequest]:
         self._filling = True
@@ -243,4 +243,4 @@ class StateSync:
             return
         LOG.info("reading %d of %d compute nodes from Placement, because no agent reports for them", len(silent), count)
         for node, cell in silent.items():
-            yield ReadRequest(of.NODE, (cell, node))
+            yield ReadRequest(registry.NODE, (cell, node))

@@ -17,8 +17,8 @@ from shared_scheduler.placement.connection import Reply, Transport, no_reply
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.sync.question_reads import QuestionReads
+from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import SOURCES
 from tests.unit.core.scheduler_driver import CELL, SchedulerDriver, host_of, node_leaves
 
 WAIT_S = 120.0

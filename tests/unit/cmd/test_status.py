@@ -15,8 +15,8 @@ import pytest
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.service import admin
+from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import SOURCES
 
 ANSWER = {
     "scheduler": "sched1", "pid": 17, "release": "1.1.0",

@@ -18,7 +18,7 @@ from shared_scheduler.nova.aggregates import AggregateCache
 from shared_scheduler.nova.cells import Channels
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.protocol.signing import Signing
-from shared_scheduler.sync.sources import SOURCES
+from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.table.numbers import DefaultRatios
 
 

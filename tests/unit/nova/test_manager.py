@@ -30,7 +30,7 @@ from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.sync.sources import SOURCES
+from shared_scheduler.sync.read_registry import SOURCES
 from tests.unit.nova.conftest import NoNodes, admin, flavor, request_spec, user_context
 from tests.unit.nova.test_host_state import compute_node
 from tests.unit.nova.test_request_filters import add_aggregate, cell1, set_version

@@ -16,8 +16,8 @@ from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
 from shared_scheduler.sync.fleet import KnownNodes
+from shared_scheduler.sync.read_registry import NODE_LIST, RETRY_MOST_S, SERVICES
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import NODE_LIST, RETRY_MOST_S, SERVICES
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases

@@ -18,8 +18,8 @@ from shared_scheduler.core.events import AggregatesRead, Event
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.flight import Key, ReadRequest
+from shared_scheduler.sync.read_registry import AGGREGATES, CONSUMER, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import AGGREGATES, CONSUMER, NODE, RETRY_MOST_S, SERVICES, SHARING, SOURCES
 
 WAIT_S = 60.0
 CLOUD = (AGGREGATES, ())

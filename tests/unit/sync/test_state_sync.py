@@ -15,7 +15,7 @@ import pytest
 from shared_scheduler.core.effects import RefreshNode
 from shared_scheduler.core.events import AggregatesRead, NodeDoubted, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.sync.databases import Cell, CellDatabase
-from shared_scheduler.sync.sources import SOURCES
+from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.state_sync import StateSync
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.world import World

@@ -15,8 +15,8 @@ from shared_scheduler.placement.connection import PlacementError
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.flight import Key, ReadRequest
+from shared_scheduler.sync.read_registry import NODE, NODE_LIST, PROVIDERS, RECORDS, RETRY_MOST_S, SERVICES
 from shared_scheduler.sync.revalidator import MAX_WAIT_S, Revalidator
-from shared_scheduler.sync.sources import NODE, NODE_LIST, PROVIDERS, RECORDS, RETRY_MOST_S, SERVICES
 
 WAIT_S = 30.0
 #: What a database driver or an HTTP client waits for an answer.

@@ -39,8 +39,8 @@ from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.sim.topology import SimJudge
 from shared_scheduler.sync.flight import Key, ReadRequest
 from shared_scheduler.sync.question_reads import QuestionReads
+from shared_scheduler.sync.read_registry import NODE, SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
-from shared_scheduler.sync.sources import NODE, SOURCES
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness
 from shared_scheduler.transport.bus import CHANNEL_NAME
