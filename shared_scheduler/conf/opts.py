@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg, types
 
-from shared_scheduler.decision.alternates import ALTERNATES_MAX
+from shared_scheduler.decision.alternate_count import ALTERNATES_MAX
 from shared_scheduler.service.mode import Mode
 from shared_scheduler.service.telemetry_address import TELEMETRY
 from shared_scheduler.transport.keys import SIGNING

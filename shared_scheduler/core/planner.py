@@ -18,7 +18,7 @@ from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
 from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
-from shared_scheduler.decision.alternates import with_alternates
+from shared_scheduler.decision.alternate_count import with_alternates
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
@@ -335,7 +335,7 @@ class Planner:
 
     # -- alternates
 
-    def alternates(self, state: RequestState, cell: str) -> list[Choice] | None:
+    def choose_alternates(self, state: RequestState, cell: str) -> list[Choice] | None:
         """Approved hosts of ``cell`` besides the chosen ones, for a root-only request.
 
         None: one of the best hosts has a provider tree that only Placement can judge."""

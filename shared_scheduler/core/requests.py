@@ -157,7 +157,7 @@ class Alternates:
         state.alternates = search = AlternatesSearch(state.chosen())
         for cell in sorted({s.choice.cell for s in state.instances if s.choice is not None}):
             root_only = state.request.root_only or not state.request.forms
-            found = self._planner.alternates(state, cell) if root_only else None
+            found = self._planner.choose_alternates(state, cell) if root_only else None
             if found is None:
                 self._ask(step, state, search, cell)
             else:

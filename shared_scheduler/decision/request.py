@@ -130,7 +130,7 @@ class Request:
     instance_uuids: tuple[str, ...]
     root_only: bool = True
     queries: tuple[str, ...] = ()
-    #: see ``alternates.py``
+    #: see ``alternate_count.py``
     num_alternates: int = 0
     flavor_sets_alternates: bool = False
     is_rebuild: bool = False

@@ -24,7 +24,7 @@ from oslo_service import periodic_task
 
 from shared_scheduler.conf import opts
 from shared_scheduler.core.effects import Answer, Fail
-from shared_scheduler.decision.alternates import ALTERNATES_MAX, for_servers
+from shared_scheduler.decision.alternate_count import ALTERNATES_MAX, for_servers
 from shared_scheduler.decision.request import Request
 from shared_scheduler.nova import errors, selection
 from shared_scheduler.nova.aggregates import AggregateCache
@@ -174,7 +174,7 @@ class SharedSchedulerManager(manager.Manager):
         """Hosts for the instances: one list for each, the claimed host first, then alternates.
 
         Arguments and answer are those of version 4.5 of Nova's RPC API.  ``num_alternates`` is an addition:
-        it overrides the flavor and the options (``decision/alternates.py``).
+        it overrides the flavor and the options (``decision/alternate_count.py``).
         """
         if self.mode.passes_on:
             arguments = {"instance_uuids": instance_uuids, "return_objects": return_objects,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared_scheduler.decision.alternates import ALTERNATES, ALTERNATES_MAX, for_servers, with_alternates
+from shared_scheduler.decision.alternate_count import ALTERNATES, ALTERNATES_MAX, for_servers, with_alternates
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Usage
