@@ -40,7 +40,7 @@ from shared_scheduler.service.service_manager import READY, STOPPING, Watchdog, 
 from shared_scheduler.service.telemetry_address import telemetry_address
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import load_keys, new_host_keys
+from shared_scheduler.transport.key_options import load_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
 

@@ -34,7 +34,7 @@ from shared_scheduler.placement.reader import PlacementReader
 from shared_scheduler.protocol.signing import Signer
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import load_keys, new_host_keys
+from shared_scheduler.transport.key_options import load_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url, rabbit_options
 

@@ -31,7 +31,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.host_keys import agent_line, public_key
 from shared_scheduler.protocol.signing import Keyring, parse_keyring
-from shared_scheduler.transport.keys import OTHERS
+from shared_scheduler.transport.key_options import OTHERS
 
 FAILED = 2
 SECRET_BYTES = 32

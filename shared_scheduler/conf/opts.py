@@ -13,7 +13,7 @@ from oslo_config import cfg, types
 from shared_scheduler.decision.alternate_count import ALTERNATES_MAX
 from shared_scheduler.service.mode import Mode
 from shared_scheduler.service.telemetry_address import TELEMETRY
-from shared_scheduler.transport.keys import SIGNING
+from shared_scheduler.transport.key_options import SIGNING
 
 
 def _text(help: str) -> str:

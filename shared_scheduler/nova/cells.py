@@ -20,7 +20,7 @@ from shared_scheduler.service.cell_channel import CellChannel
 from shared_scheduler.sync.databases import CELL0, Cell
 from shared_scheduler.transport.bus import CHANNEL_NAME, Bus, Endpoint
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import configured_host_keys, configured_keys, new_host_keys
+from shared_scheduler.transport.key_options import configured_host_keys, configured_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import TransportUrlError, names_rabbit, parse_transport_url, rabbit_options
 

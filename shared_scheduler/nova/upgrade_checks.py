@@ -34,7 +34,7 @@ from shared_scheduler.service import admin
 from shared_scheduler.service.mode import Mode
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
-from shared_scheduler.transport.keys import configured_host_keys
+from shared_scheduler.transport.key_options import configured_host_keys
 from shared_scheduler.transport.urls import (
     TransportUrlError,
     names_rabbit,

@@ -40,7 +40,7 @@ from shared_scheduler.protocol.messages import (
 )
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import configured_host_keys, new_host_keys
+from shared_scheduler.transport.key_options import configured_host_keys, new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.compute_agent.fake_placement import FakePlacement, served

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from shared_scheduler.protocol.errors import KeyringError
-from shared_scheduler.transport.keys import configured_keys
+from shared_scheduler.transport.key_options import configured_keys
 
 
 def test_such_a_file_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from shared_scheduler.cmd import manage
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.host_keys import HostKeys, Kind
-from shared_scheduler.transport.keys import configured_host_keys
+from shared_scheduler.transport.key_options import configured_host_keys
 
 HOST = "compute-1.example"
 

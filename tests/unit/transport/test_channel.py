@@ -17,7 +17,7 @@ from shared_scheduler.protocol.host_keys import HostKeys
 from shared_scheduler.protocol.messages import Claim, Heartbeat, Hello, Message, Release, Resync, Role, Usage, Want
 from shared_scheduler.protocol.signing import Signer, Signing, parse_keyring
 from shared_scheduler.transport.channel import Channel, sender_of
-from shared_scheduler.transport.keys import load_keys
+from shared_scheduler.transport.key_options import load_keys
 from tests.support.memory_bus import MemoryBus
 
 NODE, HOST = "node-1", "compute-1"

@@ -33,7 +33,7 @@ from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.transport import transport_settings as transport
 from shared_scheduler.transport.bus import CHANNEL_NAME
 from shared_scheduler.transport.channel import Channel
-from shared_scheduler.transport.keys import new_host_keys
+from shared_scheduler.transport.key_options import new_host_keys
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tools.laboratory.fleet.builds import Builds
