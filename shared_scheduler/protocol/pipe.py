@@ -158,12 +158,12 @@ class MessagePipe:
     def set_leaf(self, name: str, value: Leaf) -> None:
         """Set the current value of a leaf; None removes it."""
         checked = self._checked("leaf", _checked_leaf, name, value)
-        self._note("leaf", self._changes.leaves, self._leaves, name, checked)
+        self._merge("leaf", self._changes.leaves, self._leaves, name, checked)
 
     def set_consumer(self, consumer: str, value: Consumer | None) -> None:
         """Set the part of a consumer in this node; None removes it."""
         checked = self._checked("consumer", _checked_consumer, consumer, value)
-        self._note("consumer", self._changes.consumers, self._consumers, consumer, checked)
+        self._merge("consumer", self._changes.consumers, self._consumers, consumer, checked)
 
     def set_claim(self, claim_id: str, consumer: str | None) -> None:
         """Add a pending claim; ``consumer`` None ends it."""
@@ -171,7 +171,7 @@ class MessagePipe:
         if checked is None and claim_id in self._changes.claims:
             self._changes.claims[claim_id] = None  # began and ended within one flush: still reported
         else:
-            self._note("claim", self._changes.claims, self._claims, claim_id, checked)
+            self._merge("claim", self._changes.claims, self._claims, claim_id, checked)
 
     def replace(
         self, leaves: Mapping[str, Leaf], consumers: Mapping[str, Consumer], claims: Mapping[str, str]
@@ -218,8 +218,8 @@ class MessagePipe:
             raise self._unsendable(kind, key, str(problem)) from None
         return checked
 
-    def _note(self, kind: str, changes: dict[str, Any], published: Mapping[str, Any], key: str, value: Any) -> None:
-        """Note a change, or remove it if the value has returned to the published one."""
+    def _merge(self, kind: str, changes: dict[str, Any], published: Mapping[str, Any], key: str, value: Any) -> None:
+        """Merge a change into those that wait, or remove it if the value has returned to the published one."""
         if published.get(key) == value:
             changes.pop(key, None)
             return
