@@ -19,14 +19,14 @@ from shared_scheduler.decision.filters.hints import DifferentHostFilter, SameHos
 from shared_scheduler.decision.filters.image_properties import ImagePropertiesFilter
 from shared_scheduler.decision.filters.isolated import IsolatedHostsFilter
 from shared_scheduler.decision.filters.json_query import JsonFilter
-from shared_scheduler.decision.filters.limits import (
+from shared_scheduler.decision.filters.metrics import MetricsFilter
+from shared_scheduler.decision.filters.topology import NUMATopologyFilter, PciPassthroughFilter
+from shared_scheduler.decision.filters.workload import (
     AggregateIoOpsFilter,
     AggregateNumInstancesFilter,
     IoOpsFilter,
     NumInstancesFilter,
 )
-from shared_scheduler.decision.filters.metrics import MetricsFilter
-from shared_scheduler.decision.filters.topology import NUMATopologyFilter, PciPassthroughFilter
 
 NATIVE_FILTERS: Mapping[str, type[NativeFilter]] = {
     native.code: native
