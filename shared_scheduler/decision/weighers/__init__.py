@@ -11,7 +11,7 @@ from shared_scheduler.decision.weighers.affinity import (
     ServerGroupSoftAntiAffinityWeigher,
 )
 from shared_scheduler.decision.weighers.base import NativeWeigher
-from shared_scheduler.decision.weighers.columns import (
+from shared_scheduler.decision.weighers.host_numbers import (
     BuildFailureWeigher,
     CPUWeigher,
     DiskWeigher,
