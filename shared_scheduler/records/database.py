@@ -24,6 +24,7 @@ from shared_scheduler.records import migrations
 from shared_scheduler.records.errors import RecordRefused, RecordsError
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.record_shape import read_record
+from shared_scheduler.records.sql_tables import NAMES, RECORDS, TEXTS
 from shared_scheduler.records.store import (
     FILE_MODE,
     FOUND_MAX,
@@ -37,7 +38,6 @@ from shared_scheduler.records.store import (
     reasons_text,
     text_of,
 )
-from shared_scheduler.records.tables import NAMES, RECORDS, TEXTS
 
 #: Rows that leave in one step.
 RETAINED_ROWS = 500

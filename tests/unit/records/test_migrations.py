@@ -13,8 +13,8 @@ from alembic.runtime.migration import MigrationContext
 
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.migrations import REVISION_TABLE
+from shared_scheduler.records.sql_tables import METADATA
 from shared_scheduler.records.store import RecordConditions, as_current
-from shared_scheduler.records.tables import METADATA
 from tests.unit.records.first_starts import write_together
 from tests.unit.records.test_stores import record
 

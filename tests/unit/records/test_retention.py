@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from shared_scheduler.records import database
 from shared_scheduler.records.database import ARCHIVE, RecordTable
 from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.records.sql_tables import METADATA
 from shared_scheduler.records.store import SECONDS_PER_DAY, RecordConditions, Store
-from shared_scheduler.records.tables import METADATA
 from tests.unit.records.test_stores import numbers, record
 
 #: when the first record of these tests was made
