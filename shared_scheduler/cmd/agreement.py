@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import record_stores, tables, terms
+from shared_scheduler.cmd import printed_tables, record_stores, terms
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.records.agreement import Agreement, AgreementSum, comparisons
 from shared_scheduler.records.moments import moment
@@ -58,12 +58,12 @@ def run(args: argparse.Namespace) -> int:
 def _lines(total: Mapping[str, Any]) -> Iterator[str]:
     yield f"{total['requests']} requests from {moment(total['first_at'])} to {moment(total['last_at'])}"
     yield ""
-    yield from tables.lines(("result", "requests", "part"), _rows(total), numbers=(1, 2))
+    yield from printed_tables.lines(("result", "requests", "part"), _rows(total), numbers=(1, 2))
     yield ""
-    yield from tables.lines(("", "p50", "p99", "max"), _quantiles(total), numbers=(1, 2, 3))
+    yield from printed_tables.lines(("", "p50", "p99", "max"), _quantiles(total), numbers=(1, 2, 3))
     if total["differences"]:
         yield ""
-        yield from tables.lines(DIFFERENCE_COLUMNS, map(_difference, total["differences"]), numbers=(4,))
+        yield from printed_tables.lines(DIFFERENCE_COLUMNS, map(_difference, total["differences"]), numbers=(4,))
 
 
 def _rows(total: Mapping[str, Any]) -> Iterator[list[str]]:

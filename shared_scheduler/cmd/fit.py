@@ -16,7 +16,7 @@ from typing import Any
 
 from shared_scheduler.answers.host_facts import rejection
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd import printed_tables, schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
 from shared_scheduler.records.amounts import short_of
@@ -110,7 +110,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     placed = sorted(answer["hosts"], key=lambda one: (-one["servers"], one["host"]))
     if placed:
         rows = [[one["host"], str(one["servers"])] for one in placed[:HOSTS_SHOWN_MAX]]
-        yield from tables.lines(("host", "servers"), rows)
+        yield from printed_tables.lines(("host", "servers"), rows)
     if len(placed) > HOSTS_SHOWN_MAX:
         yield f"({len(placed) - HOSTS_SHOWN_MAX} more hosts)"
     yield from _next(answer)

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shared_scheduler.cmd import tables
+from shared_scheduler.cmd import printed_tables
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.host_keys import agent_line, public_key
@@ -153,7 +153,7 @@ def _show(args: argparse.Namespace) -> None:
     if args.format == "json":
         print(json.dumps([dict(zip(COLUMNS, row, strict=True)) for row in rows]))
     else:
-        print("\n".join(tables.lines(COLUMNS, rows)))
+        print("\n".join(printed_tables.lines(COLUMNS, rows)))
 
 
 def _fingerprint(master: bytes) -> str:

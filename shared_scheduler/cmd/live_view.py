@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
 
-from shared_scheduler.cmd import tables
+from shared_scheduler.cmd import printed_tables
 from shared_scheduler.cmd.screen import line, screen_on
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.sim.exhibition import Exhibition
@@ -170,7 +170,7 @@ class LiveView:
             core = scheduler.core
             counts = [rows[scheduler.name][freshness] for freshness in FRESHNESS_COLUMNS]
             lines.append([scheduler.name, *map(str, (*counts, len(core.requests), len(core.claims)))])
-        made = tables.table(SCHEDULER_COLUMNS, lines, numbers=range(1, len(SCHEDULER_COLUMNS)))
+        made = printed_tables.table(SCHEDULER_COLUMNS, lines, numbers=range(1, len(SCHEDULER_COLUMNS)))
         made.columns[0].min_width = max(len(name) for name, *_ in lines)
         return made
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import record_stores, tables, terms
+from shared_scheduler.cmd import printed_tables, record_stores, terms
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.cmd.record_stores import NOT_FOUND
 from shared_scheduler.records.moments import moment
@@ -81,7 +81,7 @@ def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:
         for record in found:
             print(json.dumps(timed(record)), flush=True)
     elif found:
-        print("\n".join(tables.lines(COLUMNS, map(_row, found))), flush=True)
+        print("\n".join(printed_tables.lines(COLUMNS, map(_row, found))), flush=True)
 
 
 def _follow(args: argparse.Namespace, store: Store, shown: Sequence[Record]) -> None:

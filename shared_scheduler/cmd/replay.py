@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import tables, terms
+from shared_scheduler.cmd import printed_tables, terms
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.opening import open_configured, open_named
 from shared_scheduler.records.plain_text import printable
@@ -165,7 +165,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     shown = answer["differences"][:SHOWN_MAX]
     if shown:
         rows = [[one["request_id"], _hosts(one["was"]), _hosts(one["now"]), one["why"]] for one in shown]
-        yield from tables.lines(("request", "was", "now", "why"), rows)
+        yield from printed_tables.lines(("request", "was", "now", "why"), rows)
     if answer["differ"] > len(shown):
         yield f"({answer['differ'] - len(shown)} more differ)"
     for reason, count in answer["cannot_reasons"].items():

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd import printed_tables, schedulers, terms
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
@@ -138,12 +138,12 @@ def _releases(releases: dict[str, dict[str, int]]) -> str:
 
 def _nodes(answer: dict[str, Any]) -> str:
     rows = [[_cell(node[name]) for name in NODE_COLUMNS] for node in answer["nodes"]]
-    return "\n".join([answer["scheduler"], *tables.lines(NODE_COLUMNS, rows)])
+    return "\n".join([answer["scheduler"], *printed_tables.lines(NODE_COLUMNS, rows)])
 
 
 def _reads(answer: dict[str, Any]) -> str:
     rows = [_read(read) for read in answer["reads"]]
-    return "\n".join([f"{answer['scheduler']} (process {answer['pid']})", *tables.lines(READ_COLUMNS, rows)])
+    return "\n".join([f"{answer['scheduler']} (process {answer['pid']})", *printed_tables.lines(READ_COLUMNS, rows)])
 
 
 def _read(read: dict[str, Any]) -> list[str]:
@@ -163,7 +163,7 @@ def _read(read: dict[str, Any]) -> list[str]:
 def _foreign_changes(answer: dict[str, Any]) -> str:
     rows = [_foreign_change(change) for change in answer["changes"]]
     head = f"{answer['scheduler']} (process {answer['pid']}): {answer['count']} foreign changes since its start"
-    return "\n".join([head, *(tables.lines(FOREIGN_COLUMNS, rows) if rows else [])])
+    return "\n".join([head, *(printed_tables.lines(FOREIGN_COLUMNS, rows) if rows else [])])
 
 
 def _foreign_change(change: dict[str, Any]) -> list[str]:

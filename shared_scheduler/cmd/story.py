@@ -12,7 +12,7 @@ import json
 
 from shared_scheduler.answers import from_records, host_facts
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import record_stores, tables, terms
+from shared_scheduler.cmd import printed_tables, record_stores, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import FOUND_MAX, Store
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             rows = [[moment(one["at"]), one["request_id"], ",".join(one["instances"]), one["text"]] for one in found]
             words = terms.explained(host_facts.words(one["text"] for one in found), *TERMS)
-            print("\n".join([*tables.lines(COLUMNS, rows), *words]))
+            print("\n".join([*printed_tables.lines(COLUMNS, rows), *words]))
         return 0
 
     return record_stores.with_store("story", args, ask)

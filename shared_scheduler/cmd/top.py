@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from shared_scheduler.answers import from_schedulers
 from shared_scheduler.answers.from_schedulers import COUNTED, Rates
 from shared_scheduler.answers.shapes import Load
-from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd import printed_tables, schedulers, terms
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
 from shared_scheduler.records.plain_text import printable
@@ -112,13 +112,13 @@ def _lines(load: Load) -> Iterator[str]:
         [name, NO_RATE if per_s is None else f"{per_s[name]:.1f}/s", str(load[name])]  # type: ignore[literal-required]
         for name in COUNTED
     ]  # fmt: skip
-    yield from _indented(tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))
+    yield from _indented(printed_tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))
     yield f"  queues   {_counts(load['queues'])}"
     yield f"  windows  {_counts(load['windows'])}"
     yield f"  lag      {_counts({_lag_name(name): count for name, count in load['lags'].items()})}"
     if load["lagging"]:
         behind = [[one["host"], str(one["lag"]), one["state"], _age(one["heard_ago_s"])] for one in load["lagging"]]
-        yield from _indented(tables.lines(LAGGING_COLUMNS, behind, numbers=(1, 3)))
+        yield from _indented(printed_tables.lines(LAGGING_COLUMNS, behind, numbers=(1, 3)))
 
 
 def _indented(found: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import schedulers, tables, terms
+from shared_scheduler.cmd import printed_tables, schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
@@ -124,7 +124,7 @@ def _counts_of_others(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _indented(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    return [f"  {line}" for line in tables.lines(head, rows)]
+    return [f"  {line}" for line in printed_tables.lines(head, rows)]
 
 
 def _detail(detail: Mapping[str, Any]) -> str:

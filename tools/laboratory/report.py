@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from shared_scheduler.cmd import tables
+from shared_scheduler.cmd import printed_tables
 from tools.laboratory.errors import LabError
 
 FORMATS = ("text", "json", "rst")
@@ -56,7 +56,7 @@ class Report:
         if form == "rst":
             return "\n".join(rst(part) for part in self.parts)
         text = io.StringIO()
-        _print(Console(file=text, width=tables.WIDTH), self.parts)
+        _print(Console(file=text, width=printed_tables.WIDTH), self.parts)
         return text.getvalue()
 
 
@@ -84,7 +84,7 @@ def _print(console: Console, parts: Sequence[str | Table]) -> None:
         if isinstance(part, Table):
             if part.title:
                 console.print(Text(part.title, style="bold"))
-            console.print(tables.table(part.head, part.rows, set(range(len(part.head))).difference(part.left)))
+            console.print(printed_tables.table(part.head, part.rows, set(range(len(part.head))).difference(part.left)))
         else:
             console.print(Text(part), soft_wrap=True)
 

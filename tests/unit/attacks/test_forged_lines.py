@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from shared_scheduler.cmd import tables
+from shared_scheduler.cmd import printed_tables
 from shared_scheduler.decision.record import Attempt
 from shared_scheduler.records import entries
 from tests.unit.records.test_entries import record
@@ -20,4 +20,4 @@ def test_the_log_has_one_line() -> None:
 
 
 def test_a_table_has_one_line_a_row() -> None:
-    assert tables.lines(("host",), [[FORGED]]) == ["host", SHOWN]
+    assert printed_tables.lines(("host",), [[FORGED]]) == ["host", SHOWN]
