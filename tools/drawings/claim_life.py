@@ -20,7 +20,7 @@ from shared_scheduler.sim.network import Weather
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.workload import Fate, Habits, Server
 from shared_scheduler.sim.world import Sizes, World
-from tools.drawings.tables import table
+from tools.drawings.rst_tables import table
 
 #: a part that has no state of the claim
 NOTHING = "-"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from tools.drawings.tables import table
+from tools.drawings.rst_tables import table
 
 
 @dataclass(frozen=True)

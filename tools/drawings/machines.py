@@ -18,7 +18,7 @@ from docutils.statemachine import StringList
 
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS, Cause, WindowPhase
 from tools.drawings import claim_life, increment_life
-from tools.drawings.tables import table
+from tools.drawings.rst_tables import table
 
 REFERENCE = Path(__file__).resolve().parents[2] / "doc" / "source" / "reference"
 DOCUMENT = REFERENCE / "state_machines.rst"
