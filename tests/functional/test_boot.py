@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.functional import cloud_state
-from tools.laboratory.cloud import tables
+from tools.laboratory.cloud import host_tables
 from tools.laboratory.cloud.cloud import Cloud
 
 
@@ -87,7 +87,7 @@ def test_a_build_that_the_compute_gives_back_goes_to_an_alternate(cloud: Cloud) 
 
 def forget_failed_builds(cloud: Cloud, host: str) -> None:
     """In a cloud that was kept, an earlier run of the test may have left some, which weigh against a host."""
-    rows = [row for table in tables.rows(cloud, "tables") for row in table if row["host"] == host]
+    rows = [row for table in host_tables.rows(cloud, "tables") for row in table if row["host"] == host]
     if any(row["leaves"].get("stats.failed_builds") for row in rows):
         cloud.restart(host)
         cloud_state.wait_fresh(cloud, set(cloud.hosts()))

@@ -7,7 +7,7 @@ from typing import Any
 from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.cloud_settings import CloudSettings
-from tools.laboratory.cloud.tables import wait_followed
+from tools.laboratory.cloud.host_tables import wait_followed
 
 COMPUTES, CELLS, SCHEDULERS = 8, 2, 3
 SLOTS = 4

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tools.laboratory.chaos.history import History
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.tables import wait_followed
+from tools.laboratory.cloud.host_tables import wait_followed
 
 SCHEDULER_DOWN_S = (2.0, 8.0)
 DISABLED_S = (3.0, 12.0)

@@ -17,7 +17,7 @@ from tools.laboratory.chaos.servers import User
 from tools.laboratory.chaos.traces import collect
 from tools.laboratory.cloud import audit
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.tables import wait_followed, wait_idle
+from tools.laboratory.cloud.host_tables import wait_followed, wait_idle
 from tools.laboratory.errors import LabError
 from tools.laboratory.report import ProgressLine
 
