@@ -64,7 +64,7 @@ def _is_local(host: str) -> bool:
 
 
 def _serve(args: argparse.Namespace, store: Store) -> int:
-    from shared_scheduler.page.questions import PageQuestions
+    from shared_scheduler.page.queries import PageQuestions
     from shared_scheduler.page.site import Site
 
     try:

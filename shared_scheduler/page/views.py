@@ -15,7 +15,7 @@ from shared_scheduler.answers.next_steps import next_steps
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
 from shared_scheduler.cmd import terms, why
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
-from shared_scheduler.page.questions import Fields, NotRecordedError, PageQuestions
+from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from shared_scheduler.page.questions import LOAD_TTL_S, PageQuestions
+from shared_scheduler.page.queries import LOAD_TTL_S, PageQuestions
 from shared_scheduler.page.site import Site
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.service.admin import AdminServer

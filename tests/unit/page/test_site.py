@@ -19,7 +19,7 @@ from shared_scheduler.answers.schema import ANSWERS, schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.core.effects import NodeChange, RecordNode
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, totals
-from shared_scheduler.page.questions import PageQuestions
+from shared_scheduler.page.queries import PageQuestions
 from shared_scheduler.page.site import HEADERS, QUERY_CHARS_MAX, Site
 from shared_scheduler.page.views import Views
 from shared_scheduler.records import entries

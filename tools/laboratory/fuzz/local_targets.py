@@ -15,7 +15,7 @@ from typing import Any
 
 from shared_scheduler.cmd import manage
 from shared_scheduler.decision.what_if import WhatIfError, what_if_of
-from shared_scheduler.page.questions import PageQuestions
+from shared_scheduler.page.queries import PageQuestions
 from shared_scheduler.page.site import POLICY, Site
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.service.admin import QUESTION_BYTES_MAX, AdminServer, Handlers
