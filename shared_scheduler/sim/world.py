@@ -25,7 +25,7 @@ from shared_scheduler.protocol.messages import Allocations, Claim, Message
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
-from shared_scheduler.sim.moves import Moves
+from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, Weather
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
