@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.functional import cloud_state
-from tools.laboratory.cloud import moves
+from tools.laboratory.cloud import server_actions
 from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
 
@@ -37,10 +37,10 @@ def test_servers_come_grow_and_move_with_no_agent_beside_nova_compute(cloud: Clo
     grows, moves_on, _ = cloud.boot(3, parallel=3)
     hosts = cloud.wait_active([grows, moves_on])
 
-    grown = moves.act(cloud, grows, moves.resize(cloud.flavor_id(LARGE.name)))
+    grown = server_actions.act(cloud, grows, server_actions.resize(cloud.flavor_id(LARGE.name)))
     assert grown.ok and grown.host != hosts[grows], grown
-    assert moves.act(cloud, grows, moves.CONFIRM).ok
-    moved = moves.act(cloud, moves_on, moves.live_migrate())
+    assert server_actions.act(cloud, grows, server_actions.CONFIRM).ok
+    moved = server_actions.act(cloud, moves_on, server_actions.live_migrate())
     assert moved.ok and moved.host != hosts[moves_on], moved
 
     assert cloud.allocations(grows)[str(grown.host)]["MEMORY_MB"] == LARGE.ram_mb

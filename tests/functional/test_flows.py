@@ -8,7 +8,7 @@ import pytest
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S
 from tests.functional import cloud_state
 from tests.functional.lost_answers import leave_an_allocation
-from tools.laboratory.cloud import audit, moves
+from tools.laboratory.cloud import audit, server_actions
 from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
 
@@ -42,10 +42,10 @@ def whole(cloud: Cloud) -> None:
     cloud_state.wait_fresh(cloud, HOSTS)
 
 
-def booted(cloud: Cloud, **extra: object) -> moves.Ended:
+def booted(cloud: Cloud, **extra: object) -> server_actions.Ended:
     """A small server that runs."""
     [server] = cloud.boot(1, **extra)
-    ended = moves.built(cloud, server)
+    ended = server_actions.built(cloud, server)
     assert ended.ok, ended
     return ended
 
@@ -74,13 +74,13 @@ def test_a_resize_to_another_host_holds_both_places_until_it_is_confirmed(cloud:
     server = booted(cloud)
     only(cloud, *sorted(HOSTS - {server.host}))
 
-    moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(LARGE.name)))
+    moved = server_actions.act(cloud, server.server, server_actions.resize(cloud.flavor_id(LARGE.name)))
     assert moved.ok and moved.host != server.host, moved
     assert cloud.allocations(server.server) == {moved.host: {"VCPU": 2, "MEMORY_MB": 800, "DISK_GB": 2}}
     assert cloud.usages()[str(server.host)] == SMALL  # the migration's, until it is confirmed
     assert_right(cloud)
 
-    assert moves.act(cloud, server.server, moves.CONFIRM).ok
+    assert server_actions.act(cloud, server.server, server_actions.CONFIRM).ok
     cloud.wait(lambda: str(server.host) not in cloud.usages(), "the old place to be free", SETTLE_S)
     assert_right(cloud)
 
@@ -89,12 +89,12 @@ def test_a_resize_on_its_own_host_counts_twice_there_until_it_is_reverted(cloud:
     server = booted(cloud)
     only(cloud, str(server.host))
 
-    moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(LARGE.name)))
+    moved = server_actions.act(cloud, server.server, server_actions.resize(cloud.flavor_id(LARGE.name)))
     assert moved.ok and moved.host == server.host, moved
     assert cloud.usages() == {server.host: {"VCPU": 3, "MEMORY_MB": 1200, "DISK_GB": 3}}
     assert_right(cloud)
 
-    assert moves.act(cloud, server.server, moves.REVERT).ok
+    assert server_actions.act(cloud, server.server, server_actions.REVERT).ok
     assert cloud.allocations(server.server) == {server.host: SMALL}
     assert_right(cloud)
 
@@ -102,7 +102,7 @@ def test_a_resize_on_its_own_host_counts_twice_there_until_it_is_reverted(cloud:
 def test_a_resize_that_fits_no_host_changes_nothing_and_reports_that(cloud: Cloud) -> None:
     server = booted(cloud)
 
-    moved = moves.act(cloud, server.server, moves.resize(cloud.flavor_id(TOO_LARGE.name)))
+    moved = server_actions.act(cloud, server.server, server_actions.resize(cloud.flavor_id(TOO_LARGE.name)))
 
     assert (moved.state, moved.host) == ("active", server.host)
     assert "No valid host" in moved.why
@@ -113,11 +113,11 @@ def test_a_resize_that_fits_no_host_changes_nothing_and_reports_that(cloud: Clou
 def test_a_cold_migration_that_is_reverted_is_back_where_it_was(cloud: Cloud) -> None:
     server = booted(cloud)
 
-    moved = moves.act(cloud, server.server, moves.cold_migrate())
+    moved = server_actions.act(cloud, server.server, server_actions.cold_migrate())
     assert moved.ok and moved.host != server.host, moved
     assert cloud.usages() == {server.host: SMALL, moved.host: SMALL}
 
-    back = moves.act(cloud, server.server, moves.REVERT)
+    back = server_actions.act(cloud, server.server, server_actions.REVERT)
     assert back.ok and back.host == server.host, back
     cloud.wait(lambda: cloud.usages() == {server.host: SMALL}, "the other place to be free", SETTLE_S)
     assert_right(cloud)
@@ -126,7 +126,7 @@ def test_a_cold_migration_that_is_reverted_is_back_where_it_was(cloud: Cloud) ->
 def test_a_live_migration_leaves_no_allocation_on_its_source(cloud: Cloud) -> None:
     server = booted(cloud)
 
-    moved = moves.act(cloud, server.server, moves.live_migrate())
+    moved = server_actions.act(cloud, server.server, server_actions.live_migrate())
 
     assert moved.ok and moved.host != server.host, moved
     cloud.wait(lambda: cloud.usages() == {moved.host: SMALL}, "the source to be free", SETTLE_S)
@@ -139,7 +139,7 @@ def test_an_evacuation_frees_the_lost_host_when_it_is_back(cloud: Cloud) -> None
     cloud.kill(lost)
     cloud.force_down(lost)
 
-    moved = moves.act(cloud, server.server, moves.evacuate())
+    moved = server_actions.act(cloud, server.server, server_actions.evacuate())
     assert moved.ok and moved.host != lost, moved
     assert cloud.allocations(server.server) == {lost: SMALL, moved.host: SMALL}
 
@@ -153,7 +153,7 @@ def test_an_evacuation_frees_the_lost_host_when_it_is_back(cloud: Cloud) -> None
 def test_a_shelved_server_has_no_allocations_and_is_unshelved_on_another_host(cloud: Cloud) -> None:
     server = booted(cloud)
 
-    shelved = moves.act(cloud, server.server, moves.SHELVE)
+    shelved = server_actions.act(cloud, server.server, server_actions.SHELVE)
     assert shelved.ok, shelved
     cloud.wait(lambda: not cloud.usages(), "its place to be free", SETTLE_S)
     assert_right(cloud)
@@ -165,7 +165,7 @@ def test_a_shelved_server_has_no_allocations_and_is_unshelved_on_another_host(cl
     assert_right(cloud)
 
     only(cloud, *sorted(HOSTS - {server.host}))
-    back = moves.act(cloud, server.server, moves.UNSHELVE)
+    back = server_actions.act(cloud, server.server, server_actions.UNSHELVE)
     assert back.ok and back.host != server.host, back
     assert cloud.usages() == {back.host: SMALL}
     assert_right(cloud)
@@ -176,7 +176,7 @@ def test_a_rebuild_with_another_image_asks_for_its_own_host_alone(cloud: Cloud) 
     server = booted(cloud)
     only(cloud, *sorted(HOSTS - {server.host}))
 
-    rebuilt = moves.act(cloud, server.server, moves.rebuild(cloud.ensure_image("other")))
+    rebuilt = server_actions.act(cloud, server.server, server_actions.rebuild(cloud.ensure_image("other")))
 
     assert rebuilt.ok and rebuilt.host == server.host, rebuilt
     assert cloud.usages() == {server.host: SMALL}
@@ -188,7 +188,7 @@ def test_a_forced_host_is_taken_and_no_other_when_it_is_full(cloud: Cloud) -> No
     assert [server.host for server in forced] == ["c2"] * 3
 
     [refused] = cloud.boot(1, availability_zone="nova:c2")
-    ended = moves.built(cloud, refused)
+    ended = server_actions.built(cloud, refused)
 
     assert "No valid host" in ended.why
     assert cloud.allocations(refused) == {}
@@ -202,7 +202,7 @@ def test_an_availability_zone_keeps_its_servers_to_its_hosts(cloud: Cloud) -> No
         assert {server.host for server in inside} == {"c3"}
 
         [refused] = cloud.boot(1, availability_zone="inner")
-        assert "No valid host" in moves.built(cloud, refused).why
+        assert "No valid host" in server_actions.built(cloud, refused).why
         assert_right(cloud)
     finally:
         cloud.reset()
@@ -214,8 +214,8 @@ def test_a_group_keeps_its_members_apart_or_together(cloud: Cloud) -> None:
     apart = [booted(cloud, hints={"group": policy}) for _ in HOSTS]
     assert {server.host for server in apart} == HOSTS
     [fourth] = cloud.boot(1, hints={"group": policy})
-    assert "No valid host" in moves.built(cloud, fourth).why
-    moves.delete(cloud, fourth)
+    assert "No valid host" in server_actions.built(cloud, fourth).why
+    server_actions.delete(cloud, fourth)
 
     policy = group(cloud, "affinity")
     together = [booted(cloud, hints={"group": policy}) for _ in range(2)]
@@ -226,7 +226,7 @@ def test_a_group_keeps_its_members_apart_or_together(cloud: Cloud) -> None:
 def test_a_group_takes_a_new_member_to_the_host_of_one_that_was_deleted(cloud: Cloud) -> None:
     policy = group(cloud, "anti-affinity")
     members = [booted(cloud, hints={"group": policy}) for _ in HOSTS]
-    moves.delete(cloud, members[1].server)
+    server_actions.delete(cloud, members[1].server)
 
     again = booted(cloud, hints={"group": policy})
 
@@ -239,7 +239,7 @@ def test_a_soft_group_keeps_its_members_apart_or_together_as_far_as_it_goes(clou
     apart = [booted(cloud, hints={"group": policy}) for _ in range(4)]
     assert {server.host for server in apart[:3]} == HOSTS
     for server in apart:
-        moves.delete(cloud, server.server)
+        server_actions.delete(cloud, server.server)
 
     policy = group(cloud, "soft-affinity")
     together = [booted(cloud, hints={"group": policy}) for _ in range(4)]
@@ -251,22 +251,24 @@ def test_a_soft_group_keeps_its_members_apart_or_together_as_far_as_it_goes(clou
 def test_a_request_that_names_its_host_is_kept_to_it_all_the_way(cloud: Cloud) -> None:
     server = booted(cloud, host="c2")
     assert server.host == "c2"
-    for host, action in (("c3", moves.live_migrate("c3")), ("c1", moves.cold_migrate("c1"))):
-        moved = moves.act(cloud, server.server, action)
+    for host, action in (("c3", server_actions.live_migrate("c3")), ("c1", server_actions.cold_migrate("c1"))):
+        moved = server_actions.act(cloud, server.server, action)
         assert moved.ok and moved.host == host, moved
-    assert moves.act(cloud, server.server, moves.CONFIRM).ok
+    assert server_actions.act(cloud, server.server, server_actions.CONFIRM).ok
 
-    rebuilt = moves.act(cloud, server.server, moves.rebuild(cloud.image_id()))  # with the image that it has
+    rebuilt = server_actions.act(
+        cloud, server.server, server_actions.rebuild(cloud.image_id())
+    )  # with the image that it has
     assert rebuilt.ok and rebuilt.host == "c1", rebuilt
-    assert moves.act(cloud, server.server, moves.SHELVE).ok
-    back = moves.act(cloud, server.server, moves.unshelve("c2"))
+    assert server_actions.act(cloud, server.server, server_actions.SHELVE).ok
+    back = server_actions.act(cloud, server.server, server_actions.unshelve("c2"))
     assert back.ok and back.host == "c2", back
     cloud.wait(lambda: cloud.usages() == {"c2": SMALL}, "all other places to be free", SETTLE_S)
 
     filling = [booted(cloud, availability_zone="nova:c2:c2") for _ in range(2)]  # by host and node
     assert {one.host for one in filling} == {"c2"}
     [refused] = cloud.boot(1, host="c2")
-    assert "No valid host" in moves.built(cloud, refused).why
+    assert "No valid host" in server_actions.built(cloud, refused).why
     assert_right(cloud)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tools.laboratory.chaos.environment import FLAVORS, IMAGES, ZONES, Environment
 from tools.laboratory.chaos.fault_injector import FaultInjector
 from tools.laboratory.chaos.history import History, Requirement
-from tools.laboratory.cloud import moves
+from tools.laboratory.cloud import server_actions
 from tools.laboratory.errors import LabError
 
 SERVERS_MAX = 10
@@ -122,7 +122,7 @@ class User:
         body = {"server": server} | ({"os:scheduler_hints": hints} if hints else {})
         first = self._cloud.compute("POST", "/servers", body).expect(202)["server"]["id"]
         uuids = [first] if count == 1 else self._with_siblings(str(server["name"]), count)
-        ends = [moves.built(self._cloud, uuid) for uuid in uuids]
+        ends = [server_actions.built(self._cloud, uuid) for uuid in uuids]
         for end in ends:
             owned = Owned(end.server, flavor, zone, bool(hints), end.state, end.host or "")
             self.servers.append(owned)
@@ -151,48 +151,48 @@ class User:
     def resize(self, server: Owned) -> None:
         flavor = next(name for name in FLAVORS if name != server.flavor)
         requirement = self._requirement(server, flavor, self._environment.neighbours(server.host))
-        end = self._do("resize", server, moves.resize(self._environment.flavors[flavor]), requirement)
+        end = self._do("resize", server, server_actions.resize(self._environment.flavors[flavor]), requirement)
         if end.state == "resized":
             server.old_flavor, server.flavor = server.flavor, flavor
 
     def migrate(self, server: Owned) -> None:
-        self._do("migrate", server, moves.cold_migrate(), self._elsewhere(server))
+        self._do("migrate", server, server_actions.cold_migrate(), self._elsewhere(server))
 
     def live(self, server: Owned) -> None:
-        self._do("live migrate", server, moves.live_migrate(), self._elsewhere(server))
+        self._do("live migrate", server, server_actions.live_migrate(), self._elsewhere(server))
 
     def evacuate(self, server: Owned) -> None:
         source = server.host
-        if self._do("evacuate", server, moves.evacuate(), self._elsewhere(server)).ok:
+        if self._do("evacuate", server, server_actions.evacuate(), self._elsewhere(server)).ok:
             server.fled = source
 
     def unshelve(self, server: Owned) -> None:
-        self._do("unshelve", server, moves.UNSHELVE,
+        self._do("unshelve", server, server_actions.UNSHELVE,
                  self._requirement(server, server.flavor, self._environment.neighbours(server.host)))  # fmt: skip
 
     def confirm(self, server: Owned) -> None:
-        self._do("confirm", server, moves.CONFIRM_STOPPED if server.stopped else moves.CONFIRM)
+        self._do("confirm", server, server_actions.CONFIRM_STOPPED if server.stopped else server_actions.CONFIRM)
 
     def revert(self, server: Owned) -> None:
         old_flavor = server.old_flavor or server.flavor
-        if self._do("revert", server, moves.REVERT_STOPPED if server.stopped else moves.REVERT).ok:
+        if self._do("revert", server, server_actions.REVERT_STOPPED if server.stopped else server_actions.REVERT).ok:
             server.flavor = old_flavor
 
     def start(self, server: Owned) -> None:
         """After an evacuation."""
-        self._do("start", server, moves.START)
+        self._do("start", server, server_actions.START)
 
     def shelve(self, server: Owned) -> None:
-        self._do("shelve", server, moves.SHELVE)
+        self._do("shelve", server, server_actions.SHELVE)
 
     def rebuild(self, server: Owned) -> None:
         """With another image, because then the scheduler must check its host."""
         image = self._environment.images[self._random.choice(IMAGES)]
-        self._do("rebuild", server, moves.rebuild(image), Requirement(0, frozenset({server.host})))
+        self._do("rebuild", server, server_actions.rebuild(image), Requirement(0, frozenset({server.host})))
 
     def delete(self, server: Owned) -> None:
         operation = self._history.begin(self.number, "delete", server.uuid)
-        moves.delete(self._cloud, server.uuid)
+        server_actions.delete(self._cloud, server.uuid)
         self.servers.remove(server)
         self._history.end(operation, True, "")
 
@@ -203,10 +203,12 @@ class User:
         apart = {s.host for s in self.servers if s.grouped and s is not server} if server.grouped else set()
         return Requirement(FLAVORS[flavor].ram_mb, (hosts & self._environment.in_zone(server.zone)) - apart)
 
-    def _do(self, name: str, server: Owned, what: moves.Action, requirement: Requirement | None = None) -> moves.Ended:
+    def _do(
+        self, name: str, server: Owned, what: server_actions.Action, requirement: Requirement | None = None
+    ) -> server_actions.Ended:
         operation = self._history.begin(self.number, name, server.uuid, requirement)
-        end = moves.act(self._cloud, server.uuid, what)
-        if end.state != moves.REFUSED:
+        end = server_actions.act(self._cloud, server.uuid, what)
+        if end.state != server_actions.REFUSED:
             server.before = server.host if end.state == "resized" else ""
             server.old_flavor = server.old_flavor if end.state == "resized" else ""
             server.state, server.host = end.state, end.host or server.host

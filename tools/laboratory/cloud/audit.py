@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.moves import cells
+from tools.laboratory.cloud.server_actions import cells
 
 Holding = dict[str, dict[str, int]]
 """Host -> resource class -> amount."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tools.laboratory.cloud.cloud import PARALLEL_MAX, Cloud
-from tools.laboratory.cloud.moves import (
+from tools.laboratory.cloud.server_actions import (
     CONFIRM,
     Action,
     Instance,
