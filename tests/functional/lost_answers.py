@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import uuid
 
-from tools.laboratory.cloud.catalog import SLOT_MB
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import SLOT_MB
 
 
 def leave_an_allocation(cloud: Cloud, server: str, host: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S
 from tests.functional import cloud_state
 from tests.functional.lost_answers import leave_an_allocation
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 
 HOSTS = {"c1", "c2", "c3"}
 #: Nova's services wait ``rpc_response_timeout`` (60 s) for an answer that went down with the broker, a

@@ -7,8 +7,8 @@ import pytest
 
 from tests.functional import cloud_state
 from tools.laboratory.cloud import server_actions
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time to restart computes
 

@@ -9,8 +9,8 @@ from shared_scheduler.sync.orphan_sweeper import AGAIN_S
 from tests.functional import cloud_state
 from tests.functional.lost_answers import leave_an_allocation
 from tools.laboratory.cloud import audit, server_actions
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine takes its time for so many moves
 

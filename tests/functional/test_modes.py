@@ -12,8 +12,8 @@ import pytest
 from shared_scheduler.service.mode import Mode
 from tests.functional import cloud_state, modes
 from tests.functional.modes import Behind, switch, users, wait_for_servers
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 
 OURS, STOCK = "sched1", "sched2"
 IN_FLIGHT = 20

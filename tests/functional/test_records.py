@@ -12,8 +12,8 @@ import pytest
 
 from tests.functional import cloud_state
 from tools.laboratory.cloud import probes
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 from tools.laboratory.groups.pairs import conductors_stopped
 
 NO_ADDRESS = "No more IP addresses"

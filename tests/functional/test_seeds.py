@@ -13,8 +13,8 @@ import pytest
 
 from tests.functional import cloud_state
 from tools.laboratory.cloud.bursts import BurstReport, burst
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.provisioning import Flavor
 
 HOSTS = {"c1", "c2", "c3"}
 PINNED = Flavor("pinned1", vcpus=1, ram_mb=400, disk_gb=1, extra={"hw:cpu_policy": "dedicated"})

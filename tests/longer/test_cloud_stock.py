@@ -12,9 +12,9 @@ import pytest
 
 from tools.laboratory import ROOT
 from tools.laboratory.cloud.bursts import burst, capacity_for
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.ports import is_free
+from tools.laboratory.cloud.provisioning import Flavor
 from tools.laboratory.errors import LabError
 from tools.laboratory.processes.table import ProcessTable
 

@@ -4,10 +4,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 from tools.laboratory.cloud.host_tables import wait_followed
+from tools.laboratory.cloud.provisioning import Flavor
 
 COMPUTES, CELLS, SCHEDULERS = 8, 2, 3
 SLOTS = 4

@@ -14,10 +14,10 @@ from typing import Any
 
 from tools.laboratory.cloud import probes
 from tools.laboratory.cloud.access_log import Request, read
-from tools.laboratory.cloud.catalog import IMAGE, Flavor, add_flavor, ensure_image, ensure_zone, remove_zone
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 from tools.laboratory.cloud.layout import Layout, default_data
 from tools.laboratory.cloud.lifecycle import Lifecycle
+from tools.laboratory.cloud.provisioning import IMAGE, Flavor, add_flavor, ensure_image, ensure_zone, remove_zone
 from tools.laboratory.errors import LabError
 from tools.laboratory.processes.table import ProcessTable
 

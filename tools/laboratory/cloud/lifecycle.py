@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.laboratory.cloud import catalog, cloud_settings, configs, databases, probes, services, template
+from tools.laboratory.cloud import cloud_settings, configs, databases, probes, provisioning, services, template
 from tools.laboratory.cloud.api import Api
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 from tools.laboratory.cloud.layout import Layout, cell_database
@@ -107,15 +107,15 @@ class Lifecycle:
                 databases.map_hosts(layout, wanted)
 
         def image() -> None:
-            catalog.ensure_image(api)
+            provisioning.ensure_image(api)
 
         return [
             Step("databases", (), lambda: template.prepare(layout, self.say)),
             Step("cells", ("mariadb",), lambda: databases.ensure_cells(layout, wanted)),
             Step("hosts", ("cells",), hosts),
-            Step("catalog", ("keystone",), lambda: catalog.ensure_catalog(api)),
+            Step("catalog", ("keystone",), lambda: provisioning.ensure_catalog(api)),
             Step("image", ("glance", "catalog"), image),
-            Step("flavors", ("nova-api", "catalog"), lambda: catalog.ensure_flavors(api)),
+            Step("flavors", ("nova-api", "catalog"), lambda: provisioning.ensure_flavors(api)),
         ]
 
     def _retire_computes(self, wanted: CloudSettings) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 
 from shared_scheduler.model.leaves import PCI, PCI_STATIC
 from tools.laboratory.cloud.bursts import BurstReport, burst
-from tools.laboratory.cloud.catalog import Flavor
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.host_tables import rows, wait_idle
+from tools.laboratory.cloud.provisioning import Flavor
 
 EMPTY_TIMEOUT_S = 120.0
 PINNED = {"hw:cpu_policy": "dedicated"}
