@@ -12,8 +12,8 @@ from tools.laboratory import ROOT
 from tools.laboratory.errors import LabError
 from tools.laboratory.mutate import command
 from tools.laboratory.mutate.catalog import KINDS, Mistake, all_mistakes, chosen
+from tools.laboratory.mutate.detection import NOTICED, Stage, runner, stages_of
 from tools.laboratory.mutate.tree import copied
-from tools.laboratory.mutate.trial import NOTICED, Stage, runner, stages_of
 from tools.laboratory.report import ProgressLine
 
 MISTAKES = all_mistakes()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tools.laboratory.manual import Manual
 from tools.laboratory.mutate.catalog import Mistake, chosen
+from tools.laboratory.mutate.detection import STAGES, Trial, runner
 from tools.laboratory.mutate.tree import copied
-from tools.laboratory.mutate.trial import STAGES, Trial, runner
 from tools.laboratory.report import ProgressLine, Report, Table, add_format, save
 
 MANUAL = Manual(
