@@ -9,7 +9,7 @@ module    subject
 ========= =================================================================================
 command   the command line
 contest   the order of measurements: contestants and sizes, interleaved repeats
-world     the private services, and the processes of one contestant
+environment  the private services, and the processes of one contestant
 host_rows the hosts: rows of Nova's and Placement's databases
 client    a process that calls the scheduler
 readiness waits until a scheduler has all data

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 
 from shared_scheduler.service import admin
-from tools.laboratory.bench.world import World
+from tools.laboratory.bench.environment import World
 
 COUNTERS = {
     "answered": "requests_answered",

@@ -34,8 +34,8 @@ import nova.conf  # noqa: E402  (after the patch, as every service of Nova does)
 from nova import config, context, objects  # noqa: E402
 from nova.scheduler import rpcapi  # noqa: E402
 
+from tools.laboratory.bench.environment import CLIENT_HOST  # noqa: E402
 from tools.laboratory.bench.floor import Writer  # noqa: E402
-from tools.laboratory.bench.world import CLIENT_HOST  # noqa: E402
 from tools.laboratory.processes.control import serve  # noqa: E402
 
 VCPUS, MEMORY_MB, ROOT_GB = 1, 512, 1

@@ -18,8 +18,8 @@ from tools.laboratory.bench.contest import (
     Contestant,
     Plan,
 )
+from tools.laboratory.bench.environment import opened
 from tools.laboratory.bench.results import Results, from_json
-from tools.laboratory.bench.world import opened
 from tools.laboratory.errors import LabError
 from tools.laboratory.manual import Manual
 from tools.laboratory.report import ProgressLine, Report, add_format, save, write_page

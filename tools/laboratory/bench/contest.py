@@ -18,10 +18,10 @@ from typing import Any
 from shared_scheduler.core.write_pace import WRITERS
 from tools.laboratory.bench import checks, host_rows, readiness
 from tools.laboratory.bench.claims import claims
+from tools.laboratory.bench.environment import World
 from tools.laboratory.bench.meters import Meters
 from tools.laboratory.bench.profiler import profiled
 from tools.laboratory.bench.results import Burst, Measurement, Results, Round, burst_of, measured
-from tools.laboratory.bench.world import World
 from tools.laboratory.processes.controlled import ask_all, start_all
 from tools.laboratory.processes.startup import wait_for
 from tools.laboratory.processes.usage import memory_mb

@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from tools.laboratory.bench.world import PLACEMENT_USER, SCHEDULER_USER, World
+from tools.laboratory.bench.environment import PLACEMENT_USER, SCHEDULER_USER, World
 from tools.laboratory.cloud import access_log
 from tools.laboratory.cloud.access_log import Request
 from tools.laboratory.cloud.probes import database

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tools.laboratory.bench.world import World
+from tools.laboratory.bench.environment import World
 from tools.laboratory.errors import LabError
 from tools.laboratory.processes.table import session_of
 from tools.laboratory.processes.usage import cpu_of_threads

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 
 from shared_scheduler.service import admin
-from tools.laboratory.bench.world import World
+from tools.laboratory.bench.environment import World
 from tools.laboratory.errors import LabError
 from tools.laboratory.fleet.hosts import hosts
 from tools.laboratory.processes.controlled import Program
