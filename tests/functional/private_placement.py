@@ -18,7 +18,7 @@ from keystoneauth1 import adapter, session, token_endpoint
 
 from shared_scheduler.placement.connection import SERVICE_TYPE
 from tests.support.keystone_transport import transport_to
-from tests.unit.placement.world import Setting
+from tests.unit.placement.real_placement import Setting
 from tools.laboratory.cloud import configs, template
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 from tools.laboratory.cloud.layout import Layout

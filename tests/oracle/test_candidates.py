@@ -25,7 +25,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer
 from shared_scheduler.table.host_table import HostTable
 from tests.unit.decision.worlds import small_request
-from tests.unit.placement.world import World, load_app
+from tests.unit.placement.real_placement import World, load_app
 
 CLOUDS = int(os.environ.get("ORACLE_CLOUDS", "24"))
 QUERIES = 25

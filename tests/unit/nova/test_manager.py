@@ -35,7 +35,7 @@ from tests.unit.nova.conftest import NoNodes, admin, flavor, request_spec, user_
 from tests.unit.nova.test_host_state import compute_node
 from tests.unit.nova.test_request_filters import add_aggregate, cell1, set_version
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 
 __all__ = ["placement_app", "world"]  # fixtures
 

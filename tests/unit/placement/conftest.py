@@ -11,7 +11,7 @@ import pytest
 
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.world import Clock, World, load_app
+from tests.unit.placement.real_placement import Clock, World, load_app
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,16 @@ from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.in_doubt_writes import CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent, raced
+from tests.unit.placement.real_placement import (
+    Clock,
+    Fault,
+    World,
+    carried_out,
+    in_trouble,
+    lost_reply,
+    never_sent,
+    raced,
+)
 
 PATIENCE_S = 30.0
 
@@ -156,7 +165,7 @@ class _Anonymous:
         import requests
         from keystoneauth1 import adapter, noauth, session
 
-        from tests.unit.placement.world import ENDPOINT
+        from tests.unit.placement.real_placement import ENDPOINT
 
         http = requests.Session()
         http.mount(ENDPOINT, world.http)

@@ -18,7 +18,7 @@ from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, W
 from shared_scheduler.placement.batch_writer import BatchWriter
 from shared_scheduler.placement.connection import ANNOUNCED, ANNOUNCEMENT
 from shared_scheduler.placement.reconciler import without_nova
-from tests.unit.placement.world import Fault, World, in_trouble, lost_reply
+from tests.unit.placement.real_placement import Fault, World, in_trouble, lost_reply
 
 WAIT_S = 60.0
 

@@ -10,7 +10,7 @@ import pytest
 
 from shared_scheduler.core.effects import Answer, Fail, FailureCode
 from tests.functional.placement_driver import PlacementDriver, vcpus_for
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 
 NODES = 8
 #: 1,404, the largest batch of a large public cloud, is placed by the core alone and in the simulator; a Placement on

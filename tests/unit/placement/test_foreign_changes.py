@@ -10,9 +10,9 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
+from tests.unit.placement.real_placement import World, carried_out, lost_reply, raced
 from tests.unit.placement.test_allocation_writer import evacuated, intent, undo
 from tests.unit.placement.test_known_generation import known
-from tests.unit.placement.world import World, carried_out, lost_reply, raced
 
 
 def seen(writer: AllocationWriter) -> list[dict[str, Any]]:

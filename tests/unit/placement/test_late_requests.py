@@ -21,8 +21,8 @@ from shared_scheduler.placement.connection import Reply
 from shared_scheduler.placement.in_doubt_writes import AGAIN_AFTER_S, CHECKS_AFTER_S
 from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
+from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
 from tests.unit.placement.test_allocation_writer import intent, undo
-from tests.unit.placement.world import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
 
 #: longer than any proxy or server keeps a request
 LONG_S = 2 * CARRIED_OUT_WITHIN_S

@@ -7,7 +7,7 @@ import uuid
 
 from shared_scheduler.model.providers import SHARING_TRAIT
 from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 
 
 def gets(world: World) -> list[str]:

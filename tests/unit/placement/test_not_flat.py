@@ -23,7 +23,7 @@ from shared_scheduler.placement.mirror import PlacementMirror
 from tests.functional.placement_driver import PlacementDriver
 from tests.unit.core.scheduler_driver import CELL, host_of, node_leaves
 from tests.unit.nova.conftest import NoNodes, flavor, nova_ready, request_spec, user_context
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 
 __all__ = ["nova_ready"]
 

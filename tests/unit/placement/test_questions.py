@@ -18,7 +18,7 @@ from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.question_reads import QuestionReads
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
-from tests.unit.placement.world import World, in_trouble
+from tests.unit.placement.real_placement import World, in_trouble
 
 QUERY = "limit=1000&resources=VCPU:2&root_required=!COMPUTE_STATUS_DISABLED"
 

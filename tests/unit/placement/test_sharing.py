@@ -16,7 +16,7 @@ from shared_scheduler.model.providers import SHARING_TRAIT, Provider
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.placement.mirror import PlacementMirror
 from shared_scheduler.placement.questions import PlacementQuestions, divisions, needs_whole_cloud
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 
 Canonical = set[tuple[frozenset[tuple[str, str, int]], frozenset[tuple[str, frozenset[str]]]]]
 

@@ -16,8 +16,8 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement.allocation_writer import AllocationWriter
 from shared_scheduler.placement.connection import UnreachableError
 from shared_scheduler.placement.consumer_conflicts import ORPHAN_AFTER_S
+from tests.unit.placement.real_placement import Clock, World, carried_out, raced
 from tests.unit.placement.test_allocation_writer import intent
-from tests.unit.placement.world import Clock, World, carried_out, raced
 
 
 def orphan(consumer: str, generation: int = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from shared_scheduler.core.events import NodeDoubted
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.sync.state_sync import StateSync
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
 

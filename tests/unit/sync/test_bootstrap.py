@@ -15,7 +15,7 @@ from shared_scheduler.placement.mirror import SUM_OF, PlacementMirror
 from shared_scheduler.sync.bootstrap import Bootstrap, Loaded
 from shared_scheduler.sync.databases import DatabaseError
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World, in_trouble
+from tests.unit.placement.real_placement import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases
 
 ROOMY = {"VCPU": {"total": 8}, "MEMORY_MB": {"total": 4096}, "DISK_GB": {"total": 100}}

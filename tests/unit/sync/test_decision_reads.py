@@ -19,7 +19,7 @@ from shared_scheduler.sync.fleet import KnownNodes
 from shared_scheduler.sync.read_registry import NODE_LIST, RETRY_MOST_S, SERVICES
 from shared_scheduler.sync.revalidator import Revalidator
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World, in_trouble
+from tests.unit.placement.real_placement import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases
 from tests.unit.sync.site import Site
 

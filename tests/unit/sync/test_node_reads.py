@@ -14,7 +14,7 @@ from shared_scheduler.placement.mirror import PlacementMirror, Tree
 from shared_scheduler.sync.cell_reads import CellReads
 from shared_scheduler.sync.node_reads import NodeReads, node_read, read_node, with_host_aggregates
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
 

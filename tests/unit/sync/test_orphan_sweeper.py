@@ -15,7 +15,7 @@ from shared_scheduler.core.events import NodeDoubted
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
 

@@ -18,7 +18,7 @@ from shared_scheduler.sync import service_checks
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.service_checks import ServiceChecks
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
 from tests.unit.sync.site import Site
 

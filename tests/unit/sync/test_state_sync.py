@@ -18,7 +18,7 @@ from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.state_sync import StateSync
 from tests.unit.placement.conftest import placement_app, world
-from tests.unit.placement.world import World
+from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
 WAIT_S = 60.0
