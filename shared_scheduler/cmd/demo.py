@@ -20,7 +20,15 @@ from typing import Any
 
 from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.swarm import rare_collections
-from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of, with_trace, write_trace
+from shared_scheduler.cmd.world_arguments import (
+    add_habits,
+    add_run,
+    add_size,
+    add_weather,
+    seed_of,
+    with_trace,
+    write_trace,
+)
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.exhibition import FRAMES_PER_S, DemoPlan, Exhibition
 from shared_scheduler.sim.report import as_text, report

@@ -27,7 +27,15 @@ from shared_scheduler.cmd.arguments import Number, whole
 from shared_scheduler.cmd.endings import UNFORESEEN
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import SeedOutcome, SwarmTotal, cpu_s, rare_collections, run_seeds, speed
-from shared_scheduler.cmd.worlds import add_habits, add_run, add_size, add_weather, seed_of, with_trace, write_trace
+from shared_scheduler.cmd.world_arguments import (
+    add_habits,
+    add_run,
+    add_size,
+    add_weather,
+    seed_of,
+    with_trace,
+    write_trace,
+)
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import Weather

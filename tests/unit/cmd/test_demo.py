@@ -14,7 +14,7 @@ import pytest
 
 from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.manage import main
-from shared_scheduler.cmd.worlds import with_trace
+from shared_scheduler.cmd.world_arguments import with_trace
 from shared_scheduler.sim.exhibition import DemoPlan, Exhibition
 from tests.unit.sim import planted
 
