@@ -21,8 +21,8 @@ from shared_scheduler.transport.channel import Channel
 from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
+from tests.unit.compute_agent.node_facts import HOST, NODE, ROOT_LEAVES, claim
 from tests.unit.compute_agent.test_process import SLOW, Process
-from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, claim
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 WAIT_S = 60.0

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
+from tests.unit.compute_agent.node_facts import HOST, NODE
 from tests.unit.compute_agent.test_process import SLOW, Process
-from tests.unit.compute_agent.worlds import HOST, NODE
 from tools.laboratory import ROOT
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 

@@ -8,7 +8,7 @@ import pytest
 from compute_agent.agent_settings import MAX_EARLY_RELEASES, MAX_RECENT_VERDICTS
 from shared_scheduler.protocol.messages import Release, Verdict
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE, claim
+from tests.unit.compute_agent.node_facts import NODE, claim
 
 EVIL = "ssched.scheduler.evil"
 

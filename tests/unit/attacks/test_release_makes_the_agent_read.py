@@ -6,7 +6,7 @@ from __future__ import annotations
 from compute_agent.effects import ReadAllocations
 from shared_scheduler.protocol.messages import Release
 from tests.unit.compute_agent.core_node import SCHEDULER, Node
-from tests.unit.compute_agent.worlds import NODE
+from tests.unit.compute_agent.node_facts import NODE
 
 RELEASES = 500
 PERIOD_S = 0.02

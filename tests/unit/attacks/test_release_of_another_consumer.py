@@ -7,7 +7,7 @@ import pytest
 
 from shared_scheduler.protocol.messages import Release, Verdict
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE, claim
+from tests.unit.compute_agent.node_facts import NODE, claim
 
 
 @pytest.mark.parametrize(("scheduler", "consumer"), [("ssched.scheduler.evil", "vm-1"), (SCHEDULER, "vm-2")])

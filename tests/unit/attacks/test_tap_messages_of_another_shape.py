@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from compute_agent.tap.wire import Assembler, NodeReported, TapError, frames
-from tests.unit.compute_agent.worlds import NODE, ROOT_LEAVES
+from tests.unit.compute_agent.node_facts import NODE, ROOT_LEAVES
 from tools.laboratory.fuzz.mutations import mutated_bytes, value_like
 
 REPORTED = NodeReported(NODE, ROOT_LEAVES, {}, complete=True, ready=True)

@@ -13,7 +13,7 @@ from compute_agent.effects import Keep
 from shared_scheduler.novalib.topology import NovaTopologyFit
 from shared_scheduler.protocol.messages import RefusalCode, Verdict
 from tests.unit.compute_agent.core_node import Node, said
-from tests.unit.compute_agent.worlds import claim
+from tests.unit.compute_agent.node_facts import claim
 
 
 def empty(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from compute_agent.core import AgentCore
 from compute_agent.effects import Broadcast, Cast, Effect, KeptClaim, Notice, NoticeCode, ReadAllocations, ReadTree
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.protocol.messages import Allocations, Message
-from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, report, root
+from tests.unit.compute_agent.node_facts import HOST, NODE, SlotFit, report, root
 
 Kind = TypeVar("Kind")
 EPOCH = 7

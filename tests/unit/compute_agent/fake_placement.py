@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from shared_scheduler.placement.connection import Reply, reply_from
-from tests.unit.compute_agent.worlds import HOST, NODE
+from tests.unit.compute_agent.node_facts import HOST, NODE
 
 
 class FakePlacement:

@@ -13,7 +13,7 @@ from nova.compute.provider_tree import ProviderTree
 from nova.compute.resource_tracker import ResourceTracker
 from nova.pci.stats import PciDeviceStats
 
-from tests.unit.compute_agent.worlds import HOST, NODE
+from tests.unit.compute_agent.node_facts import HOST, NODE
 
 objects.register_all()
 CONTEXT = nova_context.get_admin_context()

@@ -13,7 +13,7 @@ from compute_agent import events as ev
 from shared_scheduler.protocol.causes import cause_of
 from shared_scheduler.protocol.messages import Increment, Resync, Snapshot, Verdict
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE, claim
+from tests.unit.compute_agent.node_facts import NODE, claim
 
 AGENTS = (*get_args(ev.Event), *get_args(ef.Effect))
 

@@ -13,7 +13,7 @@ from compute_agent.events import Member, TrackerReported
 from shared_scheduler.model.resources import Inventory
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from shared_scheduler.protocol.messages import Consumer, RefusalCode
-from tests.unit.compute_agent.worlds import NODE, SlotFit, claim, report, root
+from tests.unit.compute_agent.node_facts import NODE, SlotFit, claim, report, root
 
 CHECK_AFTER_S = 15.0
 #: the age at which the write of a claim cannot be carried out any more

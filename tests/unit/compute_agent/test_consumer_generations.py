@@ -6,8 +6,8 @@ from __future__ import annotations
 from compute_agent.claim_ledger import ClaimLedger
 from compute_agent.effects import KeptClaim
 from shared_scheduler.protocol.messages import Consumer
+from tests.unit.compute_agent.node_facts import NODE, claim
 from tests.unit.compute_agent.test_claim_ledger import CHECK_AFTER_S, ledger
-from tests.unit.compute_agent.worlds import NODE, claim
 
 HELD = {NODE: {"VCPU": 2, "MEMORY_MB": 512}}
 POOL = {"pool": {"DISK_GB": 10}}

@@ -27,7 +27,7 @@ from shared_scheduler.protocol.messages import (
     Want,
 )
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
-from tests.unit.compute_agent.worlds import HOST, NODE, claim, report, root
+from tests.unit.compute_agent.node_facts import HOST, NODE, claim, report, root
 
 
 class TestStart:

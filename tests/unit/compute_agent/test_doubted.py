@@ -9,7 +9,7 @@ from compute_agent.effects import ReadAllocations, ReadTree
 from shared_scheduler.model import leaves as names
 from shared_scheduler.protocol.messages import Resync, Snapshot
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE
+from tests.unit.compute_agent.node_facts import NODE
 
 DOUBT = Resync(NODE, SCHEDULER, 0, 0, doubted=True)
 

@@ -32,8 +32,8 @@ from shared_scheduler.transport.channel import Channel
 from tests.support.local_bus import LocalBus
 from tests.support.one_process import EmbeddedAgents, NothingKept, SettlingAgent
 from tests.unit.compute_agent.fake_placement import FakePlacement
+from tests.unit.compute_agent.node_facts import HOST, NODE, SlotFit, claim
 from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, guest, record
-from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim
 
 WAIT_S = 60.0
 GUEST = "0f7d1b9e-3c53-4ad5-a5a0-4d6c8a3c1f11"

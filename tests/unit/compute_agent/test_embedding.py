@@ -20,9 +20,9 @@ from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.service import admin
 from tests.support.local_bus import LocalBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
+from tests.unit.compute_agent.node_facts import HOST
 from tests.unit.compute_agent.real_tracker import CONTEXT, Tracker, guest
 from tests.unit.compute_agent.test_embedded import GUEST, LIMITS, Scheduler, eventually
-from tests.unit.compute_agent.worlds import HOST
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from shared_scheduler.protocol.messages import Heartbeat, Hello, Resync, Snapsho
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import MessageWindow, WindowFreshness
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, SETTINGS, Node, notices, said
-from tests.unit.compute_agent.worlds import HOST, NODE, SlotFit, claim, report
+from tests.unit.compute_agent.node_facts import HOST, NODE, SlotFit, claim, report
 
 
 def life(seed: int) -> Node:

@@ -20,7 +20,7 @@ from shared_scheduler.protocol.messages import (
     Verdict,
 )
 from tests.unit.compute_agent.core_node import EPOCH, SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE, SlotFit, claim, report, root
+from tests.unit.compute_agent.node_facts import NODE, SlotFit, claim, report, root
 
 CHECK_AFTER_S = 15.0
 

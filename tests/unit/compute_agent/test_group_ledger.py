@@ -11,7 +11,7 @@ from compute_agent.group_ledger import GroupLedger
 from shared_scheduler.decision.request import LABEL_POLICY
 from shared_scheduler.protocol.messages import Claim, ClaimGroup, Increment, RefusalCode, Snapshot, Verdict
 from tests.unit.compute_agent.core_node import Node, report, said
-from tests.unit.compute_agent.worlds import claim
+from tests.unit.compute_agent.node_facts import claim
 
 HARD, SOFT = "anti-affinity", "soft-anti-affinity"
 

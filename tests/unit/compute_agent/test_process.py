@@ -26,7 +26,7 @@ from compute_agent.service.status_socket import problems
 from shared_scheduler.release import release
 from tests.support.unix_http import OverUnixSocket, get
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
-from tests.unit.compute_agent.worlds import HOST, NODE, claim
+from tests.unit.compute_agent.node_facts import HOST, NODE, claim
 
 WAIT_S = 60.0
 READ_INTERVAL_S = 0.05

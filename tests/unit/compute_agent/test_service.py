@@ -43,7 +43,7 @@ from shared_scheduler.protocol.messages import (
 from shared_scheduler.transport.channel import Channel
 from tests.support.memory_bus import MemoryBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
-from tests.unit.compute_agent.worlds import HOST, NODE, ROOT_LEAVES, SlotFit, claim
+from tests.unit.compute_agent.node_facts import HOST, NODE, ROOT_LEAVES, SlotFit, claim
 
 WAIT_S = 20.0
 #: another node of the same host

@@ -10,7 +10,7 @@ import pytest
 
 from compute_agent.effects import KeptClaim
 from compute_agent.service.state_directory import StateDirectory, StateError
-from tests.unit.compute_agent.worlds import NODE, claim
+from tests.unit.compute_agent.node_facts import NODE, claim
 
 
 class TestState:

@@ -7,7 +7,7 @@ from compute_agent import events as ev
 from compute_agent.effects import ReadAllocations, ReadTree
 from shared_scheduler.protocol.messages import Release, Verdict
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
-from tests.unit.compute_agent.worlds import NODE, claim, report, root
+from tests.unit.compute_agent.node_facts import NODE, claim, report, root
 
 
 def test_a_release_makes_the_agent_read_its_allocations() -> None:

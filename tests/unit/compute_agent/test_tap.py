@@ -34,8 +34,8 @@ from compute_agent.tap.wire import (
     TreeWritten,
 )
 from shared_scheduler.sim.topology import is_pool
+from tests.unit.compute_agent.node_facts import HOST, NODE
 from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, guest, record
-from tests.unit.compute_agent.worlds import HOST, NODE
 
 WAIT_S = 20.0
 #: another node of the same host
