@@ -24,7 +24,7 @@ from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import small_request
+from tests.unit.decision.small_clouds import small_request
 from tests.unit.placement.real_placement import World, load_app
 
 CLOUDS = int(os.environ.get("ORACLE_CLOUDS", "24"))

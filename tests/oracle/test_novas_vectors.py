@@ -26,7 +26,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.model.topology import numa_leaves, pool_leaves
 from shared_scheduler.protocol.messages import Consumer
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import small_request
+from tests.unit.decision.small_clouds import small_request
 
 ROOT = Path(__file__).resolve().parents[2]
 #: fewer rows than this, and the recording is broken

@@ -18,7 +18,7 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.records.replay_sum import DIFFERENCES_MAX, OTHER_REASONS, REASONS_MAX, ReplaySum
 from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, Replayed
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import add_host
+from tests.unit.decision.small_clouds import add_host
 from tests.unit.records.test_reweigh import recorded
 
 

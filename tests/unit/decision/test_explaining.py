@@ -16,7 +16,7 @@ from shared_scheduler.decision.record import DecisionRecord, asked_of
 from shared_scheduler.decision.request import Group
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import SMALL, add_host, cloud, form, small_request
+from tests.unit.decision.small_clouds import SMALL, add_host, cloud, form, small_request
 
 # -- what is wrong is said
 

@@ -9,7 +9,7 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Flavor
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Usage
-from tests.unit.decision.worlds import SMALL, add_host, cloud, small_request
+from tests.unit.decision.small_clouds import SMALL, add_host, cloud, small_request
 
 OLD, NEW = {"cn.cpu_info": '{"model": "old"}'}, {"cn.cpu_info": '{"model": "new"}'}
 WANTS_NEW = {"capabilities:cpu_info:model": "new"}

@@ -12,7 +12,7 @@ from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Group
 from shared_scheduler.model.aggregates import AggregateFacts
-from tests.unit.decision.worlds import add_host, chosen, cloud, small_request
+from tests.unit.decision.small_clouds import add_host, chosen, cloud, small_request
 
 # -- weights
 

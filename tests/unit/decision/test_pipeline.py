@@ -13,7 +13,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Freshness
-from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, form, host_leaves, small_request
+from tests.unit.decision.small_clouds import SMALL, add_host, chosen, cloud, form, host_leaves, small_request
 
 
 def test_an_empty_table_selects_no_host_and_gives_the_reason():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.pipeline import Decider, OncePerRequestFilters
 from shared_scheduler.model.services import ServiceFacts
-from tests.unit.decision.worlds import add_host, cloud, small_request
+from tests.unit.decision.small_clouds import add_host, cloud, small_request
 
 
 class OnlyEvenHosts:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.request import LABEL_POLICY, Flavor, Group, SpreadConstraint, SpreadMode
 from shared_scheduler.decision.spread_request import CONSTRAINTS_MAX, LABEL, SPREAD, label_uuid, with_spreading
-from tests.unit.decision.worlds import small_request
+from tests.unit.decision.small_clouds import small_request
 
 KEYS = ("rack", "room", "availability_zone")
 GROUP = Group("group-1", "soft-anti-affinity")

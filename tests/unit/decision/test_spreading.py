@@ -15,7 +15,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.messages import Consumer, Usage
 from shared_scheduler.table.host_table import HostTable
 from tests.unit.decision.plain_spreading import PlainHost, passing, penalties
-from tests.unit.decision.worlds import CELL, chosen, form, host_leaves, small_request
+from tests.unit.decision.small_clouds import CELL, chosen, form, host_leaves, small_request
 
 FAST, SLOW = "CUSTOM_FAST", "CUSTOM_SLOW"
 HARD, SOFT = SpreadMode.HARD, SpreadMode.SOFT

@@ -8,7 +8,7 @@ from shared_scheduler.decision.pipeline import Decider, OncePerRequestFilters
 from shared_scheduler.decision.request import Destination, Flavor, Group
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import SMALL, add_host, chosen, cloud, small_request
+from tests.unit.decision.small_clouds import SMALL, add_host, chosen, cloud, small_request
 
 # -- targets
 

@@ -19,8 +19,8 @@ from shared_scheduler.model.topology import CellUsage, HostCell, TopologyUsage
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.table.columns import CAPACITY_MIN, ColumnSet
 from shared_scheduler.table.host_columns import CELLS_MAX, NO_TOPOLOGY, NumaColumns
+from tests.unit.decision.small_clouds import SMALL, add_host, cloud, small_request
 from tests.unit.decision.test_topology_filters import ask, host_cell, numa
-from tests.unit.decision.worlds import SMALL, add_host, cloud, small_request
 
 few = st.integers(0, 4)
 sizes_kb = st.sampled_from([4, 2048, 1048576])

@@ -12,7 +12,7 @@ from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.topology_request import topology_ask
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import add_host, small_request
+from tests.unit.decision.small_clouds import add_host, small_request
 
 
 def host_cell(number: int, pinnable: int = 4, memory: int = 4096, pages: tuple = ()) -> dict:

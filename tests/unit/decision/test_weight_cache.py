@@ -16,7 +16,7 @@ from shared_scheduler.decision.weigh import KEPT_MAX, weigh
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Consumer
 from shared_scheduler.table.host_table import CHANGES_MAX
-from tests.unit.decision.worlds import add_host, cloud, small_request
+from tests.unit.decision.small_clouds import add_host, cloud, small_request
 
 SETTINGS = DecisionSettings(num_instances_weight_multiplier=-0.7, cpu_weight_multiplier=1.3, near_tie=None)
 

@@ -18,7 +18,7 @@ from shared_scheduler.decision.record import DecisionRecord, asked_of
 from shared_scheduler.records.entries import entry
 from shared_scheduler.records.reweigh import CANNOT, DIFFERS, SAME, Replayed, most_weight, reweighed
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import add_host, small_request
+from tests.unit.decision.small_clouds import add_host, small_request
 
 EXACT = DecisionSettings(near_tie=None)
 """The settings of these stories: the heaviest host is chosen."""

@@ -15,7 +15,7 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.service.engine import Engine, Sinks
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.decision.worlds import add_host, small_request
+from tests.unit.decision.small_clouds import add_host, small_request
 
 #: how long a thread waits for what must happen anyway
 PATIENCE_S = 60.0
