@@ -14,7 +14,7 @@ from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from shared_scheduler.protocol.messages import Leaf, Message, Reason, RefusalCode, Usage, agent_address
 from shared_scheduler.sim.computes import SimTracker, Size
-from tests.unit.compute_agent.cells import CellsFit, cell_leaves
+from tests.unit.compute_agent.numa_cells import CellsFit, cell_leaves
 
 if TYPE_CHECKING:
     from tests.scenario.cloud import Cloud

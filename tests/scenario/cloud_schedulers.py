@@ -18,7 +18,7 @@ from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.messages import Message, Reason
 from shared_scheduler.sim.placement import wanted_of
 from shared_scheduler.table.host_table import HostTable
-from tests.unit.compute_agent.cells import CellsFit, pinned
+from tests.unit.compute_agent.numa_cells import CellsFit, pinned
 
 if TYPE_CHECKING:
     from tests.scenario.cloud import Cloud

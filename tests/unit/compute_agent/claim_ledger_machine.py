@@ -20,8 +20,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger, EndedClaim
 from compute_agent.events import Member
 from shared_scheduler.protocol.messages import Claim, RefusalCode
-from tests.unit.compute_agent.cells import POOL, CellsFit, cell_leaves, pinned
 from tests.unit.compute_agent.node_facts import NODE, claim, report, root
+from tests.unit.compute_agent.numa_cells import POOL, CellsFit, cell_leaves, pinned
 
 CPUS, PINS, DEVICES = 6, 4, 2
 CHECK_AFTER_S = 15.0

@@ -13,8 +13,8 @@ from compute_agent.agent_settings import MAX_EARLY_RELEASES
 from compute_agent.claim_ledger import ClaimLedger, PendingClaim
 from compute_agent.fair_memory import FairMemory
 from shared_scheduler.protocol.messages import Claim
-from tests.unit.compute_agent.cells import CELL, POOL
 from tests.unit.compute_agent.claim_ledger_machine import ClaimLedgerMachine
+from tests.unit.compute_agent.numa_cells import CELL, POOL
 from tests.unit.planted.planting import bug
 
 # -- judging
