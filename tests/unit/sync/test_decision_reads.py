@@ -21,7 +21,7 @@ from shared_scheduler.sync.revalidator import Revalidator
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, in_trouble
 from tests.unit.sync.nova_databases import NovaDatabases
-from tests.unit.sync.site import Site
+from tests.unit.sync.one_cell import Site
 
 WAIT_S = 60.0
 

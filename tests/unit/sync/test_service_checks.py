@@ -20,7 +20,7 @@ from shared_scheduler.sync.service_checks import ServiceChecks
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
-from tests.unit.sync.site import Site
+from tests.unit.sync.one_cell import Site
 
 WAIT_S = 60.0
 
