@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from shared_scheduler.protocol.window import WindowFreshness
-from tests.unit.protocol.receiver import Receiver, snapshot
+from tests.unit.protocol.window_driver import Receiver, snapshot
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from random import Random
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import BEHIND_S, WindowFreshness
-from tests.unit.protocol.receiver import DIGEST, Receiver, heartbeat, increment, snapshot
+from tests.unit.protocol.window_driver import DIGEST, Receiver, heartbeat, increment, snapshot
 
 OTHER = DIGEST + 1
 

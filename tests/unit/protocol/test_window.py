@@ -11,7 +11,7 @@ from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.errors import MisroutedMessage
 from shared_scheduler.protocol.messages import Heartbeat, Increment
 from shared_scheduler.protocol.window import ResyncWish, WindowFreshness
-from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
+from tests.unit.protocol.window_driver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
 
 # --- in order ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from random import Random
 from shared_scheduler.protocol.messages import Heartbeat, Leave
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import MessageWindow, ResyncWish, WindowFreshness, WindowTimes
-from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
+from tests.unit.protocol.window_driver import DIGEST, NODE, Receiver, heartbeat, increment, snapshot
 
 # --- silence -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 from shared_scheduler.protocol import limits
 from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.protocol.window import NodeMessage, ResyncWish, WindowFreshness
-from tests.unit.protocol.receiver import NODE, Receiver, heartbeat, hello, increment, snapshot
+from tests.unit.protocol.window_driver import NODE, Receiver, heartbeat, hello, increment, snapshot
 
 # --- snapshots -----------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from shared_scheduler.protocol.messages import Leave
 from shared_scheduler.protocol.phases import ASKING, FRESHNESS, TRANSITIONS
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.protocol.window import NOTHING, Cause, MessageWindow, WindowPhase, WindowTimes
-from tests.unit.protocol.receiver import DIGEST, NODE, Receiver, heartbeat, hello, increment, snapshot
+from tests.unit.protocol.window_driver import DIGEST, NODE, Receiver, heartbeat, hello, increment, snapshot
 
 
 class Watched(MessageWindow):
