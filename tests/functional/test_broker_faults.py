@@ -3,7 +3,7 @@
 
 One broker and one set of processes for all; the drill itself compares all tables, agents, Placement and what users
 were promised after each fault, and waits for what each fault must do to those it strikes
-(`tools/laboratory/fire/effects.py`).
+(`tools/laboratory/fire/fault_effects.py`).
 The same at full size is `tools/lab fire`.
 """
 
@@ -16,8 +16,8 @@ import pytest
 
 from tools.laboratory.fire import drill as drills
 from tools.laboratory.fire.drill import Drill
-from tools.laboratory.fire.effects import no_effect, observed
 from tools.laboratory.fire.environment import Environment, Sizes
+from tools.laboratory.fire.fault_effects import no_effect, observed
 from tools.laboratory.fire.faults import Fault, faults, nothing
 from tools.laboratory.fire.pace import HURRIED
 

@@ -5,7 +5,7 @@
 module      subject
 =========== ==================================================================================
 faults      the faults, with their begin and end
-effects     the effect that each fault must have
+fault_effects  the effect that each fault must have
 environment the broker and all processes
 proxy       a partition of the network on one machine
 scheduler   a process that is a scheduler

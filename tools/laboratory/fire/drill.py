@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tools.laboratory.errors import LabError
-from tools.laboratory.fire.effects import Effect, Observed, observed
 from tools.laboratory.fire.environment import Environment
+from tools.laboratory.fire.fault_effects import Effect, Observed, observed
 from tools.laboratory.fire.faults import Fault
 from tools.laboratory.fire.observer import Observer
 from tools.laboratory.fire.stream import Call, Stream

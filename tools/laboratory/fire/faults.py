@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from shared_scheduler.protocol.messages import agent_address
 from tools.laboratory.errors import LabError
-from tools.laboratory.fire.effects import (
+from tools.laboratory.fire.environment import Environment
+from tools.laboratory.fire.fault_effects import (
     Effect,
     behind_proxies,
     blocks_publishers,
@@ -27,7 +28,6 @@ from tools.laboratory.fire.effects import (
     silences_victims,
     stops_scheduler,
 )
-from tools.laboratory.fire.environment import Environment
 from tools.laboratory.fire.pace import Pace
 from tools.laboratory.fire.proxy import Mode
 from tools.laboratory.fleet.hosts import Host
