@@ -16,7 +16,7 @@ from typing import Any
 
 from shared_scheduler.answers.host_facts import rejection
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
 from shared_scheduler.records.amounts import short_of
@@ -32,7 +32,7 @@ HOSTS_SHOWN_MAX = 50
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    schedulers.add_arguments(parser)
+    running_schedulers.add_arguments(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     add_request(parser)
 
@@ -92,9 +92,9 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> int:
     """Ask one scheduler and print its answer.  Returns the exit code."""
     try:
-        answer = schedulers.ask_first(args, "fit", request=request_of(args))
+        answer = running_schedulers.ask_first(args, "fit", request=request_of(args))
     except admin.AdminError as error:
-        return schedulers.print_errors("fit", [error])
+        return running_schedulers.print_errors("fit", [error])
     print(json.dumps(timed(answer)) if args.format == "json" else "\n".join(lines(answer)))
     return EXIT_CODES[answer["result"]]
 

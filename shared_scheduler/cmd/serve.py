@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from shared_scheduler.cmd import record_stores, schedulers
+from shared_scheduler.cmd import record_stores, running_schedulers
 from shared_scheduler.cmd.record_stores import UNREADABLE
 from shared_scheduler.records.store import Store
 from shared_scheduler.service.admin import AdminError
@@ -83,7 +83,7 @@ def _serve(args: argparse.Namespace, store: Store) -> int:
 def _sockets(args: argparse.Namespace) -> Path | None:
     """Where the sockets of the schedulers are; None, with a line, if that is not known: the records are shown."""
     try:
-        return args.socket_dir or (schedulers.directory_of(args) if args.config_file else None)
+        return args.socket_dir or (running_schedulers.directory_of(args) if args.config_file else None)
     except AdminError as error:
         print(f"serve: no scheduler is asked: {error}", file=sys.stderr)
         return None

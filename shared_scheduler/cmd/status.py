@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
@@ -35,7 +35,7 @@ FOREIGN_COLUMNS = ("seen_at", "consumer", "seen_by", "before", "after")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    schedulers.add_arguments(parser)
+    running_schedulers.add_arguments(parser)
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--nodes", action="store_true", help="show one row per node")
     shown.add_argument("--reads", action="store_true", help="show one row per source of reads")
@@ -50,15 +50,15 @@ def run(args: argparse.Namespace) -> int:
     """Ask each running scheduler and print the answers.  Returns the exit code."""
     question = next((name for name, chosen in _chosen(args).items() if chosen), "status")
     try:
-        answers, silent = schedulers.ask(args, question)
+        answers, silent = running_schedulers.ask(args, question)
     except admin.AdminError as error:
-        return schedulers.print_errors("status", [error])
+        return running_schedulers.print_errors("status", [error])
     if args.format == "json":
         print(json.dumps(timed(answers)))
     else:
         print("\n\n".join(map(SHOWN[question], answers)))
     if silent:
-        return schedulers.print_errors("status", silent)
+        return running_schedulers.print_errors("status", silent)
     return _print_problems([problem for answer in answers for problem in problems(answer)])
 
 

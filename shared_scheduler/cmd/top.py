@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from shared_scheduler.answers import from_schedulers
 from shared_scheduler.answers.from_schedulers import COUNTED, Rates
 from shared_scheduler.answers.shapes import Load
-from shared_scheduler.cmd import printed_tables, schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.cmd.screen import line, screen_on
 from shared_scheduler.records.plain_text import printable
@@ -38,7 +38,7 @@ NO_RATE = "-"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    schedulers.add_arguments(parser)
+    running_schedulers.add_arguments(parser)
     parser.add_argument("--scheduler", default="", metavar="NAME", help="show only this one, by name or process id")
     parser.add_argument(
         "--interval", type=number(INTERVAL_MIN_S, INTERVAL_MAX_S), default=INTERVAL_S, metavar="SECONDS",
@@ -51,13 +51,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask the schedulers at intervals and show the answers.  Returns the exit code."""
     try:
-        directory, rates = schedulers.directory_of(args), Rates()
+        directory, rates = running_schedulers.directory_of(args), Rates()
         rates.add(from_schedulers.loads(directory, args.scheduler)[0])
         if args.once:
             return _show_next(args, directory, rates)
         return _live(args, directory, rates)
     except AdminError as error:
-        return schedulers.print_errors("top", [error])
+        return running_schedulers.print_errors("top", [error])
 
 
 def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
@@ -67,7 +67,7 @@ def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
     text = json.dumps(found) if args.format == "json" else "\n\n".join("\n".join(lines(one)) for one in found)
     words = terms.explained(_words(found), *TERMS) if args.once and args.format != "json" else []
     print("\n".join([text, *words]), flush=True)
-    return schedulers.print_errors("top", silent) if silent else 0
+    return running_schedulers.print_errors("top", silent) if silent else 0
 
 
 def _words(loads: Sequence[Load]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, schedulers, terms
+from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
@@ -33,7 +33,7 @@ TERMS = (terms.FAILURES, terms.NOT_CHOOSABLE, terms.REASONS, terms.ATTEMPTS)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("request", metavar="ID", help="id of the request (req-...) or uuid of a server")
-    schedulers.add_arguments(parser)
+    running_schedulers.add_arguments(parser)
     parser.add_argument(
         "--host", action="append", default=[], metavar="HOST", help="show only this host (may be repeated)"
     )
@@ -47,16 +47,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask each running scheduler and print the answers.  Returns the exit code."""
     try:
-        answers, silent = schedulers.ask(args, "why", request=args.request, hosts=args.host, each_max=args.each)
+        answers, silent = running_schedulers.ask(args, "why", request=args.request, hosts=args.host, each_max=args.each)
     except admin.AdminError as error:
-        return schedulers.print_errors("why-now", [error])
+        return running_schedulers.print_errors("why-now", [error])
     found = sorted((one for one in answers if one["found"]), key=lambda one: -float(one["at"]))
     if args.format == "json":
         print(json.dumps(timed(found)))
     elif found:
         print("\n\n".join("\n".join(lines(one, bool(args.host))) for one in found))
     if silent:
-        return schedulers.print_errors("why-now", silent)
+        return running_schedulers.print_errors("why-now", silent)
     return 0 if found else _unknown(args.request, len(answers))
 
 
