@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from shared_scheduler.cmd.arguments import new_file, number, whole
-from shared_scheduler.sim.replay import PROGRAM, Plan, story
+from shared_scheduler.sim.reproduction import PROGRAM, Plan, story
 from shared_scheduler.sim.world import World
 
 SEED_MAX = 2**63 - 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.replay import PROGRAM, exact
+from shared_scheduler.sim.reproduction import PROGRAM, exact
 from shared_scheduler.sim.rest import Rest, calm
 from shared_scheduler.sim.workload import Habits
 from shared_scheduler.sim.world import Sizes, World

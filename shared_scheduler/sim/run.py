@@ -10,7 +10,7 @@ from random import Random
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.replay import PROGRAM, exact
+from shared_scheduler.sim.reproduction import PROGRAM, exact
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import Habits
