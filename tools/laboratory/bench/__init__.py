@@ -11,7 +11,7 @@ command   the command line
 contest   the order of measurements: contestants and sizes, interleaved repeats
 environment  the private services, and the processes of one contestant
 host_rows the hosts: rows of Nova's and Placement's databases
-client    a process that calls the scheduler
+caller    a process that calls the scheduler
 readiness waits until a scheduler has all data
 floor     writes to Placement without a scheduler
 meters    CPU seconds, calls and statements between two moments

@@ -135,7 +135,7 @@ class Life:
             self._let_agents_join()
             if self.contestant.program:
                 self._start_scheduler()
-            self.client.runs("bench.client", str(self.world.nova_conf), str(self.client.socket)).start()
+            self.client.runs("bench.caller", str(self.world.nova_conf), str(self.client.socket)).start()
             self._warm()
             self._measure()
             self.round.check = checks.check(self.world.layout, self.told)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that calls `select_destinations` as Nova's conductor does, outside the processes that are measured.
 
-`python -m tools.laboratory.bench.client NOVA_CONF SOCKET`. It answers on its control socket:
+`python -m tools.laboratory.bench.caller NOVA_CONF SOCKET`. It answers on its control socket:
 
 ========= ========================================= ==============================================================
 question  fields                                    answer
