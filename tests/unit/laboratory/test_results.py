@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tools.laboratory.bench import plots, report
-from tools.laboratory.bench.claims import in_a_hundred
+from tools.laboratory.bench.claim_counters import in_a_hundred
 from tools.laboratory.bench.command import contestants
 from tools.laboratory.bench.contest import SHARED, STOCK, in_turn
 from tools.laboratory.bench.meters import Used

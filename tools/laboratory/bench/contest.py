@@ -17,7 +17,7 @@ from typing import Any
 
 from shared_scheduler.core.write_pace import WRITERS
 from tools.laboratory.bench import checks, host_rows, readiness
-from tools.laboratory.bench.claims import claims
+from tools.laboratory.bench.claim_counters import claims
 from tools.laboratory.bench.environment import World
 from tools.laboratory.bench.meters import Meters
 from tools.laboratory.bench.profiler import profiled

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tools.laboratory.bench.claims import in_a_hundred
+from tools.laboratory.bench.claim_counters import in_a_hundred
 from tools.laboratory.bench.results import Figure, Measurement, Results, Spread, across, ratio, spread
 from tools.laboratory.report import Report, Table, rst
 
