@@ -44,8 +44,8 @@ from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import GroupAnswered
 from shared_scheduler.core.request_state import InstancePlacement, RequestState
 from shared_scheduler.core.step import Step
+from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.request import Group
-from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.protocol.messages import GroupPolicy, Leaf, Reason
 from shared_scheduler.table.host_table import HostTable
 

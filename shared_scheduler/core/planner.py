@@ -20,10 +20,10 @@ from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
 from shared_scheduler.decision.alternate_count import with_alternates
 from shared_scheduler.decision.errors import DecisionError
+from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spread_request import with_spreading
-from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.protocol.limits import AMOUNT_MAX

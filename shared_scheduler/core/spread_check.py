@@ -54,10 +54,10 @@ from shared_scheduler.core.group_check import (
 )
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.step import Step
+from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import SpreadMode
 from shared_scheduler.decision.spreading import Counted, constraints_of, count
-from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.protocol.messages import Leaf, Reason
 from shared_scheduler.table.columns import IntArray
 from shared_scheduler.table.host_table import HostTable

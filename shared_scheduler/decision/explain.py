@@ -17,9 +17,9 @@ import numpy as np
 
 from shared_scheduler.decision.candidates import missing_room
 from shared_scheduler.decision.context import DecisionContext
+from shared_scheduler.decision.host_restrictions import OpenStage
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
-from shared_scheduler.decision.targets import OpenStage
 from shared_scheduler.decision.weigh import scores
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray, FloatArray

@@ -27,12 +27,12 @@ from shared_scheduler.decision.filtering import FilterRun, run_stages
 from shared_scheduler.decision.filtering import OncePerRequestFilters as OncePerRequestFilters
 from shared_scheduler.decision.filters import NATIVE_FILTERS
 from shared_scheduler.decision.filters.base import NativeFilter
+from shared_scheduler.decision.host_restrictions import OpenStage, skips_filters, target_stages
 from shared_scheduler.decision.masks import MaskCache
 from shared_scheduler.decision.outcome import Decision as Decision
 from shared_scheduler.decision.pick import Slices
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spreading import spread_stages
-from shared_scheduler.decision.targets import OpenStage, skips_filters, target_stages
 from shared_scheduler.decision.weigh import Weigher, WeightCache
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
 from shared_scheduler.decision.weighers.spread import SpreadWeigher

@@ -39,9 +39,9 @@ import numpy as np
 from shared_scheduler.decision.candidates import selects_by_placement
 from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.filters.base import values_of
+from shared_scheduler.decision.host_restrictions import skips_filters, wanted_cell
 from shared_scheduler.decision.masks import RowNumber
 from shared_scheduler.decision.request import SpreadConstraint, SpreadMode
-from shared_scheduler.decision.targets import skips_filters, wanted_cell
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.protocol.messages import Leaf
 from shared_scheduler.table.columns import BoolArray, IntArray

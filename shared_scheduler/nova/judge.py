@@ -14,8 +14,8 @@ from typing import Any
 
 from shared_scheduler.core.events import Candidate
 from shared_scheduler.core.planner import Approval
+from shared_scheduler.decision.host_restrictions import skips_filters
 from shared_scheduler.decision.request import Request
-from shared_scheduler.decision.targets import skips_filters
 from shared_scheduler.model.topology import TopologyUsage
 from shared_scheduler.nova.host_manager import HostManager
 from shared_scheduler.nova.host_state import HostStates, RowHostState

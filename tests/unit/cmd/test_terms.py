@@ -17,7 +17,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
 from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
-from shared_scheduler.decision import candidates, filtering, spreading, targets
+from shared_scheduler.decision import candidates, filtering, host_restrictions, spreading
 from shared_scheduler.nova.shadow import UNREADABLE
 from shared_scheduler.protocol.errors import RemoteProtocolError
 from shared_scheduler.protocol.messages import RefusalCode
@@ -67,7 +67,7 @@ def test_the_reasons_of_a_decision_are_defined() -> None:
         candidates.ROOT_TRAITS, candidates.TRAITS, candidates.AGGREGATES, candidates.IN_TREE,
         candidates.NO_ROOM.rstrip(":"), candidates.GROUP_TRAITS, candidates.ANY_FORM,
     }  # fmt: skip
-    named = set(re.findall(r'TargetStage\("(\w+)"', Path(targets.__file__).read_text()))
+    named = set(re.findall(r'TargetStage\("(\w+)"', Path(host_restrictions.__file__).read_text()))
 
     assert terms.REASONS.terms.keys() == placement | named | {filtering.FIRST_INSTANCE, spreading.SPREAD}
 
