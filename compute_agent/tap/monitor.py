@@ -21,9 +21,9 @@ import nova.conf
 from nova.pci import manager as pci_manager
 
 from compute_agent.conf import register_opts, tap_socket_path
-from compute_agent.tap.channel import TapChannel
 from compute_agent.tap.embedded import embed
 from compute_agent.tap.hooks import Hooks, missing_names
+from compute_agent.tap.tap_channel import TapChannel
 
 LOG = logging.getLogger(__name__)
 

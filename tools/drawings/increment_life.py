@@ -49,7 +49,7 @@ STATIONS = (
         "compute_agent.tap.node_snapshot", "NodeSnapshot.update", "compares with what was reported last", core=False
     ),
     Station(
-        "compute_agent.tap.channel", "TapChannel.put", "passes the change to a thread; Nova continues",
+        "compute_agent.tap.tap_channel", "TapChannel.put", "passes the change to a thread; Nova continues",
         "changes for the socket; too many of them are replaced by the whole state", core=False,
     ),
     Station("compute_agent.sources.tap_client", "TapClient", "reads the socket in the agent's process", core=False),

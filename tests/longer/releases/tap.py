@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 
-from compute_agent.tap.channel import TapChannel
+from compute_agent.tap.tap_channel import TapChannel
 from compute_agent.tap.wire import NodeReported, TapHello
 
 LEAVES = {

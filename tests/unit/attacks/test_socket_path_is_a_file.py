@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compute_agent.tap.channel import bind
+from compute_agent.tap.tap_channel import bind
 from shared_scheduler.service.admin import AdminError, AdminServer
 
 

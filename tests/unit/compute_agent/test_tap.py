@@ -19,10 +19,10 @@ from nova.pci.manager import PciDevTracker
 
 from compute_agent.events import Member
 from compute_agent.sources.tap_client import TapClient
-from compute_agent.tap import channel as channel_module
-from compute_agent.tap.channel import TapChannel
+from compute_agent.tap import tap_channel as channel_module
 from compute_agent.tap.hooks import METHODS, Hooks, missing_names, reason_of
 from compute_agent.tap.monitor import ENTRY_POINT, ResourceTrackerTap
+from compute_agent.tap.tap_channel import TapChannel
 from compute_agent.tap.wire import (
     BuildEnded,
     ClaimEntered,
