@@ -454,7 +454,7 @@ class Claims:
                 project_id=intent.project_id,
                 user_id=intent.user_id,
                 policy=intent.policy,
-                serialise=not (self._is_judged(intent) or self._has_plenty(intent)),
+                serialise=not (self._is_judged(intent) or self._has_headroom(intent)),
                 request_id=intent.request_id,
                 deadline_s=deadline_s,
                 cell=intent.cell,
@@ -472,7 +472,7 @@ class Claims:
         """Whether the agent judges all of the claim: only Placement can judge shared storage."""
         return intent.by_agent and self._table.owns(intent.node, intent.allocations)
 
-    def _has_plenty(self, intent: Intent) -> bool:
+    def _has_headroom(self, intent: Intent) -> bool:
         return self._table.has_headroom(intent.node, intent.allocations)
 
     # -- verdicts

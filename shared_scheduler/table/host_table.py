@@ -19,7 +19,7 @@ Methods by caller
                                   delete_aggregates, set_sharing, set_disabled_cells
     copies                        copy_with, index_rows, free_rows
     reading                       view, describe, digest, version, freshness, nodes, slot_of, columns,
-                                  sharing_with, owns, has_plenty, may_have_leaf, is_too_large
+                                  sharing_with, owns, has_headroom, may_have_leaf, is_too_large
 
 Only one thread may call the table at a time.  Other modules name nodes by uuid; slots are for columns.
 """

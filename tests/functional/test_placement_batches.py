@@ -167,7 +167,7 @@ def test_answers_equal_the_allocations_when_schedulers_share_a_pool(
 def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_than_there_is(
     placement: PrivatePlacement,
 ) -> None:
-    """They begin where there is plenty, write without a check and in batches, never read a row again, and
+    """They begin where there is headroom, write without a check and in batches, never read a row again, and
     never go beyond what there is."""
     hosts = [placement.provider(vcpus=VCPUS) for _ in range(HOSTS)]
     drivers = [PlacementDriver(placement.transport) for _ in range(SCHEDULERS)]
@@ -187,7 +187,7 @@ def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_th
     used = [placement.used(host) for host in hosts]
     assert max(used) <= VCPUS and sum(used) == answered
     assert answered >= HOSTS * VCPUS * 3 // 4, "racers for the last ones may all have given way"
-    assert unchecked > 0, "nobody found plenty"
+    assert unchecked > 0, "no host had headroom"
 
 
 def test_a_hundred_consumers_at_once_are_written_all_or_none(placement: PrivatePlacement) -> None:

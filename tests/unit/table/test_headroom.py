@@ -29,14 +29,14 @@ def load(table: HostTable, consumers: dict[str, int]) -> None:
 
 
 def take(table: HostTable, number: int, vcpus: int = 1) -> bool:
-    """One more claim of ours; whether there is plenty with it."""
+    """One more claim of ours; whether there is headroom with it."""
     table.assume(NODE, f"claim-{number}", f"server-{number}", {NODE: {"VCPU": vcpus}}, Usage())
     return table.has_headroom(NODE, {NODE: {"VCPU": vcpus}})
 
 
-@pytest.mark.parametrize(("used", "plenty"), [(0, True), (CAPACITY * 3 // 4 - 1, True), (CAPACITY * 3 // 4, False)])
-def test_a_quarter_has_to_be_left(used: int, plenty: bool) -> None:
-    assert take(table_with(used), 1) is plenty
+@pytest.mark.parametrize(("used", "headroom"), [(0, True), (CAPACITY * 3 // 4 - 1, True), (CAPACITY * 3 // 4, False)])
+def test_a_quarter_has_to_be_left(used: int, headroom: bool) -> None:
+    assert take(table_with(used), 1) is headroom
 
 
 def test_many_times_what_is_asked_has_to_be_left() -> None:
@@ -52,7 +52,7 @@ def test_our_claims_since_the_read_of_the_row_count_for_every_scheduler() -> Non
     assert found == sorted(found, reverse=True)
 
 
-def test_a_row_that_was_read_again_has_plenty_again() -> None:
+def test_a_row_that_was_read_again_has_headroom_again() -> None:
     table = table_with()
     taken = {f"server-{number}": 1 for number in range(CAPACITY // SCHEDULERS + 1)}
     assert not all(take(table, number) for number in range(len(taken)))
