@@ -353,7 +353,7 @@ class AgentCore:
                 return
             case ResyncCase.REFUSED:
                 self._notice(NoticeCode.EPOCH_REFUSED, asked=asked.epoch)
-        if asked.doubted and len(self._rechecks) < MAX_WAITING_SCHEDULERS:
+        if asked.recheck and len(self._rechecks) < MAX_WAITING_SCHEDULERS:
             self._rechecks[asked.scheduler] = (asked, now)
             self._read_placement_soon(now)
         else:

@@ -302,12 +302,12 @@ class GroupAnswered(Caused):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDoubted:
+class NodeContradicted:
     """Placement has other providers than the node's row: the agent, or this scheduler, has to read them."""
 
     node: str
     why: str
-    cause: str = field(default="node doubted", kw_only=True)
+    cause: str = field(default="node contradicted", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ Event = (
     | FittingAnswered
     | ConsumerAnswered
     | GroupAnswered
-    | NodeDoubted
+    | NodeContradicted
     | Tick
     | Stopping
     | Draining

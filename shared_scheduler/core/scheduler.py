@@ -276,12 +276,12 @@ class SchedulerCore:
         | ev.NodeRead
         | ev.NodesGone
         | ev.NodesListed
-        | ev.NodeDoubted,
+        | ev.NodeContradicted,
     ) -> None:
         match event:
             case ev.NodeRead():
                 self.nodes.read(step, event)
-            case ev.NodeDoubted(node, why):
+            case ev.NodeContradicted(node, why):
                 self.corrections.correct(step, node, why)
             case ev.NodesGone():
                 self._gone(event)

@@ -525,7 +525,7 @@ LAYOUTS: Mapping[int, Layout] = {
         _address("scheduler"),
         _count("epoch"),
         _count("after_sequence"),
-        _same("doubted", flag),
+        _same("recheck", flag),
     ),
     10: _layout(
         BuildResult,

@@ -264,7 +264,7 @@ class Resync:
     snapshot.  If it is above the agent's, the agent has restarted with an old epoch (its clock was set back, or its
     state was lost), and begins a new epoch above it.
 
-    ``doubted``: no message is missing, but Placement contradicts the state of the agent; the agent reads Placement
+    ``recheck``: no message is missing, but Placement contradicts the state of the agent; the agent reads Placement
     before it answers.
     """
 
@@ -272,7 +272,7 @@ class Resync:
     scheduler: str  # the address for the answer
     epoch: int
     after_sequence: int
-    doubted: bool = False
+    recheck: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from zlib import crc32
 
-from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.placement.client import ConsumerWrite, PlacementClient
 from shared_scheduler.placement.connection import Meaning
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
@@ -97,7 +97,7 @@ class OrphanSweeper:
         self._checked: dict[_Suspect, _Checked] = {}
         self._outage: DatabaseError | None = None
 
-    def sweep(self) -> Iterator[NodeDoubted]:
+    def sweep(self) -> Iterator[NodeContradicted]:
         """Check the next servers; yields the nodes on which an allocation was deleted.
 
         :raises DatabaseError: when a database cannot be read; the servers of the others have been checked
@@ -136,14 +136,14 @@ class OrphanSweeper:
         waited = checked.times == 0 or self._clock() - checked.last_s >= AGAIN_S
         return checked.times < CHECKS and waited
 
-    def _check(self, suspect: _Suspect) -> Iterator[NodeDoubted]:
+    def _check(self, suspect: _Suspect) -> Iterator[NodeContradicted]:
         server = suspect.server
         standing = self._client.consumer(server)
         if standing.allocations and suspect.is_idle() and self._let_go(server, standing):
             LOG.info("Server %s has no host because its request failed: deleted its allocations of %s", server,
                      dict(standing.allocations))  # fmt: skip
             for root in sorted(set(map(self._client.root, standing.allocations))):
-                yield NodeDoubted(root, "an orphaned allocation was deleted there")
+                yield NodeContradicted(root, "an orphaned allocation was deleted there")
 
     def _let_go(self, server: str, standing: ConsumerAllocations) -> bool:
         """Delete the allocations; False if another writer has changed them since and so they belong to that writer."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from shared_scheduler.core.effects import ReadBuild, RefreshNode
-from shared_scheduler.core.events import AggregatesRead, Event, NodeDoubted
+from shared_scheduler.core.events import AggregatesRead, Event, NodeContradicted
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.placement.client import PlacementClient
 from shared_scheduler.placement.mirror import PlacementMirror
@@ -53,7 +53,7 @@ class StateSync:
         sources: Sequence[Source] = SOURCES,
         question_threads: int = registry.LANES[registry.QUESTIONS],
         nodes_max: int,
-        sweep: Callable[[], Iterator[NodeDoubted]],
+        sweep: Callable[[], Iterator[NodeContradicted]],
         log_new: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         rng: Random | None = None,
@@ -87,7 +87,7 @@ class StateSync:
         self._questions = QuestionReads(client, self.revalidator, submit, api.members_of)
         self.revalidator.provide(self._reads(PlacementReads(mirror, self.fleet), sweep))
 
-    def _reads(self, placement: PlacementReads, sweep: Callable[[], Iterator[NodeDoubted]]) -> dict[str, Read]:
+    def _reads(self, placement: PlacementReads, sweep: Callable[[], Iterator[NodeContradicted]]) -> dict[str, Read]:
         """Source -> its read."""
         return {
             registry.SERVICES: self._of_cell(lambda cell: cell.services()),

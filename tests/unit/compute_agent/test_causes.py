@@ -49,7 +49,7 @@ def test_a_read_of_placement_has_the_cause_of_its_request() -> None:
     node.pass_s(5)
 
     # when a scheduler says that Placement contradicts it
-    asked = Resync(NODE, SCHEDULER, 0, 0, doubted=True)
+    asked = Resync(NODE, SCHEDULER, 0, 0, recheck=True)
     effects = [*node.send(asked), *node.pass_s(5)]
 
     # then the reads are because of that

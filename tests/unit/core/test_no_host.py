@@ -81,7 +81,7 @@ def test_no_host_but_placement_knows_better_than_the_agent() -> None:
 
     # when Placement says that it fits, the agent is asked to read it
     sent = only(ef.Send, driver.give(ev.FittingAnswered(ask.ask_id, frozenset({"node-1"}), cause=ask.cause)))
-    assert isinstance(sent.message, Resync) and sent.message.doubted
+    assert isinstance(sent.message, Resync) and sent.message.recheck
 
     # then what only changes a part of the row is no answer, and the whole row is
     assert driver.hear(Increment("node-1", 1, 2, {"stats.io_workload": 1})) == []

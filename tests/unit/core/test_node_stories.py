@@ -383,5 +383,5 @@ def test_a_read_older_than_the_row_changes_nothing() -> None:
 
 def test_an_agent_that_placement_contradicts_is_asked_to_read_placement() -> None:
     driver = SchedulerDriver().with_agents("node-1")
-    [send] = of_kind(ef.Send, driver.give(ev.NodeDoubted("node-1", "Placement shows other providers")))
-    assert isinstance(send.message, Resync) and send.message.doubted
+    [send] = of_kind(ef.Send, driver.give(ev.NodeContradicted("node-1", "Placement shows other providers")))
+    assert isinstance(send.message, Resync) and send.message.recheck

@@ -104,7 +104,7 @@ MESSAGES: tuple[Message, ...] = (
         Reason(RefusalCode.NO_CAPACITY, {"provider": NODE, "capacity": 4, "used": 4, "asked": 1}),
     ),
     Resync(NODE, SCHEDULER, EPOCH, 7),
-    Resync(NODE, SCHEDULER, 0, 0, doubted=True),
+    Resync(NODE, SCHEDULER, 0, 0, recheck=True),
     BuildResult(NODE, EPOCH, SERVER, False, "NoMoreFixedIps: No more IP addresses", SCHEDULER, 7),
     BuildResult(NODE, EPOCH, SERVER, True),
 )

@@ -7,14 +7,14 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.sync.databases import Cell
 from shared_scheduler.sync.state_sync import StateSync
 from tests.unit.placement.real_placement import World
 from tests.unit.sync.nova_databases import NovaDatabases
 
 
-def nothing_orphaned() -> Iterator[NodeDoubted]:
+def nothing_orphaned() -> Iterator[NodeContradicted]:
     yield from ()
 
 

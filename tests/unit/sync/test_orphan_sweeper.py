@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from shared_scheduler.core.events import NodeDoubted
+from shared_scheduler.core.events import NodeContradicted
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.orphan_sweeper import AGAIN_S, CHECKS_A_SWEEP, OrphanSweeper, Share
 from tests.unit.placement.conftest import placement_app, world
@@ -25,7 +25,7 @@ class Site:
     def __init__(self, nova: NovaDatabases, placement: World) -> None:
         self.nova = nova
         self.world = placement
-        self.told: list[NodeDoubted] = []
+        self.told: list[NodeContradicted] = []
         self.now_s = 0.0
         self.cells = [nova.cell()]
         self.sut = self.scheduler(Share(0, 1))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shared_scheduler.core.effects import RefreshNode
-from shared_scheduler.core.events import AggregatesRead, NodeDoubted, NodeRead, ServicesRead, SharingRead
+from shared_scheduler.core.events import AggregatesRead, NodeContradicted, NodeRead, ServicesRead, SharingRead
 from shared_scheduler.sync.databases import Cell, CellDatabase
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.state_sync import StateSync
@@ -53,7 +53,7 @@ class Service:
         raise AssertionError(f"no such {kind.__name__} was heard")
 
 
-def nothing_orphaned() -> Iterator[NodeDoubted]:
+def nothing_orphaned() -> Iterator[NodeContradicted]:
     yield from ()
 
 

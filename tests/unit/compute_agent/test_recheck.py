@@ -11,7 +11,7 @@ from shared_scheduler.protocol.messages import Resync, Snapshot
 from tests.unit.compute_agent.core_node import SCHEDULER, Node, said
 from tests.unit.compute_agent.node_facts import NODE
 
-DOUBT = Resync(NODE, SCHEDULER, 0, 0, doubted=True)
+RECHECK = Resync(NODE, SCHEDULER, 0, 0, recheck=True)
 
 
 def started() -> Node:
@@ -26,8 +26,8 @@ def test_the_answer_has_the_present_state_of_placement() -> None:
     node = started()
     node.tree = (replace(node.tree[0], aggregates=frozenset({"aggregate"})),)
 
-    # when a scheduler doubts
-    effects = node.send(DOUBT) + node.pass_s(1)
+    # when a scheduler asks for a recheck
+    effects = node.send(RECHECK) + node.pass_s(1)
 
     # then one snapshot comes, and it has the aggregate
     [snapshot] = said(effects, Snapshot)
@@ -37,14 +37,14 @@ def test_the_answer_has_the_present_state_of_placement() -> None:
 def test_an_answer_is_sent_even_without_a_change() -> None:
     node = started()
 
-    assert len(said(node.send(DOUBT) + node.pass_s(1), Snapshot)) == 1
+    assert len(said(node.send(RECHECK) + node.pass_s(1), Snapshot)) == 1
 
 
 def test_an_answer_is_sent_even_if_placement_does_not_answer() -> None:
     node = started()
     node.reachable = False
 
-    assert len(said(node.send(DOUBT) + node.pass_s(1), Snapshot)) == 1
+    assert len(said(node.send(RECHECK) + node.pass_s(1), Snapshot)) == 1
 
 
 def test_many_rechecks_cost_one_read_a_second() -> None:
@@ -52,7 +52,7 @@ def test_many_rechecks_cost_one_read_a_second() -> None:
     node.done.clear()
 
     for _ in range(50):
-        node.send(DOUBT)
+        node.send(RECHECK)
         node.pass_s(0.1)
 
     for kind in (ReadTree, ReadAllocations):
