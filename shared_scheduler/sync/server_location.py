@@ -35,7 +35,7 @@ class Locator:
             uuid = self._api.cell_of(server)
             if uuid is None or uuid == CELL0:
                 return ServerLocation(ServerActivity.NO_OWNER)
-            return whereabouts(self._read(uuid, server))
+            return location_of(self._read(uuid, server))
         except DatabaseError as error:
             LOG.warning("Cannot read the host of server %s: %s", server, error)
             return ServerLocation(ServerActivity.UNREAD)
@@ -48,7 +48,7 @@ class Locator:
         raise DatabaseError(f"cell {uuid}, to which it is mapped, does not exist any more")
 
 
-def whereabouts(facts: ServerFacts | None) -> ServerLocation:
+def location_of(facts: ServerFacts | None) -> ServerLocation:
     """The location of a server that is mapped to a cell; None: the cell has deleted it."""
     if facts is None:
         return ServerLocation(ServerActivity.NO_OWNER)
