@@ -296,14 +296,14 @@ class HostTable:
     ) -> None:
         """Apply an increment: absolute values of changed entries, None for removed ones."""
         row = self._of_node.get(node) or self._row(node)
-        touched = self._writer.apply(row, leaves, consumers, claims, epoch, sequence)
+        dirty = self._writer.apply(row, leaves, consumers, claims, epoch, sequence)
         if row.claims:
             self._overlay.mark_ended(row, claims)
             self._overlay.settle(row)
         slot = row.slot
-        if touched & DirtyFlags.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
+        if dirty & DirtyFlags.READY or self.columns.closed.cells[slot] == NEVER_REPORTED:
             self._closed(row)
-        if touched & RARE:
+        if dirty & RARE:
             self._static(row)
         else:
             self.columns.changed_at.cells[slot] = self.changes.note(slot)

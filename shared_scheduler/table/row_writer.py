@@ -98,7 +98,7 @@ def dirty_flags_of(name: str) -> int:
     found = _EXACT.get(name)
     if found is not None:
         return found
-    return next((touch for prefix, touch in _PREFIXES if name.startswith(prefix)), DirtyFlags.STATIC)
+    return next((flags for prefix, flags in _PREFIXES if name.startswith(prefix)), DirtyFlags.STATIC)
 
 
 _MAY_BE_SHARED = DirtyFlags.STATIC | DirtyFlags.PROVIDERS
@@ -226,7 +226,7 @@ class RowWriter:
     ) -> int:
         """Apply changes; returns the parts of the row that they affect."""
         row.epoch, row.sequence = epoch, sequence
-        touched = self._put_leaves(row, leaves) if leaves else 0
+        dirty = self._put_leaves(row, leaves) if leaves else 0
         other_providers = False
         for uuid, consumer in consumers.items():
             other_providers |= self._put_consumer(row, uuid, consumer)
@@ -234,41 +234,41 @@ class RowWriter:
             self.derive_other_providers(row)
         if pending:
             self._put_pending(row, pending)
-        if touched == MOVED:
+        if dirty == MOVED:
             self.derive_moved_numbers(row, leaves)
-        elif touched:
-            self._derive(row, touched)
-        return touched
+        elif dirty:
+            self._derive(row, dirty)
+        return dirty
 
     def may_have(self, name: str) -> bool:
         """False if no row has ever had a leaf of this name."""
         return name in self._names or self._names.was_emptied
 
     def _put_leaves(self, row: Row, leaves: Mapping[str, Leaf]) -> int:
-        touched, own, known = 0, row.leaves, self._flags
+        dirty, own, known = 0, row.leaves, self._flags
         before = len(own)
         for name, value in leaves.items():
-            touch = known.get(name)
-            if touch is None:
-                touch = self._learn(name)
-            if touch <= MOVED and type(value) in NUMBERS:  # the usual case
+            flags = known.get(name)
+            if flags is None:
+                flags = self._learn(name)
+            if flags <= MOVED and type(value) in NUMBERS:  # the usual case
                 own[name] = value
             else:
-                touch = self._put_rare_leaf(row, name, value, touch)
-            touched |= touch
+                flags = self._put_rare_leaf(row, name, value, flags)
+            dirty |= flags
         row.added_bytes += LEAF_BYTES * max(0, len(own) - before)
-        return touched
+        return dirty
 
-    def _put_rare_leaf(self, row: Row, name: str, value: Leaf, touch: int) -> int:
+    def _put_rare_leaf(self, row: Row, name: str, value: Leaf, flags: int) -> int:
         """Store a leaf that was removed or may be shared; returns the parts that the change affects."""
         if value is None:
             row.leaves.pop(name, None)
-            return touch | DirtyFlags.READY | DirtyFlags.NUMBERS
-        if touch & DirtyFlags.PROVIDERS and _put_generation(row, name, value):
+            return flags | DirtyFlags.READY | DirtyFlags.NUMBERS
+        if flags & DirtyFlags.PROVIDERS and _put_generation(row, name, value):
             return DirtyFlags.NOTHING
         row.added_bytes += size_of_leaf(value)
-        row.leaves[name] = self._pool.leaf(name, value) if touch & _MAY_BE_SHARED else value
-        return touch
+        row.leaves[name] = self._pool.leaf(name, value) if flags & _MAY_BE_SHARED else value
+        return flags
 
     def _learn(self, name: str) -> int:
         self._names.get(name) or self._names.learn(name, name)
@@ -325,16 +325,16 @@ class RowWriter:
             else:
                 row.pending[claim_id] = consumer
 
-    def _derive(self, row: Row, touched: int) -> None:
-        if touched & _NUMBERS:
+    def _derive(self, row: Row, dirty: int) -> None:
+        if dirty & _NUMBERS:
             self.derive_numbers(row)
-        if touched & DirtyFlags.POOLS:
+        if dirty & DirtyFlags.POOLS:
             self.derive_pools(row)
-        if touched & DirtyFlags.PROVIDERS:
+        if dirty & DirtyFlags.PROVIDERS:
             self.derive_providers(row)
-        if touched & DirtyFlags.STATIC:
+        if dirty & DirtyFlags.STATIC:
             self.derive_static(row)
-        if touched & _CELLS:
+        if dirty & _CELLS:
             self.derive_cells(row)
 
     # -- own claims

@@ -185,7 +185,7 @@ def test_a_doubt_is_answered_by_a_read_that_began_after_it() -> None:
     node.pass_s(30.0)
     before_s = node.now
     node.now += 1.0
-    # when a scheduler doubts the row, and then the older reads arrive
+    # when a scheduler asks for a recheck, and then the older reads arrive
     node.core.step(ev.MessagesArrived((Resync(NODE, SCHEDULER, 0, 0, True),), node.now), node.now)
     answers = node.core.step(ev.TreeRead(node.tree, before_s), node.now)
     answers += node.core.step(ev.AllocationsRead({}, before_s), node.now)
