@@ -4,7 +4,7 @@
 ``submit`` never blocks.  Writer threads take the batches of ``core/write_queue.py``; writes that were queued while they
 were busy are sent together as one ``POST /allocations``.  A refused batch is split until the consumer that caused the
 refusal is alone; ``allocation_writer`` completes single consumers.  A further thread takes deletes only, so that they
-neither wait for writes nor hold them up.  A clerk thread ends writes that waited until their deadline, and a sweeper
+neither wait for writes nor hold them up.  A deadline thread ends writes that waited too long, and a sweeper
 thread checks writes with an unknown outcome; neither waits for a busy writer.
 
 Every effect is answered exactly once, with ``answer``, from one of these threads.
@@ -35,8 +35,8 @@ LOG = logging.getLogger(__name__)
 Answer = Callable[[AllocationWritten | AllocationDeleted], None]
 
 LATE = "Placement does not keep up: the write waited until its deadline"
-#: Interval at which the clerk searches for jobs that waited too long.
-CLERK_INTERVAL_S = 0.25
+#: Interval at which the deadline thread searches for jobs that waited too long.
+DEADLINE_INTERVAL_S = 0.25
 #: Time for which ``stop`` lets queued writes be sent.
 DRAIN_S = 10.0
 #: Time for which ``stop`` waits for a thread in a call.
@@ -74,7 +74,7 @@ class BatchWriter:
         self._ready = threading.Condition(lock)
         #: a delete may be sent
         self._delete_ready = threading.Condition(lock)
-        #: the clerk and ``stop`` wait for this condition
+        #: the deadline thread and ``stop`` wait for this condition
         self._changed = threading.Condition(lock)
         self._draining = False
         self._stopped = threading.Event()
@@ -83,7 +83,7 @@ class BatchWriter:
         )
         runs = [(f"placement-writer-{number}", self._write) for number in range(writers)]
         runs += [(f"placement-deleter-{number}", self._delete) for number in range(deleters)]
-        runs += [("placement-clerk", self._watch), ("placement-sweeper", self._sweep)]
+        runs += [("placement-deadline", self._watch), ("placement-sweeper", self._sweep)]
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs]
 
     def start(self) -> None:
@@ -235,12 +235,12 @@ class BatchWriter:
         except Exception:
             LOG.exception("the answer %s could not be delivered", event)
 
-    # -- clerk and sweeper ---------------------------------------------------------------------------
+    # -- deadlines and checks ------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._stopped.is_set():
             with self._changed:
-                self._changed.wait_for(self._clerk_wanted, CLERK_INTERVAL_S)
+                self._changed.wait_for(self._has_work_or_stops, DEADLINE_INTERVAL_S)
             self._end_the_late()
         self._end_the_late()
 
@@ -252,7 +252,7 @@ class BatchWriter:
                 LOG.exception("checking writes with an unknown outcome failed with an unexpected error")
         self._writer.sweep(self._busy, everything=True)
 
-    def _clerk_wanted(self) -> bool:
+    def _has_work_or_stops(self) -> bool:
         return bool(self._turned_away) or self._stopped.is_set()
 
     def _end_the_late(self) -> None:

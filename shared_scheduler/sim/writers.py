@@ -33,7 +33,7 @@ PROXY_TIMEOUT_S = 30.0
 #: time after which a delete is given up
 DELETE_PATIENCE_S = 10.0
 #: interval at which writes that waited until their deadline are ended
-CLERK_INTERVAL_S = 0.25
+DEADLINE_INTERVAL_S = 0.25
 #: least time for which an answer is awaited
 CALL_MIN_S = 0.5
 #: when a consumer in doubt is read, after its write was given up; and the pause if an operation is under way
@@ -84,7 +84,7 @@ class SimWriters:
         self._pace = WritePace()
         self._queue: WriteQueue[Work] = WriteQueue(self._pace)
         self._idle_writers, self._idle_deleters = WRITERS, DELETERS
-        self._clerk_is_set = False
+        self._deadline_is_set = False
         self._halted = False
 
     def submit(self, work: Work) -> None:
@@ -114,12 +114,12 @@ class SimWriters:
         while self._idle_deleters and (batch := self._queue.take_delete()):
             self._idle_deleters -= 1
             self._begin(batch, self._deleter_done)
-        if self._queue.waiting and not self._clerk_is_set:
-            self._clerk_is_set = True
-            self._agenda.work(CLERK_INTERVAL_S, self._end_the_late)
+        if self._queue.waiting and not self._deadline_is_set:
+            self._deadline_is_set = True
+            self._agenda.work(DEADLINE_INTERVAL_S, self._end_the_late)
 
     def _end_the_late(self) -> None:
-        self._clerk_is_set = False
+        self._deadline_is_set = False
         if self._halted:
             return
         for job in self._queue.drop_late(self._clock.now):
