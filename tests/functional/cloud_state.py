@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_scheduler.service import admin
+from tests.support import forked_commands
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.cloud_settings import CloudSettings
 
@@ -55,7 +56,8 @@ def manage_without_configuration(cloud: Cloud, *arguments: str) -> subprocess.Co
 
 def assert_consistent(cloud: Cloud, wait_s: int = SETTLE_S) -> None:
     """Assert that every scheduler's table, every agent, Placement and Nova's database agree."""
-    done = manage(cloud, "compare", "--wait", str(wait_s))
+    python, conf = cloud.layout.nova / "bin" / "python", str(cloud.layout.nova_conf())
+    done = forked_commands.run(python, "compare", "--config-file", conf, "--wait", str(wait_s))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -52,8 +52,12 @@ def test_seed_000_nine_servers_three_on_each_node(cloud: Cloud, schedulers: int)
     cloud_state.assert_consistent(cloud)
 
 
-@pytest.mark.parametrize("schedulers", [1, 4])
-def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud, schedulers: int) -> None:
+def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud) -> None:
+    assert_seed_000_with_pinned_cpus(cloud, schedulers=4)
+
+
+def assert_seed_000_with_pinned_cpus(cloud: Cloud, schedulers: int) -> None:
+    """Assert that nine servers fill the pinned CPUs (with one scheduler in ``tests/longer/test_seeds.py``)."""
     prepare(cloud, schedulers, compute_ram_mb=(8000,), numa_cells=1, cpus_per_cell=1, pcpus_per_cell=3)
     cloud.add_flavor(PINNED)
     refused_before = refusals(cloud)
@@ -68,8 +72,12 @@ def test_seed_000_with_pinned_cpus_as_the_slots(cloud: Cloud, schedulers: int) -
     cloud_state.assert_consistent(cloud)
 
 
-@pytest.mark.parametrize("schedulers", [1, 4])
-def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(cloud: Cloud, schedulers: int) -> None:
+def test_seed_001_thirty_one_at_once_for_exactly_that_much_room(cloud: Cloud) -> None:
+    assert_seed_001(cloud, schedulers=4)
+
+
+def assert_seed_001(cloud: Cloud, schedulers: int) -> None:
+    """Assert that 31 requests at once fill exactly as much room (one scheduler: ``tests/longer/test_seeds.py``)."""
     # with the option that README asks for: Placement does not repeat a lost race for so long that it answers too late
     prepare(cloud, schedulers, compute_slots=(11, 10, 10), allocation_conflict_retry_count=1)
     refused_before = refusals(cloud)

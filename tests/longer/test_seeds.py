@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two experiments of ``tests/functional/test_seeds.py`` with one scheduler, with which nothing races."""
+
+from __future__ import annotations
+
+from tests.functional.test_seeds import assert_seed_000_with_pinned_cpus, assert_seed_001
+from tools.laboratory.cloud.cloud import Cloud
+
+
+def test_seed_000_with_pinned_cpus_and_one_scheduler(cloud: Cloud) -> None:
+    assert_seed_000_with_pinned_cpus(cloud, schedulers=1)
+
+
+def test_seed_001_with_one_scheduler(cloud: Cloud) -> None:
+    assert_seed_001(cloud, schedulers=1)
