@@ -18,7 +18,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 #: notices, and no time is spent on shrinking
 TRIES = settings(
     max_examples=4000,
-    stateful_step_count=30,
+    stateful_step_count=60,
     derandomize=True,
     database=None,
     deadline=None,
