@@ -39,12 +39,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from compute_agent.accounts import Accounts
 from compute_agent.agent_settings import MAX_EARLY_RELEASES
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from compute_agent.fair_memory import FairMemory
 from compute_agent.group_ledger import GroupLedger
+from compute_agent.placement_mirror import NodeMirror
 from shared_scheduler.model.resources import Rule, first_shortage, sum_amounts
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S, CLAIMS_PER_NODE_MAX
 from shared_scheduler.protocol.messages import Allocations, Claim, Consumer, Leaf, Reason, RefusalCode, Usage
@@ -121,7 +121,7 @@ class ClaimLedger:
     def __init__(self, node: str, fit: TopologyFit, groups: Mapping[str, str] = _NO_GROUPS) -> None:
         self.node = node
         self.groups = GroupLedger(groups)
-        self.accounts = Accounts()
+        self.mirror = NodeMirror()
         self.members: dict[str, Member] = {}
         self.pending: dict[str, PendingClaim] = {}
         self.leaves: dict[str, Leaf] = {}
@@ -147,7 +147,7 @@ class ClaimLedger:
         self.groups.learn(claim, present)
         known_as = _ways(self.members.get(claim.consumer))
         self.pending[claim.claim_id] = PendingClaim(claim, now, known_as)
-        self.accounts.set_claimed(claim.consumer, claim.allocations)
+        self.mirror.set_claimed(claim.consumer, claim.allocations)
         _apply(self.leaves, changed)
         _add_usage(self.leaves, claim.usage)
         return None
@@ -155,7 +155,7 @@ class ClaimLedger:
     def restore(self, kept: KeptClaim, now: float) -> None:
         """Count a claim that an earlier run of this agent accepted, until there is evidence of its end."""
         self.pending[kept.claim.claim_id] = PendingClaim(kept.claim, now, kept.known_as)
-        self.accounts.set_claimed(kept.claim.consumer, kept.claim.allocations)
+        self.mirror.set_claimed(kept.claim.consumer, kept.claim.allocations)
         self.groups.learn(kept.claim, self._present())
         self._count_again()
 
@@ -178,7 +178,7 @@ class ClaimLedger:
         if not self._ours(claim):
             return Reason(RefusalCode.NO_INVENTORY, {"providers": [*sorted(claim.allocations)]})
         shortage = first_shortage(
-            {rp: facts.inventories for rp, facts in self.accounts.providers.items()},
+            {rp: facts.inventories for rp, facts in self.mirror.providers.items()},
             self.used(),
             self._ours(claim),
         )
@@ -225,7 +225,7 @@ class ClaimLedger:
         self._take_leaves(report)
         taken = [key for key, held in self.pending.items() if self._is_taken_over(held)]
         for key in taken:
-            self._believe_taken(self.pending[key], now)
+            self._note_taken(self.pending[key], now)
         endings = self._end(taken, ClaimEnd.TAKEN_OVER)
         self._count_again()
         self._members_are_known |= report.complete and report.ready
@@ -240,14 +240,14 @@ class ClaimLedger:
         generations: Mapping[str, int] = _NO_GENERATIONS,
     ) -> list[EndedClaim]:
         """Take a complete read of the tree's consumers.  Claims that it disproves end."""
-        self.accounts.set_allocations(consumers, started_at_s, generations)
+        self.mirror.set_allocations(consumers, started_at_s, generations)
         gone = [
             key
             for key, held in self.pending.items()
             if started_at_s > held.accepted_at_s and self._is_disproved(held, started_at_s, check_after_s)
         ]
         endings = self._end(gone, ClaimEnd.VANISHED)
-        self.accounts.forget_claimed({held.claim.consumer for held in self.pending.values()})
+        self.mirror.forget_claimed({held.claim.consumer for held in self.pending.values()})
         self._forget_groups()
         return endings
 
@@ -256,11 +256,11 @@ class ClaimLedger:
         held.known_as &= known
         return bool(known - held.known_as)
 
-    def _believe_taken(self, held: PendingClaim, now: float) -> None:
+    def _note_taken(self, held: PendingClaim, now: float) -> None:
         """Assume that Placement has the allocation, because a build begins after the allocation was written."""
         claim = held.claim
         if not self._is_in_placement(held):
-            self.accounts.believe(claim.consumer, self._ours(claim), now)
+            self.mirror.set_known(claim.consumer, self._ours(claim), now)
 
     def _is_disproved(self, held: PendingClaim, started_at_s: float, check_after_s: float) -> bool:
         if self._is_in_placement(held):
@@ -271,7 +271,7 @@ class ClaimLedger:
 
     def _is_in_placement(self, held: PendingClaim) -> bool:
         claim = held.claim
-        return self.accounts.holds(claim.consumer, self._ours(claim), held.accepted_at_s)
+        return self.mirror.holds(claim.consumer, self._ours(claim), held.accepted_at_s)
 
     def _end(self, claim_ids: Iterable[str], how: ClaimEnd, why: str = "") -> list[EndedClaim]:
         endings = [EndedClaim(self.pending.pop(key).claim, how, why) for key in claim_ids]
@@ -282,7 +282,7 @@ class ClaimLedger:
     def _forget_groups(self) -> None:
         """Forget the groups of consumers that are neither instances here, nor claimed, nor in Placement."""
         if self._members_are_known:
-            self.groups.forget(self.groups.known.keys() - self._present() - self.accounts.beliefs.keys())
+            self.groups.forget(self.groups.known.keys() - self._present() - self.mirror.known.keys())
 
     # -- views ------------------------------------------------------------------------------------
 
@@ -321,13 +321,13 @@ class ClaimLedger:
         known = last is not None and last.allocations is allocations and last.generation == generation
         if last is not None and known and last.member is member and last.group == group:
             return last
-        whole = bool(generation) and self.accounts.is_whole(uuid)
+        whole = bool(generation) and self.mirror.is_whole(uuid)
         return Consumer(allocations, member, group, generation, whole)
 
     def _generation(self, uuid: str, allocations: Allocations) -> int:
         """The generation that Placement had with these allocations; 0 if a pending claim is counted with them."""
-        belief = self.accounts.beliefs.get(uuid)
-        return belief.generation if belief is not None and belief.allocations is allocations else 0
+        known = self.mirror.known.get(uuid)
+        return known.generation if known is not None and known.allocations is allocations else 0
 
     def claims(self) -> dict[str, str]:
         return {key: held.claim.consumer for key, held in self.pending.items()}
@@ -339,7 +339,7 @@ class ClaimLedger:
         return (key for key, held in self.pending.items() if held.in_doubt)
 
     def _counted(self) -> dict[str, Allocations]:
-        counted = {key: belief.allocations for key, belief in self.accounts.beliefs.items()}
+        counted = {key: known.allocations for key, known in self.mirror.known.items()}
         for held in self.pending.values():
             if not self._is_in_placement(held):
                 consumer = held.claim.consumer
@@ -349,9 +349,9 @@ class ClaimLedger:
 
     def _ours(self, claim: Claim) -> Allocations:
         """The part of the claim's allocations in this node's tree; all of them while the tree is not known."""
-        if not self.accounts.tree_known:
+        if not self.mirror.tree_known:
             return claim.allocations
-        providers = self.accounts.providers
+        providers = self.mirror.providers
         return {rp: resources for rp, resources in claim.allocations.items() if rp in providers}
 
     # -- counting ---------------------------------------------------------------------------------

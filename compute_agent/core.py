@@ -2,7 +2,8 @@
 """The agent of one node as a machine without I/O: ``step(event, now) -> effects``.
 
 It owns the node's sequence, judges claims one after another (claim_ledger.py), keeps its mirror of the node's tree
-in Placement fresh (accounts.py, ``model/read_schedule.py``) and publishes the state to the schedulers (publisher.py).
+in Placement fresh (placement_mirror.py, ``model/read_schedule.py``) and publishes the state to the schedulers
+(publisher.py).
 
 Readiness
 =========
@@ -154,8 +155,8 @@ class AgentCore:
 
     @property
     def ready(self) -> bool:
-        accounts = self.ledger.accounts
-        return self._reported and accounts.tree_known and accounts.allocations_known
+        mirror = self.ledger.mirror
+        return self._reported and mirror.tree_known and mirror.allocations_known
 
     def step(self, event: ev.Event, now: float) -> list[Effect]:
         """Take one event.  The effects must be carried out in order."""
@@ -176,7 +177,7 @@ class AgentCore:
         if self._stopped:
             return None
         wanted = [self.publisher.next_deadline_s(now), self.tree.due_s(), self._ends_of_builds.next_due_s()]
-        if self.ledger.accounts.tree_known:  # otherwise there are no providers whose allocations could be read
+        if self.ledger.mirror.tree_known:  # otherwise there are no providers whose allocations could be read
             wanted.append(self.allocations.due_s())
         if not self.publisher.open:
             wanted.append(self._open_at_s)
@@ -238,7 +239,7 @@ class AgentCore:
         for consumer in report.members.keys() | (before.keys() if report.complete else set()):
             self._membership_changed(consumer, before.get(consumer), now)
         if self._reported and not had_reported:
-            self._expect_unexplained_gone(self.ledger.accounts.beliefs, now)
+            self._expect_unexplained_gone(self.ledger.mirror.known, now)
         for claim_id in self.ledger.in_doubt():
             self._notice(NoticeCode.TOPOLOGY_IN_DOUBT, claim_id=claim_id)
 
@@ -285,9 +286,9 @@ class AgentCore:
             self.allocations.ask(self._check_at_s(oldest_s), self._cause)
         if self.tree.begin(now):
             self._effects.append(ReadTree(self.node, cause=self.tree.cause))
-        accounts = self.ledger.accounts
-        if accounts.tree_known and self.allocations.begin(now):
-            providers = tuple(sorted(accounts.providers))
+        mirror = self.ledger.mirror
+        if mirror.tree_known and self.allocations.begin(now):
+            providers = tuple(sorted(mirror.providers))
             self._effects.append(ReadAllocations(self.node, providers, cause=self.allocations.cause))
 
     def _check_at_s(self, oldest_s: float) -> float:
@@ -298,7 +299,7 @@ class AgentCore:
 
     def _handle_tree(self, event: ev.TreeRead, now: float) -> None:
         self._last_tree_read_s = event.started_at_s
-        changed = self.ledger.accounts.set_tree(event.providers)
+        changed = self.ledger.mirror.set_tree(event.providers)
         if not event.providers:
             self._notice(NoticeCode.TREE_MISSING)
             self.tree.failed(now)
@@ -310,7 +311,7 @@ class AgentCore:
         self._answer_rechecks(min(self._last_read_s, self._last_tree_read_s), now)
 
     def _handle_allocations(self, event: ev.AllocationsRead, now: float) -> None:
-        before = self.ledger.accounts.beliefs.keys()
+        before = self.ledger.mirror.known.keys()
         self._last_read_s = event.started_at_s
         self._note_endings(
             self.ledger.allocations_read(
@@ -428,7 +429,7 @@ class AgentCore:
 
     def _accept(self, claim: Claim, now: float) -> None:
         """Count and keep the claim before the verdict is sent."""
-        if self.ledger.accounts.allocations_of(claim.consumer):
+        if self.ledger.mirror.allocations_of(claim.consumer):
             self.allocations.ask(now, self._cause)  # a move to the same host: its allocations have just changed
         self._placed_by[claim.consumer] = claim.scheduler
         self._kept_changed = self._dirty = True
@@ -446,7 +447,7 @@ class AgentCore:
         if ending is not None:
             self._note_endings([ending], now)
             self._read_placement_soon(now)  # perhaps Placement refused it, because the mirror is stale
-        if not self.ledger.accounts.allocations_of(release.consumer):
+        if not self.ledger.mirror.allocations_of(release.consumer):
             return
         if self._pending_deallocations.watches(release.consumer):  # a release must not restart the reads
             self._read_placement_soon(now)
@@ -479,7 +480,7 @@ class AgentCore:
             agent[names.AGENT_RELEASE] = self._release
         ledger = self.ledger
         self._effects += self.publisher.sync(
-            ledger.leaves | ledger.accounts.leaves() | agent, ledger.consumers(), ledger.claims(), self._cause
+            ledger.leaves | ledger.mirror.leaves() | agent, ledger.consumers(), ledger.claims(), self._cause
         )
 
     def _open_when_due(self, now: float) -> None:
@@ -502,7 +503,7 @@ class AgentCore:
         """What is missing until claims are judged."""
         if not self._reported:
             return self._why_not_reported
-        if not self.ledger.accounts.tree_known:
+        if not self.ledger.mirror.tree_known:
             return "the provider tree was not read from Placement yet"
         return "the allocations were not read from Placement yet"
 

@@ -120,7 +120,7 @@ class SettlingAgent(Agent):
 
 def _asks_placement(core: AgentCore, now: float) -> bool:
     """Whether a read of Placement is under way or due."""
-    plans = [core.tree, core.allocations] if core.ledger.accounts.tree_known else [core.tree]
+    plans = [core.tree, core.allocations] if core.ledger.mirror.tree_known else [core.tree]
     return any(plan.reading or plan.is_due(now) for plan in plans)
 
 

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENT_PURE = tuple(
     f"compute_agent.{module}"
     for module in (
-        "accounts agent_settings claim_ledger core effects ends_of_builds epochs events fair_memory "
-        "group_ledger pending_deallocations publisher".split()
+        "agent_settings claim_ledger core effects ends_of_builds epochs events fair_memory "
+        "group_ledger pending_deallocations placement_mirror publisher".split()
     )
 )
 

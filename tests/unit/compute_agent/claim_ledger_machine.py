@@ -61,7 +61,7 @@ class ClaimLedgerMachine(RuleBasedStateMachine):
 
     def begin(self) -> None:
         self.book = ClaimLedger(NODE, CellsFit())
-        self.book.accounts.set_tree([root(CPUS)])
+        self.book.mirror.set_tree([root(CPUS)])
 
     # --- what the ledger hears -------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class ClaimLedgerMachine(RuleBasedStateMachine):
             assert too_many, "refused although it fits"
         else:
             assert reason.code == RefusalCode.NO_CAPACITY
-            assert cpus(held) + vcpus > CPUS or self.book.accounts.beliefs.keys() - self.placement
+            assert cpus(held) + vcpus > CPUS or self.book.mirror.known.keys() - self.placement
         return multiple()
 
     def make(self, vcpus: int, pin: int, nic: int) -> Claim:

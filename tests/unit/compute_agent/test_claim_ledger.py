@@ -22,7 +22,7 @@ OLD_S = CHECK_AFTER_S + CARRIED_OUT_WITHIN_S
 
 def ledger(vcpus: int = 4) -> ClaimLedger:
     made = ClaimLedger(NODE, SlotFit())
-    made.accounts.set_tree([root(vcpus)])
+    made.mirror.set_tree([root(vcpus)])
     made.reported(report(), 0.0)
     made.allocations_read({}, 0.0, CHECK_AFTER_S)
     return made
@@ -224,10 +224,10 @@ class TestEndings:
     def test_a_claim_whose_provider_left_the_tree_vanishes_although_placement_knows_its_consumer(self) -> None:
         child = replace(root(), uuid="child", name="child", parent=NODE, inventories={"VGPU": Inventory(4)})
         book = ledger()
-        book.accounts.set_tree([root(), child])
+        book.mirror.set_tree([root(), child])
         book.judge(claim("c1", "vm-1", allocations={"child": {"VGPU": 1}}), 1.0)
 
-        book.accounts.set_tree([root()])
+        book.mirror.set_tree([root()])
         standing = {"vm-1": {NODE: {"VCPU": 1}}}
         endings = book.allocations_read(standing, 1.0 + OLD_S, CHECK_AFTER_S)
 
@@ -249,7 +249,7 @@ class TestEndings:
         second = ClaimLedger(NODE, SlotFit())
         for kept in first.kept():
             second.restore(kept, 0.0)
-        second.accounts.set_tree([root()])
+        second.mirror.set_tree([root()])
         second.reported(report(), 1.0)
         assert second.leaves["cn.vcpus_used"] == 1
         assert vcpus_used(second) == 1

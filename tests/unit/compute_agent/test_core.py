@@ -538,4 +538,4 @@ class TestRestartOfNovaCompute:
 
         # then the agent does not wait for its next poll
         assert any(isinstance(effect, ReadTree) for effect in effects)
-        assert node.core.ledger.accounts.providers[NODE].inventories["VCPU"].total == 8
+        assert node.core.ledger.mirror.providers[NODE].inventories["VCPU"].total == 8

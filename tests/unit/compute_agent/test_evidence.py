@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from compute_agent import events as ev
-from compute_agent.accounts import Accounts
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger
 from compute_agent.events import Member
 from compute_agent.group_ledger import GroupLedger
+from compute_agent.placement_mirror import NodeMirror
 from shared_scheduler.protocol.limits import AGENT_SNAPSHOTS_BURST
 from shared_scheduler.protocol.messages import (
     ClaimGroup,
@@ -27,7 +27,7 @@ CHECK_AFTER_S = 15.0
 
 def ledger(vcpus: int = 4, groups: dict[str, str] | None = None) -> ClaimLedger:
     made = ClaimLedger(NODE, SlotFit(), groups or {})
-    made.accounts.set_tree([root(vcpus)])
+    made.mirror.set_tree([root(vcpus)])
     return made
 
 
@@ -99,12 +99,12 @@ def test_a_generation_that_alone_has_changed_is_published() -> None:
 
 
 def test_aggregates_of_a_provider_that_alone_have_changed_are_published() -> None:
-    accounts = Accounts()
-    accounts.set_tree([root(aggregates=frozenset({"rack-1"}))])
+    mirror = NodeMirror()
+    mirror.set_tree([root(aggregates=frozenset({"rack-1"}))])
 
-    accounts.set_tree([root(aggregates=frozenset({"rack-2"}), generation=2)])
+    mirror.set_tree([root(aggregates=frozenset({"rack-2"}), generation=2)])
 
-    assert accounts.leaves()[f"rp.{NODE}"]["aggregates"] == ["rack-2"]  # type: ignore[index,call-overload]
+    assert mirror.leaves()[f"rp.{NODE}"]["aggregates"] == ["rack-2"]  # type: ignore[index,call-overload]
 
 
 # -- groups

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from compute_agent.accounts import Accounts
 from compute_agent.agent_settings import MAX_EARLY_RELEASES
 from compute_agent.claim_ledger import ClaimLedger, PendingClaim
 from compute_agent.fair_memory import FairMemory
+from compute_agent.placement_mirror import NodeMirror
 from shared_scheduler.protocol.messages import Claim
 from tests.unit.compute_agent.claim_ledger_machine import ClaimLedgerMachine
 from tests.unit.compute_agent.numa_cells import CELL, POOL
@@ -159,4 +159,4 @@ def end_the_claims_of_others(patch: pytest.MonkeyPatch) -> None:
 @bug(ClaimLedgerMachine)
 def count_a_written_claim_twice(patch: pytest.MonkeyPatch) -> None:
     """A pending claim counts beside the allocation that was seen of it."""
-    patch.setattr(Accounts, "holds", lambda self, consumer, allocations, since_s: False)
+    patch.setattr(NodeMirror, "holds", lambda self, consumer, allocations, since_s: False)
