@@ -137,7 +137,7 @@ class ClaimLedger:
     def judge(self, claim: Claim, now: float) -> Reason | None:
         """Accept the claim, or return the reason to refuse it.  A refusal changes nothing."""
         present = self._present()
-        refused = self._prejudice(claim) or self._shortage(claim)
+        refused = self._reason_before_capacity(claim) or self._shortage(claim)
         reason = refused or self.groups.judge(claim, present, self.members.keys())
         if reason is not None:
             return reason
@@ -159,7 +159,7 @@ class ClaimLedger:
         self.groups.learn(kept.claim, self._present())
         self._count_again()
 
-    def _prejudice(self, claim: Claim) -> Reason | None:
+    def _reason_before_capacity(self, claim: Claim) -> Reason | None:
         released = (claim.claim_id, claim.consumer, claim.scheduler)
         if released in self._early_releases:
             self._early_releases.forget(released)

@@ -62,12 +62,12 @@ def keep_leaf_at_judging(patch: pytest.MonkeyPatch, name: str) -> None:
 def accept_what_was_released(patch: pytest.MonkeyPatch) -> None:
     """A claim whose release came first is judged as if nothing had been."""
 
-    def prejudice(self: ClaimLedger, claim: Claim) -> Any:
+    def reason_before_capacity(self: ClaimLedger, claim: Claim) -> Any:
         self._early_releases = FairMemory(MAX_EARLY_RELEASES)
         return real(self, claim)
 
-    real = ClaimLedger._prejudice
-    patch.setattr(ClaimLedger, "_prejudice", prejudice)
+    real = ClaimLedger._reason_before_capacity
+    patch.setattr(ClaimLedger, "_reason_before_capacity", reason_before_capacity)
 
 
 @bug(ClaimLedgerMachine)
