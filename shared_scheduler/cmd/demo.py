@@ -21,10 +21,10 @@ from typing import Any
 from shared_scheduler.cmd.live_view import LiveView
 from shared_scheduler.cmd.swarm import rare_collections
 from shared_scheduler.cmd.world_arguments import (
-    add_habits,
+    add_network_faults,
     add_run,
     add_size,
-    add_weather,
+    add_workload,
     seed_of,
     with_trace,
     write_trace,
@@ -38,8 +38,8 @@ from shared_scheduler.sim.world import World
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_size(parser, nodes_max=5_000, schedulers_max=16)
-    add_habits(parser, rate_max=1_000)
-    add_weather(parser, loss_max=0.5)
+    add_workload(parser, rate_max=1_000)
+    add_network_faults(parser, loss_max=0.5)
     add_run(parser, "write the events, message by message, to FILE")
     parser.add_argument(
         "--fast",

@@ -28,29 +28,29 @@ from shared_scheduler.cmd.endings import UNFORESEEN
 from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import SeedOutcome, SwarmTotal, cpu_s, rare_collections, run_seeds, speed
 from shared_scheduler.cmd.world_arguments import (
-    add_habits,
+    add_network_faults,
     add_run,
     add_size,
-    add_weather,
+    add_workload,
     seed_of,
     with_trace,
     write_trace,
 )
 from shared_scheduler.sim.agenda import DETAILED_LINES
 from shared_scheduler.sim.computes import Size
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.report import as_text, report
 from shared_scheduler.sim.run import RunPlan, drawn
 from shared_scheduler.sim.run import run as run_plan
 from shared_scheduler.sim.topology import Board
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes
 
 #: number of broken seeds that are printed; the first one is run again for its trace
 BROKEN_SHOWN_MAX = 10
 
 
-HABITS = (
+WORKLOAD = (
     Number("--lifetime", 0.1, 100_000, "S", "mean lifetime of an instance (default: %(default)s)", 60.0),
     Number(
         "--topologies", 0, 1, "PART",
@@ -63,7 +63,7 @@ HABITS = (
     Number("--agentless", 0, 1, "PART", "part of the nodes that have no agent"),
     Number("--newer", 0, 1, "PART", "part of the peers that run a later release"),
 )  # fmt: skip
-WEATHER = (
+NETWORK_FAULTS = (
     Number("--duplicates", 0, 1, "PART", "part of the messages that arrive twice"),
     Number("--garbled", 0, 1, "PART", "part of the messages that are truncated"),
     Number("--late", 0, 1, "PART", "part of the messages that are delayed by up to one second and overtaken"),
@@ -77,12 +77,12 @@ WEATHER = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     add_size(parser, nodes_max=20_000, schedulers_max=64)
-    add_habits(parser, rate_max=10_000)
-    for habit in HABITS:
-        habit.add_to(parser)
-    add_weather(parser, loss_max=1)
-    for trouble in WEATHER:
-        trouble.add_to(parser)
+    add_workload(parser, rate_max=10_000)
+    for number in WORKLOAD:
+        number.add_to(parser)
+    add_network_faults(parser, loss_max=1)
+    for fault in NETWORK_FAULTS:
+        fault.add_to(parser)
     add_run(parser, "write the events of the world to FILE; with --seeds, those of the first broken one")
     _add_many(parser)
     parser.set_defaults(nodes=50, schedulers=3, duration=60.0, rate=5.0, loss=0.0)
@@ -114,7 +114,7 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
             size=Size(board=board),
             heartbeat_interval_s=args.heartbeat,
         ),
-        habits=Habits(
+        workload=Workload(
             rate_per_s=args.rate,
             lifetime_s=args.lifetime,
             topologies=args.topologies,
@@ -122,7 +122,7 @@ def plan_of(args: argparse.Namespace) -> RunPlan:
             spread=args.spread,
             migrations_per_s=args.migrations,
         ),
-        weather=Weather(loss=args.loss, duplicates=args.duplicates, garbled=args.garbled, late=args.late),
+        network_faults=NetworkFaults(loss=args.loss, duplicates=args.duplicates, garbled=args.garbled, late=args.late),
         fault_every_s=args.fault_every,
     )
 

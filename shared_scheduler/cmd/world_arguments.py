@@ -33,7 +33,7 @@ def add_size(parser: argparse.ArgumentParser, nodes_max: int, schedulers_max: in
     )
 
 
-def add_habits(parser: argparse.ArgumentParser, rate_max: float) -> None:
+def add_workload(parser: argparse.ArgumentParser, rate_max: float) -> None:
     """Add the arguments for the workload."""
     parser.add_argument(
         "--rate",
@@ -43,7 +43,7 @@ def add_habits(parser: argparse.ArgumentParser, rate_max: float) -> None:
     )
 
 
-def add_weather(parser: argparse.ArgumentParser, loss_max: float) -> None:
+def add_network_faults(parser: argparse.ArgumentParser, loss_max: float) -> None:
     """Add the arguments for the faults of the network."""
     parser.add_argument(
         "--loss",

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.reproduction import PROGRAM, exact
-from shared_scheduler.sim.rest import Rest, calm
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.rest import Rest, end_faults
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 from shared_scheduler.table.row import Freshness
 
@@ -61,8 +61,8 @@ class DemoPlan:
         return World(
             self.seed,
             Sizes(nodes=self.nodes, schedulers=self.schedulers, heartbeat_interval_s=HEARTBEAT_S),
-            Habits(rate_per_s=self.rate_per_s, lifetime_s=LIFETIME_S),
-            Weather(loss=self.loss, duplicates=self.loss, late=self.loss, late_max_s=LATE_MAX_S),
+            Workload(rate_per_s=self.rate_per_s, lifetime_s=LIFETIME_S),
+            NetworkFaults(loss=self.loss, duplicates=self.loss, late=self.loss, late_max_s=LATE_MAX_S),
             SETTINGS,
             stopwatch,
             detailed_lines=lines,
@@ -136,7 +136,7 @@ class Exhibition:
     def _end(self, show: Callable[[], None] | None) -> None:
         """Stop the requests, let the world come to rest, and check the final invariants."""
         world, rng = self._world, self._world.rng("last audits")
-        calm(world)
+        end_faults(world)
         self._record("requests end; the world comes to rest and is checked")
         for node in world.nodes.values():
             world.agenda.after(AUDITS_WITHIN_S * rng.random(), node.audit)

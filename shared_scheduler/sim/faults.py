@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.world import World
@@ -155,26 +155,26 @@ class Faults:
 
     def _storm(self, at_s: float, for_s: float) -> str:
         network, rng = self._world.network, self._rng
-        calm = network.weather
-        storm = Weather(
+        before = network.network_faults
+        during = NetworkFaults(
             loss=rng.choice((0.0, 0.01, 0.1, 0.3)),
             duplicates=rng.choice((0.0, 0.1, 0.5)),
             garbled=rng.choice((0.0, 0.0, 0.1)),
             late=rng.choice((0.0, 0.2, 1.0)),
             late_max_s=rng.choice((0.05, 1.0, 5.0)),
-            delay_s=calm.delay_s,
-            jitter_s=calm.jitter_s,
+            delay_s=before.delay_s,
+            jitter_s=before.jitter_s,
         )
 
-        def blow() -> None:
-            network.weather = storm
+        def begin() -> None:
+            network.network_faults = during
 
-        def calm_down() -> None:
-            if network.weather is storm:
-                network.weather = replace(calm)
+        def end() -> None:
+            if network.network_faults is during:
+                network.network_faults = replace(before)
 
-        self._span(at_s, for_s, blow, calm_down)
-        return f"loss {storm.loss} duplicates {storm.duplicates} late {storm.late}"
+        self._span(at_s, for_s, begin, end)
+        return f"loss {during.loss} duplicates {during.duplicates} late {during.late}"
 
     def _agent_dies(self, at_s: float, for_s: float) -> str:
         return self._agents_die(at_s, for_s, lambda node: node.kill_agent())

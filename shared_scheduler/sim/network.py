@@ -50,7 +50,7 @@ REMEMBERED_MAX = 1_024
 
 
 @dataclass(slots=True)
-class Weather:
+class NetworkFaults:
     """The faults of the network.  Parts are from 0 to 1, delays in seconds.
 
     ``late`` is the part of messages that is delayed by up to ``late_max_s`` more (reordering),
@@ -77,8 +77,10 @@ class _Endpoint:
 class Network:
     """The state channel of one cell.  ``decode_each``: every receiver decodes for itself."""
 
-    def __init__(self, agenda: Agenda, rng: Random, weather: Weather, trace: Trace, decode_each: bool = False) -> None:
-        self.weather = weather
+    def __init__(
+        self, agenda: Agenda, rng: Random, network_faults: NetworkFaults, trace: Trace, decode_each: bool = False
+    ) -> None:
+        self.network_faults = network_faults
         self.up = True
         self.counters: Counter[str] = Counter()
         self._agenda = agenda
@@ -147,7 +149,7 @@ class Network:
             self._trace.detail(sender, f"-> {address} {brief(message)}")
         self._send(sender, address, self._encoded(sender, message))
         if must_be_heard(message) and address not in self._endpoints and self.up and self._cut_from[sender] <= 0:
-            self._agenda.after(self.weather.delay_s, self._return, sender, message)
+            self._agenda.after(self.network_faults.delay_s, self._return, sender, message)
 
     def _return(self, sender: str, message: Message) -> None:
         own = self._endpoints.get(sender)
@@ -166,26 +168,26 @@ class Network:
         return body
 
     def _send(self, sender: str, address: str, body: bytes) -> None:
-        weather, rng = self.weather, self._rng
+        network_faults, rng = self.network_faults, self._rng
         self.counters["deliveries"] += 1
         cut = not self.up or self._cut_from[sender] > 0
-        if cut or (weather.loss and rng.random() < weather.loss):
+        if cut or (network_faults.loss and rng.random() < network_faults.loss):
             self._lose(sender, f"what was sent to {address}")
             return
-        if weather.garbled and rng.random() < weather.garbled:
+        if network_faults.garbled and rng.random() < network_faults.garbled:
             self.counters["garbled"] += 1
             body = body[: rng.randrange(len(body))]
         self._deliver_later(address, body)
-        if weather.duplicates and rng.random() < weather.duplicates:
+        if network_faults.duplicates and rng.random() < network_faults.duplicates:
             self.counters["duplicated"] += 1
             self._deliver_later(address, body)
 
     def _deliver_later(self, address: str, body: bytes) -> None:
-        weather, rng = self.weather, self._rng
-        delay_s = weather.delay_s + weather.jitter_s * rng.random()
-        if weather.late and rng.random() < weather.late:
+        network_faults, rng = self.network_faults, self._rng
+        delay_s = network_faults.delay_s + network_faults.jitter_s * rng.random()
+        if network_faults.late and rng.random() < network_faults.late:
             self.counters["delayed"] += 1
-            delay_s += weather.late_max_s * rng.random()
+            delay_s += network_faults.late_max_s * rng.random()
         self._agenda.after(delay_s, self._deliver, address, body)
 
     def _deliver(self, address: str, body: bytes) -> None:

@@ -20,7 +20,7 @@ from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.protocol.messages import RefusalCode
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.workload import Fate, SentRequest
@@ -65,7 +65,7 @@ REFUSALS = (ClaimState.REFUSED, ClaimState.NOT_WRITTEN, ClaimState.TIMED_OUT, Cl
 
 def heal(world: World) -> None:
     """Stop requests and faults, start everything that is down, wait for rest, and run the final checks."""
-    calm(world)
+    end_faults(world)
     world.behind_at_healing = sum(lag > 0 for lag in world.lags().values())
     rest = Rest(world)
     rest.catch_up()
@@ -76,11 +76,11 @@ def heal(world: World) -> None:
     rest.be_quiet()
 
 
-def calm(world: World) -> None:
+def end_faults(world: World) -> None:
     """Stop requests, losses of messages, and audits that report zeros."""
     world.close()
-    weather = world.network.weather
-    world.network.weather = Weather(delay_s=weather.delay_s, jitter_s=weather.jitter_s)
+    network_faults = world.network.network_faults
+    world.network.network_faults = NetworkFaults(delay_s=network_faults.delay_s, jitter_s=network_faults.jitter_s)
     for node in world.nodes.values():
         node.audits_seen = 0.0
 

@@ -9,11 +9,11 @@ from random import Random
 
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.faults import Faults
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.reproduction import PROGRAM, exact
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.topology import Board
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 
 #: no faults in the first seconds, so that servers exist when the faults begin
@@ -38,8 +38,8 @@ class RunPlan:
     seed: int
     duration_s: float = 60.0
     sizes: Sizes = field(default_factory=Sizes)
-    habits: Habits = field(default_factory=Habits)
-    weather: Weather = field(default_factory=Weather)
+    workload: Workload = field(default_factory=Workload)
+    network_faults: NetworkFaults = field(default_factory=NetworkFaults)
     fault_every_s: float = 0.0  # 0: no faults
     fault_kinds: tuple[str, ...] = ()  # empty: drawn from the seed; only tests choose
     rows_every: int = 20
@@ -50,15 +50,15 @@ class RunPlan:
         """The command that replays the run."""
         if self.swarm:
             return f"{PROGRAM} simulate --seeds 1 --seed {self.seed}"
-        sizes, habits, weather = self.sizes, self.habits, self.weather
+        sizes, workload, network_faults = self.sizes, self.workload, self.network_faults
         return (
             f"{PROGRAM} simulate --seed {self.seed} --nodes {sizes.nodes} --schedulers {sizes.schedulers}"
-            f" --rate {exact(habits.rate_per_s)} --lifetime {exact(habits.lifetime_s)}"
-            f" --topologies {exact(habits.topologies)} --grouped {exact(habits.grouped)}"
-            f" --spread {exact(habits.spread)} --migrations {exact(habits.migrations_per_s)}"
-            f" --duration {exact(self.duration_s)} --loss {exact(weather.loss)}"
-            f" --duplicates {exact(weather.duplicates)} --garbled {exact(weather.garbled)}"
-            f" --late {exact(weather.late)} --agentless {exact(sizes.agentless)} --newer {exact(sizes.newer)}"
+            f" --rate {exact(workload.rate_per_s)} --lifetime {exact(workload.lifetime_s)}"
+            f" --topologies {exact(workload.topologies)} --grouped {exact(workload.grouped)}"
+            f" --spread {exact(workload.spread)} --migrations {exact(workload.migrations_per_s)}"
+            f" --duration {exact(self.duration_s)} --loss {exact(network_faults.loss)}"
+            f" --duplicates {exact(network_faults.duplicates)} --garbled {exact(network_faults.garbled)}"
+            f" --late {exact(network_faults.late)} --agentless {exact(sizes.agentless)} --newer {exact(sizes.newer)}"
             f" --heartbeat {exact(sizes.heartbeat_interval_s)} --fault-every {exact(self.fault_every_s)}"
         )
 
@@ -79,7 +79,7 @@ def drawn(seed: int) -> RunPlan:
             size=Size(board=board),
             heartbeat_interval_s=rng.choice((2.0, 5.0)),
         ),
-        habits=Habits(
+        workload=Workload(
             rate_per_s=rng.choice((1.0, 3.0, 6.0, 15.0)),
             lifetime_s=rng.choice((5.0, 20.0, 60.0)),
             topologies=rng.choice((0.0, 0.3, 0.8)) if board is not None else 0.0,
@@ -87,7 +87,7 @@ def drawn(seed: int) -> RunPlan:
             migrations_per_s=rng.choice((0.0, 0.0, 1.0)),
             spread=Random(f"{seed}/spread").choice(SPREAD),
         ),
-        weather=Weather(
+        network_faults=NetworkFaults(
             loss=rng.choice((0.0, 0.0, 0.01, 0.1, 0.3)),
             duplicates=rng.choice((0.0, 0.0, 0.1, 0.5)),
             garbled=rng.choice((0.0, 0.0, 0.05)),
@@ -109,8 +109,8 @@ def run(plan: RunPlan, progress: Callable[[float], None] | None = None, lines: i
     world = World(
         plan.seed,
         plan.sizes,
-        plan.habits,
-        replace(plan.weather),
+        plan.workload,
+        replace(plan.network_faults),
         detailed_lines=lines,
         decode_each=plan.decode_each,
     )

@@ -40,7 +40,7 @@ RACK = "rack"
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class Workload:
     """The parameters of the workload.  Rates are per second, parts are from 0 to 1."""
 
     rate_per_s: float = 20.0
@@ -167,7 +167,7 @@ def make_request(
 class Users:
     """Draws requests from a seeded generator."""
 
-    habits: Habits
+    workload: Workload
     rng: Random
     count: int = 0
     asked: dict[str, SentRequest] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Users:
         """The time until the next request."""
         if self.racing is not None:
             return self.rng.random() * RACE_S
-        return self.rng.expovariate(self.habits.rate_per_s)
+        return self.rng.expovariate(self.workload.rate_per_s)
 
     def members_of(self, group: str) -> dict[str, bool]:
         """The members of a group, as Nova's API database has them: uuid -> whether the conductor has an answer.
@@ -192,13 +192,13 @@ class Users:
 
     def _draw_group(self) -> ServerGroup | None:
         """The group of the next request; half of the groups grow by a request at the same moment."""
-        rng, habits = self.rng, self.habits
+        rng, workload = self.rng, self.workload
         if self.racing is not None:
             group, self.racing = self.racing, None
             return group
-        if habits.spread and rng.random() < habits.spread:
+        if workload.spread and rng.random() < workload.spread:
             return self._draw_label()
-        if not habits.grouped or rng.random() >= habits.grouped:
+        if not workload.grouped or rng.random() >= workload.grouped:
             return None
         grown = [group for group in self.groups if not group.label and len(group.members) < GROUP_MAX]
         if grown and rng.random() < 0.5:
@@ -244,15 +244,15 @@ class Users:
     def ask(self, scheduler: str, now: float, host_of: Callable[[Server], str]) -> SentRequest:
         """The next request, for ``scheduler``.  ``host_of`` returns the service host of a server that was built."""
         self.count += 1
-        rng, habits = self.rng, self.habits
-        group = self._draw_group() if habits.grouped or habits.spread else None
-        several = rng.random() < habits.several
-        count = rng.randint(2, habits.several_max) if several else 1
-        root_only = rng.random() >= habits.not_root_only
-        flavor = rng.choice(habits.flavors)
-        special = rng.random() < habits.topologies
+        rng, workload = self.rng, self.workload
+        group = self._draw_group() if workload.grouped or workload.spread else None
+        several = rng.random() < workload.several
+        count = rng.randint(2, workload.several_max) if several else 1
+        root_only = rng.random() >= workload.not_root_only
+        flavor = rng.choice(workload.flavors)
+        special = rng.random() < workload.topologies
         topology = draw_topology(flavor, rng) if special else ""
-        request = make_request(self.count, flavor, count, root_only, topology, habits.num_alternates)
+        request = make_request(self.count, flavor, count, root_only, topology, workload.num_alternates)
         servers = tuple(Server(uuid, request.request_id, request.usage, topology) for uuid in request.instance_uuids)
         if group is not None:
             request = self._joined(group, request, servers, host_of)
@@ -274,7 +274,7 @@ class Users:
         return self._asked(request, failed.servers, scheduler, now)
 
     def _asked(self, request: Request, servers: tuple[Server, ...], scheduler: str, now: float) -> SentRequest:
-        asked = SentRequest(request, scheduler, now, now + self.habits.patience_s, servers)
+        asked = SentRequest(request, scheduler, now, now + self.workload.patience_s, servers)
         self.asked[request.request_id] = asked
         return asked
 

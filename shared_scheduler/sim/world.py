@@ -26,12 +26,12 @@ from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.live_migrations import Moves
-from shared_scheduler.sim.network import Network, Weather
+from shared_scheduler.sim.network import Network, NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, DECISIONS, SimScheduler
 from shared_scheduler.sim.surroundings import Surroundings
-from shared_scheduler.sim.workload import RACK, Fate, Habits, SentRequest, Server, Users, disturb_group, placed
+from shared_scheduler.sim.workload import RACK, Fate, SentRequest, Server, Users, Workload, disturb_group, placed
 from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
@@ -73,8 +73,8 @@ class World:
         self,
         seed: int,
         sizes: Sizes,
-        habits: Habits,
-        weather: Weather,
+        workload: Workload,
+        network_faults: NetworkFaults,
         settings: SchedulerSettings | None = None,
         stopwatch: Callable[[], float] | None = None,
         detailed_lines: int = 0,
@@ -85,10 +85,10 @@ class World:
         self.agenda = Agenda()
         self.trace = Trace(self.agenda, detailed_lines)
         channel_rng = self.rng("network")
-        self.network = Network(self.agenda, channel_rng, weather, self.trace, decode_each)
+        self.network = Network(self.agenda, channel_rng, network_faults, self.trace, decode_each)
         self.placement = SimPlacement()
         self.settings = settings if settings is not None else settings_for(sizes)
-        self.users = Users(habits, self.rng("users"))
+        self.users = Users(workload, self.rng("users"))
         self.counters: Counter[str] = Counter()
         self.latencies_s: list[float] = []
         #: endings of the claims of schedulers that were stopped
@@ -143,7 +143,7 @@ class World:
         for number in range(self.sizes.schedulers):
             self.start_scheduler(number)
         self.agenda.after(1.0 + self.users.next_pause_s(), self._arrive)
-        Moves(self, self.rng("moves"), self.users.habits.migrations_per_s)
+        Moves(self, self.rng("moves"), self.users.workload.migrations_per_s)
 
     def start_scheduler(self, number: int) -> SimScheduler:
         """Start scheduler ``number``, with the bulk read that the service does at start."""
@@ -162,7 +162,7 @@ class World:
         )
         services = tuple(ServiceFacts(node.host) for node in self.nodes.values())
         scheduler.feed(ev.ServicesRead(CELL, services, True))
-        if self.users.habits.spread:
+        if self.users.workload.spread:
             scheduler.feed(ev.AggregatesRead(self._racks(), complete=True))
         for node in self.nodes.values():
             scheduler.feed(self._node_read(scheduler, node))
@@ -333,7 +333,7 @@ class World:
         """The servers get no host; some users ask for them again."""
         for server in asked.servers:
             server.fate = Fate.FAILED
-        if self._again_rng.random() < self.users.habits.asks_again:
+        if self._again_rng.random() < self.users.workload.asks_again:
             self.agenda.after(self._again_rng.expovariate(1 / AGAIN_S), self._ask_again, asked)
 
     def _host_of(self, server: Server) -> str:
@@ -361,9 +361,9 @@ class World:
         self.agenda.work(delay_s, self._build, server, alternates)
 
     def _build(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
-        node, habits, rng = self.nodes[server.node], self.users.habits, self._edge_rng
-        fails = self.is_open and rng.random() < habits.build_fails
-        phantom = fails and rng.random() < habits.phantoms
+        node, workload, rng = self.nodes[server.node], self.users.workload, self._edge_rng
+        fails = self.is_open and rng.random() < workload.build_fails
+        phantom = fails and rng.random() < workload.phantoms
 
         def done(built: bool) -> None:
             self._built(server, alternates, built)
@@ -385,7 +385,7 @@ class World:
             return
         server.fate = Fate.LIVES
         self.living[server.uuid] = server
-        lifetime_s = self._edge_rng.expovariate(1 / self.users.habits.lifetime_s)
+        lifetime_s = self._edge_rng.expovariate(1 / self.users.workload.lifetime_s)
         self.agenda.after(lifetime_s, self._delete, server)
 
     def _try_alternate(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:

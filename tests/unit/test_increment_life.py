@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from shared_scheduler.model.leaves import COMPUTE_NODE
-from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 from tools.drawings.increment_life import STATIONS, Station, page
 from tools.drawings.machines import REFERENCE
@@ -28,7 +28,7 @@ def test_each_station_exists(station: Station) -> None:
 
 def test_the_cores_pass_an_increment_on_in_this_order() -> None:
     # given a node and a scheduler that has its newest state
-    world = World(1, Sizes(nodes=1, schedulers=1), Habits(rate_per_s=0.001), Weather())
+    world = World(1, Sizes(nodes=1, schedulers=1), Workload(rate_per_s=0.001), NetworkFaults())
     world.run(10.0)
     (node,), (scheduler,) = world.nodes.values(), world.schedulers.values()
     before = scheduler.core.table.version(node.node)

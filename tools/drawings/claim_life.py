@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shared_scheduler.core.claims import ClaimState, OpenClaim
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.schedulers import SimScheduler
-from shared_scheduler.sim.workload import Fate, Habits, Server
+from shared_scheduler.sim.workload import Fate, Server, Workload
 from shared_scheduler.sim.world import Sizes, World
 from tools.drawings.rst_tables import table
 
@@ -45,7 +45,7 @@ class Setting:
     """One kind of world: its contents and its faults."""
 
     sizes: Sizes
-    habits: Habits
+    workload: Workload
     loss: float = 0.0  # part of the messages that is lost
     placement_down_s: float = 0.0  # how long Placement is down each time
 
@@ -53,12 +53,12 @@ class Setting:
 #: three small nodes that are nearly full, so that claims collide; some builds fail, and servers are deleted soon.
 #: Nobody asks twice for a server: then Placement would show what another claim of it does
 SIZES = Sizes(nodes=3, schedulers=2, build_queue_s=0.05)
-HABITS = Habits(rate_per_s=8.0, lifetime_s=3.0, several=0.4, build_fails=0.1, phantoms=0.3, asks_again=0.0)
+WORKLOAD = Workload(rate_per_s=8.0, lifetime_s=3.0, several=0.4, build_fails=0.1, phantoms=0.3, asks_again=0.0)
 SETTINGS = (
-    Setting(SIZES, HABITS),
-    Setting(replace(SIZES, agentless=1.0), HABITS),
-    Setting(SIZES, HABITS, loss=0.15),
-    Setting(SIZES, HABITS, placement_down_s=1.5),
+    Setting(SIZES, WORKLOAD),
+    Setting(replace(SIZES, agentless=1.0), WORKLOAD),
+    Setting(SIZES, WORKLOAD, loss=0.15),
+    Setting(SIZES, WORKLOAD, placement_down_s=1.5),
 )
 #: virtual seconds of one world, in so many parts
 RUN_S = 12.0
@@ -218,7 +218,7 @@ def conductor_of(server: Server, node: str) -> str:
 
 def watched(setting: Setting, seed: int) -> Counter[Step]:
     """Every step that occurs in one world of a setting, and how often."""
-    world = World(seed, setting.sizes, setting.habits, Weather(loss=setting.loss))
+    world = World(seed, setting.sizes, setting.workload, NetworkFaults(loss=setting.loss))
     world.checkers.rows_every = 0  # other tests check the rows
     watcher = Watcher(world)
     for _ in range(PARTS):

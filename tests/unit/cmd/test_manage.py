@@ -17,8 +17,8 @@ from shared_scheduler.cmd.progress import Progress
 from shared_scheduler.cmd.swarm import SeedOutcome
 from shared_scheduler.release import release
 from shared_scheduler.sim.exhibition import Exhibition
-from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 from tests.unit.sim import planted
 
@@ -209,7 +209,7 @@ def test_the_live_view_redraws_in_place_and_restores_the_terminal(monkeypatch: p
     # given a terminal
     monkeypatch.setenv("TERM", "xterm")
     screen = Terminal()
-    world = World(1, Sizes(nodes=4, schedulers=2), Habits(), Weather())
+    world = World(1, Sizes(nodes=4, schedulers=2), Workload(), NetworkFaults())
     view = LiveView(world, Exhibition(world, 5.0), 5.0, screen, True)
     for _ in range(40):
         world.run(0.1)

@@ -191,15 +191,15 @@ def test_a_placed_server_without_the_end_of_its_build_is_reported_as_such(
 def test_a_record_of_a_later_release_is_shown_as_such(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    later = {"kind": "weather", "at": 1_760_000_000.0, "request_id": "req-new", "hosts": ["c1"], "wind": "north"}
+    later = {"kind": "network_faults", "at": 1_760_000_000.0, "request_id": "req-new", "hosts": ["c1"], "wind": "north"}
     JsonLines(tmp_path / "r").write([later])
 
     assert manage.main([*command.split(), "--records", str(tmp_path / "r")]) == 0
-    assert "weather" in capsys.readouterr().out
+    assert "network_faults" in capsys.readouterr().out
 
 
 def test_a_record_of_a_later_release_changes_no_outcome(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    later = {"kind": "weather", "at": 1_760_000_030.0, "instances": ["server-1"], "result": "sunny"}
+    later = {"kind": "network_faults", "at": 1_760_000_030.0, "instances": ["server-1"], "result": "sunny"}
     JsonLines(tmp_path / "r").write([*stored(), later])
 
     manage.main(["why", "server-1", "--records", str(tmp_path / "r")])

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from shared_scheduler.decision.decision_settings import DecisionSettings
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.schedulers import DECISIONS
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 
 SCHEDULERS = 8
 #: with a few hosts for each scheduler; servers that only collide when schedulers do not know of each other's claims
-HABITS = Habits(rate_per_s=30.0, lifetime_s=30.0, several=0.0, build_fails=0.0, phantoms=0.0, asks_again=0.0)
+WORKLOAD = Workload(rate_per_s=30.0, lifetime_s=30.0, several=0.0, build_fails=0.0, phantoms=0.0, asks_again=0.0)
 PACKED = replace(
     DECISIONS, ram_weight_multiplier=-1.0, cpu_weight_multiplier=-1.0, disk_weight_multiplier=-1.0, near_tie=2.0
 )
@@ -24,7 +24,7 @@ PACKED = replace(
 def lost_in_a_hundred(decisions: DecisionSettings) -> float:
     """The claims that were refused or overtaken."""
     sizes = Sizes(nodes=160, schedulers=SCHEDULERS, heartbeat_interval_s=15.0, decisions=decisions)
-    world = World(1, sizes, HABITS, Weather())
+    world = World(1, sizes, WORKLOAD, NetworkFaults())
     world.checkers.rows_every = 10**9
     world.run(12.0)
     counted = [scheduler.core.counters() for scheduler in world.schedulers.values()]

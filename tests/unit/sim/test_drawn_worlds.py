@@ -12,20 +12,20 @@ from shared_scheduler.core.effects import Answer
 from shared_scheduler.sim.computes import SimTracker, Size
 from shared_scheduler.sim.faults import Faults
 from shared_scheduler.sim.run import FAULTS_FROM_S, RunPlan, drawn, run
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 from tests.unit.sim.test_simulator import SEEDS
 
 #: what users, the conductor and nova-computes do beyond what is asked of a scheduler
 ODD = {"builds_failed", "builds_given_up", "alternates_used", "migrations", "deleted", "phantoms", "zeros"}
 #: what the network does
-WEATHER = {"lost", "duplicated", "delayed", "garbled", "rejected_UnknownVersion", "rejected_UnknownMessageType"}
+NETWORK_FAULTS = {"lost", "duplicated", "delayed", "garbled", "rejected_UnknownVersion", "rejected_UnknownMessageType"}
 
 
 def kinds_of(seed: int) -> tuple[set[str], set[str]]:
     """The kinds of faults that it has, and all that there are."""
     plan = drawn(seed)
-    world = World(plan.seed, plan.sizes, plan.habits, plan.weather)
+    world = World(plan.seed, plan.sizes, plan.workload, plan.network_faults)
     faults = Faults(world, world.rng("faults"))
     if plan.fault_every_s:
         faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s)
@@ -62,7 +62,7 @@ def noticed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 def test_everything_that_a_compute_and_a_network_can_do_is_done(noticed: Counter[str]) -> None:
-    missing = ODD | WEATHER
+    missing = ODD | NETWORK_FAULTS
     for seed in SEEDS:
         world = run(drawn(seed))
         missing -= {name for name, times in (world.counters + world.network.counters + noticed).items() if times}
@@ -73,9 +73,11 @@ def test_everything_that_a_compute_and_a_network_can_do_is_done(noticed: Counter
 
 def test_requests_for_a_hundred_at_once_are_placed_whole_or_leave_nothing() -> None:
     # given users who ask for up to a hundred servers in one request, of two nodes that take 32 claims at once
-    habits = Habits(rate_per_s=0.5, lifetime_s=15.0, several=1.0, several_max=100, build_fails=0.0, not_root_only=0.0)
+    workload = Workload(
+        rate_per_s=0.5, lifetime_s=15.0, several=1.0, several_max=100, build_fails=0.0, not_root_only=0.0
+    )
     size = Size(vcpus=64, memory_mb=262_144, disk_gb=8_000)
-    world = run(RunPlan(11, 40.0, Sizes(nodes=2, schedulers=2, size=size), habits))
+    world = run(RunPlan(11, 40.0, Sizes(nodes=2, schedulers=2, size=size), workload))
     # then large ones have been placed, others were told that there is no room, and nothing is wrong
     placed = [len(one.servers) for one in world.users.asked.values() if isinstance(one.outcome, Answer)]
     assert max(placed) > 2 * 32

@@ -7,9 +7,9 @@ import pytest
 
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, Usage, Verdict
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.workload import FLAVORS, Habits, SentRequest, Server, ServerGroup, make_request
+from shared_scheduler.sim.workload import FLAVORS, SentRequest, Server, ServerGroup, Workload, make_request
 from shared_scheduler.sim.world import Sizes, World
 
 FIRST, SECOND = "server-1-0", "server-1-1"
@@ -18,7 +18,7 @@ FIRST, SECOND = "server-1-0", "server-1-1"
 @pytest.fixture
 def world() -> World:
     """A quiet cloud, and a request for two members of one group that shall rather be apart."""
-    made = World(1, Sizes(nodes=1, schedulers=1), Habits(rate_per_s=0.001), Weather(), SchedulerSettings())
+    made = World(1, Sizes(nodes=1, schedulers=1), Workload(rate_per_s=0.001), NetworkFaults(), SchedulerSettings())
     made.run(1.0)
     request = make_request(1, FLAVORS[0], 2, True, "", 0)
     group = ServerGroup("group-1", GroupPolicy.SOFT_ANTI_AFFINITY, 1, [FIRST, SECOND])

@@ -10,14 +10,14 @@ import pytest
 from shared_scheduler.protocol import codec
 from shared_scheduler.protocol.messages import Heartbeat, Hello, Increment, Message, Role, Want
 from shared_scheduler.sim.agenda import Agenda, Trace
-from shared_scheduler.sim.network import Network, Weather
+from shared_scheduler.sim.network import Network, NetworkFaults
 
 EVERYBODY = ("scheduler-1", "scheduler-2", "agent-1", "agent-2")
 
 
 def heard_by(sender: str, message: Message) -> list[str]:
     agenda = Agenda()
-    network = Network(agenda, Random(1), Weather(), Trace(agenda))
+    network = Network(agenda, Random(1), NetworkFaults(), Trace(agenda))
     heard: list[str] = []
     for name in EVERYBODY:
         network.join(name, name.startswith("scheduler"), lambda _, name=name: heard.append(name))  # type: ignore[misc]
@@ -53,7 +53,7 @@ def bodies_decoded(decode_each: bool, monkeypatch: pytest.MonkeyPatch) -> int:
 
     real = codec.decode
     monkeypatch.setattr(codec, "decode", decode)
-    network = Network(agenda, Random(1), Weather(), Trace(agenda), decode_each)
+    network = Network(agenda, Random(1), NetworkFaults(), Trace(agenda), decode_each)
     for name in ("scheduler-1", "scheduler-2", "scheduler-3"):
         network.join(name, True, lambda _: None)
     network.broadcast("agent-1", Increment("node-1", 1, 1, {"cn.vcpus": 4}, {}, {}))

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from shared_scheduler.core.effects import Answer
 from shared_scheduler.sim.computes import Size
-from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.workload import FLAVORS, Habits, SentRequest
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.workload import FLAVORS, SentRequest, Workload
 from shared_scheduler.sim.world import Sizes, World
 from shared_scheduler.table.row import Freshness
 from tests.unit.sim.single_requests import ask_for
@@ -20,7 +20,7 @@ SILENT_S = 60.0
 def race(retries_inside: bool) -> tuple[World, list[SentRequest]]:
     """Both schedulers are asked at the same moment; ``retries_inside``: allocation_conflict_retry_count is not 1."""
     sizes = Sizes(nodes=1, schedulers=2, size=Size(disk_gb=FLAVORS[0].root_gb), placement_s=PLACEMENT_S)
-    world = World(1, sizes, Habits(rate_per_s=1e-6, build_fails=0.0), Weather())
+    world = World(1, sizes, Workload(rate_per_s=1e-6, build_fails=0.0), NetworkFaults())
     world.placement.races = retries_inside
     world.run(5.0)
     deaf = world.schedulers[1]

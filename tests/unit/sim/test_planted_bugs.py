@@ -9,10 +9,10 @@ import pytest
 
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.invariants import INVARIANTS
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.run import RunPlan, run
 from shared_scheduler.sim.topology import Board
-from shared_scheduler.sim.workload import FLAVORS, Habits
+from shared_scheduler.sim.workload import FLAVORS, Workload
 from shared_scheduler.sim.world import Sizes
 from tests.unit.sim.planted import PLANTED, Planted
 
@@ -52,8 +52,10 @@ def plans() -> Iterator[RunPlan]:
             seed=seed,
             duration_s=20.0,
             sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), heartbeat_interval_s=2.0),
-            habits=Habits(rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4),
-            weather=Weather(loss=0.05 if busy else 0.3, duplicates=0.1, late=0.3, late_max_s=3.0),
+            workload=Workload(
+                rate_per_s=10.0 if busy else 0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4
+            ),
+            network_faults=NetworkFaults(loss=0.05 if busy else 0.3, duplicates=0.1, late=0.3, late_max_s=3.0),
             fault_every_s=0.0 if seed % 4 == 3 else 1.0,
             rows_every=1,
             decode_each=True,
@@ -63,8 +65,8 @@ def plans() -> Iterator[RunPlan]:
             seed=seed,
             duration_s=40.0,
             sizes=Sizes(nodes=3, schedulers=2, size=Size(board=Board()), heartbeat_interval_s=2.0),
-            habits=Habits(rate_per_s=0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4),
-            weather=Weather(loss=0.3, duplicates=0.1, late=0.3, late_max_s=3.0),
+            workload=Workload(rate_per_s=0.5, lifetime_s=8.0, several=0.2, topologies=0.4, grouped=0.4),
+            network_faults=NetworkFaults(loss=0.3, duplicates=0.1, late=0.3, late_max_s=3.0),
             fault_every_s=5.0,
             fault_kinds=("placement_slow",),
             rows_every=1,
@@ -75,7 +77,7 @@ def plans() -> Iterator[RunPlan]:
             seed=seed,
             duration_s=duration_s,
             sizes=Sizes(nodes=2, schedulers=2),
-            habits=Habits(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
+            workload=Workload(rate_per_s=4.0, lifetime_s=3.0, asks_again=1.0, flavors=FLAVORS[:1]),
             fault_every_s=every_s,
             fault_kinds=(fault,),
             rows_every=1,
@@ -85,8 +87,8 @@ def plans() -> Iterator[RunPlan]:
             seed=seed,
             duration_s=20.0,
             sizes=Sizes(nodes=6, schedulers=4, heartbeat_interval_s=2.0),
-            habits=Habits(rate_per_s=6.0, lifetime_s=8.0, several=0.2, spread=0.7, flavors=FLAVORS[:1]),
-            weather=Weather(loss=0.05 * (seed % 2), late=0.2, late_max_s=1.0),
+            workload=Workload(rate_per_s=6.0, lifetime_s=8.0, several=0.2, spread=0.7, flavors=FLAVORS[:1]),
+            network_faults=NetworkFaults(loss=0.05 * (seed % 2), late=0.2, late_max_s=1.0),
             fault_every_s=2.0 * (seed // 2),
         )
 

@@ -10,9 +10,9 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.sim import rest
 from shared_scheduler.sim.exhibition import DemoPlan
 from shared_scheduler.sim.invariants import AT_REST
-from shared_scheduler.sim.network import Weather
-from shared_scheduler.sim.rest import Rest, calm, heal
-from shared_scheduler.sim.workload import FLAVORS, Fate, Habits, Server
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.rest import Rest, end_faults, heal
+from shared_scheduler.sim.workload import FLAVORS, Fate, Server, Workload
 from shared_scheduler.sim.world import Sizes, World
 from tests.support.demos import run_demo
 from tests.unit.sim import planted
@@ -39,8 +39,8 @@ def small_demo(seed: int) -> DemoPlan:
 
 def quiet_world(rate_per_s: float = 2.0) -> World:
     """Servers that live on two nodes, and nothing that fails."""
-    habits = Habits(rate_per_s, build_fails=0.0, flavors=FLAVORS[:2])
-    world = World(1, Sizes(nodes=2, schedulers=2), habits, Weather())
+    workload = Workload(rate_per_s, build_fails=0.0, flavors=FLAVORS[:2])
+    world = World(1, Sizes(nodes=2, schedulers=2), workload, NetworkFaults())
     world.run(10.0)
     return world
 
@@ -123,7 +123,7 @@ def test_placement_may_refuse_only_because_of_what_a_dead_scheduler_wrote_unseen
     asked = ask_for(world, count=len(world.nodes))
     if dies:
         world.crash(world.schedulers[0])
-    calm(world)
+    end_faults(world)
     world.run(rest.SETTLE_S)
     for server in asked.servers:
         world.placement.delete(server.uuid)

@@ -13,10 +13,10 @@ import pytest
 from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.report import report
 from shared_scheduler.sim.run import RunPlan, drawn, run
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes
 
-#: each is a world of its own: sizes, weather, faults are drawn from it
+#: each is a world of its own: sizes, network_faults, faults are drawn from it
 SEEDS = range(100)
 #: of the long run, each of which was broken once
 ONCE_BROKEN = (729, 733, 745, 811, 844, 969, 1182, 3014, 4260, 6853, 13426)
@@ -60,8 +60,8 @@ def test_another_seed_gives_another_trace() -> None:
 
 
 def test_one_scheduler_and_no_other_writer_is_never_refused() -> None:
-    habits = Habits(rate_per_s=20.0, lifetime_s=1e6, build_fails=0.0)
-    world = run(RunPlan(3, 20.0, Sizes(nodes=5, schedulers=1), habits))
+    workload = Workload(rate_per_s=20.0, lifetime_s=1e6, build_fails=0.0)
+    world = run(RunPlan(3, 20.0, Sizes(nodes=5, schedulers=1), workload))
     endings = report(world)["claim_endings"]
     assert set(endings) == {"confirmed"}
     assert world.counters["failed_no_candidates"] > 0, "the cloud is full, and still nobody erred"
@@ -69,8 +69,8 @@ def test_one_scheduler_and_no_other_writer_is_never_refused() -> None:
 
 def test_four_schedulers_fill_a_cloud_that_placement_alone_would_over_commit() -> None:
     # given a Placement that over-commits when writes race, as the real one does
-    habits = Habits(rate_per_s=60.0, lifetime_s=1e6, build_fails=0.0, not_root_only=0.0)
-    world = run(RunPlan(4, 15.0, Sizes(nodes=5, schedulers=4), habits))
+    workload = Workload(rate_per_s=60.0, lifetime_s=1e6, build_fails=0.0, not_root_only=0.0)
+    world = run(RunPlan(4, 15.0, Sizes(nodes=5, schedulers=4), workload))
     assert world.placement.races
     # then no node is above its capacity, for its agent judged one claim after the other
     assert report(world)["over_committed_nodes"] == 0

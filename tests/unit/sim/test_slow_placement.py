@@ -9,9 +9,9 @@ from shared_scheduler.core import write_queue
 from shared_scheduler.core.effects import Answer, Fail
 from shared_scheduler.core.write_pace import WRITERS, WritePace
 from shared_scheduler.sim.computes import Size
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import heal
-from shared_scheduler.sim.workload import FLAVORS, Habits
+from shared_scheduler.sim.workload import FLAVORS, Workload
 from shared_scheduler.sim.world import Sizes, World
 from tests.unit.sim.single_requests import ask_for
 
@@ -27,12 +27,12 @@ PATIENCE_S = 50.0
 
 def crowded_world(seed: int, rate_per_s: float = RATE_PER_S) -> World:
     """A cloud with room for all, and users who do not ask again."""
-    habits = Habits(
+    workload = Workload(
         rate_per_s, lifetime_s=2.0, several=0.0, not_root_only=0.0, build_fails=0.0, asks_again=0.0,
         flavors=FLAVORS[:1],
     )  # fmt: skip
     size = Size(vcpus=256, memory_mb=1_048_576, disk_gb=32_000)
-    world = World(seed, Sizes(nodes=20, schedulers=1, size=size), habits, Weather())
+    world = World(seed, Sizes(nodes=20, schedulers=1, size=size), workload, NetworkFaults())
     world.checkers.rows_every = 0
     world.run(5.0)
     return world

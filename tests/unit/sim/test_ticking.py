@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from shared_scheduler.sim.agenda import Agenda
-from shared_scheduler.sim.network import Weather
+from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.ticking import Ticking
-from shared_scheduler.sim.workload import Habits
+from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 
 FROZEN_S = 10.0
@@ -52,7 +52,7 @@ def test_a_suspended_machine_gets_no_ticks_until_it_resumes() -> None:
 
 
 def world_with(frozen: bool) -> World:
-    world = World(1, Sizes(nodes=3, schedulers=2), Habits(rate_per_s=1.0), Weather())
+    world = World(1, Sizes(nodes=3, schedulers=2), Workload(rate_per_s=1.0), NetworkFaults())
     machines = [next(iter(world.nodes.values())), world.schedulers[0]] if frozen else []
     world.run(3.0)
     for machine in machines:
