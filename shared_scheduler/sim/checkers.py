@@ -21,7 +21,7 @@ from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.published import Published
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
-from shared_scheduler.sim.workload import Fate, SentRequest, Server
+from shared_scheduler.sim.workload import SentRequest, Server, ServerState
 from shared_scheduler.table.row import Version
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ WELL_AFTER_S = 10.0
 ILL_PLACEMENT = (ef.FailureCode.OVERLOADED, ef.FailureCode.NO_TIME, ef.FailureCode.PLACEMENT_UNREACHABLE)
 
 #: a server to which no resources are promised any more
-GONE = (Fate.FAILED, Fate.DELETED, Fate.MOVES)
+GONE = (ServerState.FAILED, ServerState.DELETED, ServerState.MOVES)
 
 
 class Checkers:
@@ -154,7 +154,7 @@ class Checkers:
         if verdict.claim_id in pending:
             held[verdict.claim_id] = pending[verdict.claim_id].claim
         owners, on_node = self._world.owners(), self._world.placement.consumers_of(node.node)
-        for claim_id in [c for c, one in held.items() if owners[one.consumer].fate is Fate.DELETED]:
+        for claim_id in [c for c, one in held.items() if owners[one.consumer].state is ServerState.DELETED]:
             del held[claim_id]
         by_consumer = {
             claim.consumer: claim.allocations
@@ -223,8 +223,8 @@ class Checkers:
 
     def taken_back(self, scheduler: SimScheduler, server: Server, allocations: Allocations) -> None:
         """A scheduler is about to delete the allocations of a server."""
-        needed = server.fate in (Fate.BUILDING, Fate.LIVES) and server.node in allocations
-        self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.fate, "on", server.node)
+        needed = server.state in (ServerState.BUILDING, ServerState.LIVES) and server.node in allocations
+        self.check("allocation_kept", not needed, scheduler.name, server.uuid, server.state, "on", server.node)
         held = (one for node in allocations for one in self._accepted.get(node, {}).items())
         self._taken_back.update(claim_id for claim_id, claim in held if claim.consumer == server.uuid)
 
@@ -295,7 +295,7 @@ class Checkers:
         promised = self._promised.get((scheduler.name, node), {})
         on_node = self._world.placement.consumers_of(node)
         for uuid, server in list(promised.items()):
-            if server.fate in GONE or server.node not in ("", node) or uuid not in on_node:
+            if server.state in GONE or server.node not in ("", node) or uuid not in on_node:
                 del promised[uuid]
             else:
                 self.check("overlay", uuid in view.consumers, scheduler.name, node, uuid, "was promised")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shared_scheduler.core import effects as ef
 from shared_scheduler.protocol.messages import Claim, GroupPolicy, RefusalCode, Verdict
-from shared_scheduler.sim.workload import Fate, SentRequest, Server, ServerGroup
+from shared_scheduler.sim.workload import SentRequest, Server, ServerGroup, ServerState
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.nodes import SimNode
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: the outcome of an attempt that was cancelled because another member was elsewhere
 YIELDED = "group_apart"
 #: answered, and neither failed nor deleted since
-PLACED = (Fate.ASKED, Fate.BUILDING, Fate.LIVES)
+PLACED = (ServerState.ASKED, ServerState.BUILDING, ServerState.LIVES)
 
 
 class GroupChecks:
@@ -142,4 +142,4 @@ class GroupChecks:
     def _placed(self, group: ServerGroup) -> Iterator[str]:
         """The nodes of the members that were answered and still exist."""
         owners, answered = self._world.owners(), self._answered
-        return (answered[uuid] for uuid in group.members if uuid in answered and owners[uuid].fate in PLACED)
+        return (answered[uuid] for uuid in group.members if uuid in answered and owners[uuid].state in PLACED)

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from shared_scheduler.sim.nodes import SimNode
-from shared_scheduler.sim.workload import Fate, Server, disturb_group
+from shared_scheduler.sim.workload import Server, ServerState, disturb_group
 
 if TYPE_CHECKING:
     from shared_scheduler.sim.world import World
@@ -40,7 +40,7 @@ class Moves:
 
     def _begin(self) -> None:
         world = self._world
-        stays = (server for server in world.living.values() if server.fate is Fate.LIVES)
+        stays = (server for server in world.living.values() if server.state is ServerState.LIVES)
         movable = [server for server in stays if not server.topology]
         if not movable or not world.placement.up or len(world.nodes) < 2:
             return
@@ -53,7 +53,7 @@ class Moves:
         self._count += 1
         world.counters["migrations"] += 1
         world.trace.note("conductor", f"moves {server.uuid} from {source.node} to {to.node}")
-        server.fate = Fate.MOVES
+        server.state = ServerState.MOVES
         disturb_group(server)
         world.checkers.drop_claims_of(to.node, server.uuid)
         source.move_out(server.uuid, migration)
@@ -65,5 +65,5 @@ class Moves:
             return
         to.tracker.arrive(server.uuid, source.moved_out(server.uuid, migration))
         self._world.checkers.drop_claims_of(source.node, server.uuid)
-        server.fate, server.node = Fate.LIVES, to.node
+        server.state, server.node = ServerState.LIVES, to.node
         self._world.trace.note(to.node, f"has {server.uuid}, and has not noticed")

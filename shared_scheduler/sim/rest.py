@@ -23,7 +23,7 @@ from shared_scheduler.protocol.messages import RefusalCode
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.schedulers import SimScheduler
-from shared_scheduler.sim.workload import Fate, SentRequest
+from shared_scheduler.sim.workload import SentRequest, ServerState
 from shared_scheduler.table.row import Freshness
 
 if TYPE_CHECKING:
@@ -255,9 +255,9 @@ class Rest:
         owners = self._world.owners()
         for consumer, allocations in self._world.placement.consumers.items():
             server = owners.get(consumer)
-            owned = server is not None and server.fate is Fate.LIVES and server.node in allocations
+            owned = server is not None and server.state is ServerState.LIVES and server.node in allocations
             orphaned = server is not None and self._world.lost_with_scheduler(server)
-            what = (consumer, server and (server.fate, "on", server.node or "nothing"))
+            what = (consumer, server and (server.state, "on", server.node or "nothing"))
             self._check("no_orphans", owned or orphaned, ", ".join(allocations), *what)
         for node in self._world.nodes.values():
             if node.agent is not None:

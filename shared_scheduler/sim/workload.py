@@ -80,7 +80,7 @@ class ServerGroup:
     left_s: float = float("-inf")
 
 
-class Fate(StrEnum):
+class ServerState(StrEnum):
     """The state of an instance."""
 
     ASKED = "asked"
@@ -99,7 +99,7 @@ class Server:
     request_id: str
     usage: Usage
     topology: str = ""
-    fate: Fate = Fate.ASKED
+    state: ServerState = ServerState.ASKED
     node: str = ""
     #: the number of requests for it
     tries: int = 1
@@ -187,8 +187,12 @@ class Users:
 
         Those that failed are in cell 0, or have lost their allocations."""
         found = (uuid for one in self.groups if one.uuid == group for uuid in one.members)
-        fates = {uuid: self.servers[uuid].fate for uuid in found}
-        return {uuid: fate != Fate.ASKED for uuid, fate in fates.items() if fate not in (Fate.DELETED, Fate.FAILED)}
+        states = {uuid: self.servers[uuid].state for uuid in found}
+        return {
+            uuid: state != ServerState.ASKED
+            for uuid, state in states.items()
+            if state not in (ServerState.DELETED, ServerState.FAILED)
+        }
 
     def _draw_group(self) -> ServerGroup | None:
         """The group of the next request; half of the groups grow by a request at the same moment."""
@@ -237,7 +241,7 @@ class Users:
             asked = f"key={RACK},max_skew={group.max_skew}"
             return replace(request, hints={SPREAD: (asked,), LABEL: (group.label,)})
         known = [self.servers[uuid] for uuid in group.members if uuid in self.servers]
-        hosts = frozenset(host_of(server) for server in known if server.fate in (Fate.LIVES, Fate.MOVES))
+        hosts = frozenset(host_of(server) for server in known if server.state in (ServerState.LIVES, ServerState.MOVES))
         found = Group(group.uuid, group.policy, frozenset(group.members), hosts, group.max_server_per_host)
         return replace(request, group=found)
 
@@ -269,7 +273,7 @@ class Users:
         if group is not None:
             request = self._with_group(group, request, host_of)
         for server in failed.servers:
-            server.request_id, server.fate, server.node = request.request_id, Fate.ASKED, ""
+            server.request_id, server.state, server.node = request.request_id, ServerState.ASKED, ""
             server.tries = tries
         return self._asked(request, failed.servers, scheduler, now)
 

@@ -31,7 +31,7 @@ from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
 from shared_scheduler.sim.schedulers import CELL, DECISIONS, SimScheduler
 from shared_scheduler.sim.surroundings import Surroundings
-from shared_scheduler.sim.workload import RACK, Fate, SentRequest, Server, Users, Workload, disturb_group, placed
+from shared_scheduler.sim.workload import RACK, SentRequest, Server, ServerState, Users, Workload, disturb_group, placed
 from shared_scheduler.table.row import Version
 
 #: an RPC or a cast over the API's message queue takes up to this long
@@ -250,12 +250,12 @@ class World:
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova's databases say of a server."""
         server = self.owners()[consumer]
-        match server.fate:
-            case Fate.LIVES:
+        match server.state:
+            case ServerState.LIVES:
                 return server.node in allocations
-            case Fate.ASKED:
+            case ServerState.ASKED:
                 return None if self._is_awaited(self.users.asked[server.request_id]) else False
-            case Fate.BUILDING | Fate.MOVES:
+            case ServerState.BUILDING | ServerState.MOVES:
                 return None
         return False
 
@@ -332,7 +332,7 @@ class World:
     def _failed(self, asked: SentRequest) -> None:
         """The servers get no host; some users ask for them again."""
         for server in asked.servers:
-            server.fate = Fate.FAILED
+            server.state = ServerState.FAILED
         if self._again_rng.random() < self.users.workload.asks_again:
             self.agenda.after(self._again_rng.expovariate(1 / AGAIN_S), self._ask_again, asked)
 
@@ -352,7 +352,7 @@ class World:
 
     def _build_all(self, asked: SentRequest, answer: ef.Answer) -> None:
         for server, inner in zip(asked.servers, answer.choices, strict=True):
-            server.fate, server.node = Fate.BUILDING, inner[0].node
+            server.state, server.node = ServerState.BUILDING, inner[0].node
             self.counters["instances"] += 1
             self._cast_build(server, inner[1:])
 
@@ -383,7 +383,7 @@ class World:
             self.checkers.drop_claims_of(server.node, server.uuid)
             self._try_alternate(server, alternates)
             return
-        server.fate = Fate.LIVES
+        server.state = ServerState.LIVES
         self.living[server.uuid] = server
         lifetime_s = self._edge_rng.expovariate(1 / self.users.workload.lifetime_s)
         self.agenda.after(lifetime_s, self._delete, server)
@@ -400,16 +400,16 @@ class World:
                 server.node = choice.node
                 self._cast_build(server, alternates[i + 1 :])
                 return
-        server.fate = Fate.FAILED
+        server.state = ServerState.FAILED
         self.counters["builds_given_up"] += 1
 
     def _delete(self, server: Server) -> None:
         if not self.is_open:
             return  # the last ones stay, so that there is a state to compare
-        if server.fate is Fate.MOVES:
+        if server.state is ServerState.MOVES:
             self.agenda.after(AFTER_MOVE_S, self._delete, server)
             return
-        server.fate = Fate.DELETED
+        server.state = ServerState.DELETED
         del self.living[server.uuid]
         self.counters["deleted"] += 1
         if server.group is not None:
@@ -430,7 +430,7 @@ class World:
         unanswered = asked.outcome is None and asked.scheduler not in alive
         failed = asked.unheard or isinstance(asked.outcome, ef.Fail)
         unheard = asked.unheard and asked.scheduler not in alive
-        is_over = failed or server.fate is Fate.DELETED
+        is_over = failed or server.state is ServerState.DELETED
         return unanswered or unheard or (is_over and server.uuid in self.unfinished)
 
     def set_placement(self, up: bool) -> None:

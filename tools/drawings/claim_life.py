@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shared_scheduler.core.claims import ClaimState, OpenClaim
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.schedulers import SimScheduler
-from shared_scheduler.sim.workload import Fate, Server, Workload
+from shared_scheduler.sim.workload import Server, ServerState, Workload
 from shared_scheduler.sim.world import Sizes, World
 from tools.drawings.rst_tables import table
 
@@ -209,11 +209,11 @@ class Watcher:
 
 def conductor_of(server: Server, node: str) -> str:
     """The conductor's state of a server, with respect to this node."""
-    if server.fate is Fate.ASKED:
+    if server.state is ServerState.ASKED:
         return "waits"
-    if server.node != node or server.fate in (Fate.FAILED, Fate.DELETED):
+    if server.node != node or server.state in (ServerState.FAILED, ServerState.DELETED):
         return "gone"
-    return "builds" if server.fate is Fate.BUILDING else "built"
+    return "builds" if server.state is ServerState.BUILDING else "built"
 
 
 def watched(setting: Setting, seed: int) -> Counter[Step]:

@@ -12,7 +12,7 @@ from shared_scheduler.sim.exhibition import DemoPlan
 from shared_scheduler.sim.invariants import AT_REST
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import Rest, end_faults, heal
-from shared_scheduler.sim.workload import FLAVORS, Fate, Server, Workload
+from shared_scheduler.sim.workload import FLAVORS, Server, ServerState, Workload
 from shared_scheduler.sim.world import Sizes, World
 from tests.support.demos import run_demo
 from tests.unit.sim import planted
@@ -52,7 +52,7 @@ def checked_at_s(world: World) -> float:
 
 def delete(world: World, server: Server) -> None:
     """A user deletes it, however late that is."""
-    server.fate = Fate.DELETED
+    server.state = ServerState.DELETED
     del world.living[server.uuid]
     world.nodes[server.node].delete(server.uuid)
 
