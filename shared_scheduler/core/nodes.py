@@ -284,7 +284,7 @@ class Nodes:
         self._show(known)
         self._arm(known)
 
-    def distrust(self, step: Step, node: str) -> None:
+    def discard_state(self, step: Step, node: str) -> None:
         """Stop using the row: handling a message of this node failed, and the row may be half updated."""
         known = self._nodes.get(node)
         if known is not None:

@@ -255,7 +255,7 @@ class SchedulerCore:
             except Exception as error:
                 errors.append(error)
                 if isinstance(message, Verdict | Increment | Snapshot):
-                    self.nodes.distrust(step, message.node)
+                    self.nodes.discard_state(step, message.node)
 
     def _cast_returned(self, step: Step, message: Message) -> None:
         match message:
