@@ -52,10 +52,10 @@ DISABLED_TRAIT = "COMPUTE_STATUS_DISABLED"
 TREE_TRAITS = "tree_traits"
 
 
-def is_placements_word(code: str) -> bool:
+def is_placement_reason(code: str) -> bool:
     """Whether a reason comes from the mirror of Placement, which Placement may correct."""
-    words = (ROOT_TRAITS, TRAITS, AGGREGATES, IN_TREE, GROUP_TRAITS, ANY_FORM)
-    return code in words or code.startswith(NO_ROOM)
+    codes = (ROOT_TRAITS, TRAITS, AGGREGATES, IN_TREE, GROUP_TRAITS, ANY_FORM)
+    return code in codes or code.startswith(NO_ROOM)
 
 
 def forms_on(context: DecisionContext, slot: int) -> tuple[PlacementForm, ...] | None:

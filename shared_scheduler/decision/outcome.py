@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from shared_scheduler.decision.candidates import forms_on, is_placements_word, placement_stages
+from shared_scheduler.decision.candidates import forms_on, is_placement_reason, placement_stages
 from shared_scheduler.decision.context import DecisionContext
 from shared_scheduler.decision.decision_settings import plain_settings
 from shared_scheduler.decision.filtering import run_stages
@@ -119,7 +119,7 @@ class Decision:
         if the table has no host.
         """
         codes = self.reasons
-        return not self.hosts or Exclusion.STALE in codes or any(map(is_placements_word, codes))
+        return not self.hosts or Exclusion.STALE in codes or any(map(is_placement_reason, codes))
 
     @property
     def without_candidates(self) -> bool:
