@@ -27,7 +27,7 @@ class ServiceFacts:
         """Whether Nova's ComputeFilter passes it: enabled, not forced down, and up."""
         return self.up and not self.disabled and not self.forced_down
 
-    def has_only_beaten(self, since: ServiceFacts) -> bool:
+    def differs_only_in_heartbeat(self, since: ServiceFacts) -> bool:
         """Whether only its heartbeat has changed ``since``."""
         if self._flags() != since._flags() or self.record.keys() != since.record.keys():
             return False

@@ -382,7 +382,7 @@ class HostTable:
         """Set the nova-compute service of one host.  A heartbeat does not count as a change of its rows."""
         known = self._services.get(service.host)
         self._services[service.host] = service
-        if known is None or not service.has_only_beaten(known):
+        if known is None or not service.differs_only_in_heartbeat(known):
             self._host_changed((service.host,))
 
     def forget_service(self, host: str) -> None:
