@@ -80,7 +80,7 @@ class CallHeartbeats:
     def _work(self) -> None:
         while True:
             for call in self._due():
-                self._beat(call)
+                self._send_heartbeat(call)
 
     def _due(self) -> list[_Call]:
         """Wait until the first heartbeat is due; returns the calls that need one."""
@@ -93,7 +93,7 @@ class CallHeartbeats:
                 call.due_s = now + call.interval_s
         return due
 
-    def _beat(self, call: _Call) -> None:
+    def _send_heartbeat(self, call: _Call) -> None:
         """Send one; its failure is no reason to send no more, because the broker may come back."""
         try:
             call.incoming.heartbeat()
