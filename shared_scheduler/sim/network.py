@@ -133,7 +133,7 @@ class Network:
             self._trace.detail(sender, f"-> all {brief(message)}")
         self._send_all(sender, self._encoded(sender, message), is_for_agents(message))
 
-    def babble(self, sender: str) -> None:
+    def broadcast_unknown(self, sender: str) -> None:
         """Broadcast a message of a later release that no receiver understands."""
         self._send_all(sender, foreign_body(self._rng), True)
 

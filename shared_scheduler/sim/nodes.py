@@ -222,7 +222,7 @@ class SimNode:
                 self._sent(self, message)
                 self._network.broadcast(self.address, message)
                 if self.newer and isinstance(message, Heartbeat) and self._rng.random() < BABBLE:
-                    self._network.babble(self.address)
+                    self._network.broadcast_unknown(self.address)
             case ef.Cast(address, message):
                 self._note_verdict(message)
                 self._sent(self, message)

@@ -233,7 +233,7 @@ class SimScheduler:
             case ef.Broadcast(_, message):
                 self._network.broadcast(self.name, message)
                 if self.newer:
-                    self._network.babble(self.name)
+                    self._network.broadcast_unknown(self.name)
             case ef.WriteAllocation() | ef.DeleteAllocation():
                 self._writers.submit(effect)
             case ef.Answer() | ef.Fail():
