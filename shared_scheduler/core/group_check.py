@@ -90,7 +90,7 @@ Outcome = Agreed | CheckAgain | Yield
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class Misplaced:
     """Members in the wrong place, and the part of the request's own placement that conflicts with them."""
 
     members: frozenset[str]
@@ -142,28 +142,28 @@ class GroupCheck:
         own = frozenset(state.request.instance_uuids)
         others = {uuid: providers for uuid, providers in event.standing.items() if uuid not in own}
         apart = group.policy != GroupPolicy.ANTI_AFFINITY
-        wrong = self._apart(state, group, others) if apart else self._too_many(state, group, others)
-        if wrong is None:
+        misplaced = self._apart(state, group, others) if apart else self._too_many(state, group, others)
+        if misplaced is None:
             check.passed = True
             return Agreed()
         if self._may_have_joined(state, group):
             check.all_asked = True
             return CheckAgain(0.0)
         check.checks_made += 1
-        if min(own) < min(wrong.members) and check.checks_made < CHECKS_MAX:
+        if min(own) < min(misplaced.members) and check.checks_made < CHECKS_MAX:
             return CheckAgain(self._rng.uniform(0, CHECK_PAUSE_S))
         check.checks_made = 0
         check.yields += 1
-        return Yield(_reason(group, wrong), self._rng.uniform(0, YIELD_PAUSE_S), wrong.hosts, wrong.full)
+        return Yield(_reason(group, misplaced), self._rng.uniform(0, YIELD_PAUSE_S), misplaced.hosts, misplaced.full)
 
-    def _apart(self, state: RequestState, group: Group, others: Standing) -> Wrong | None:
+    def _apart(self, state: RequestState, group: Group, others: Standing) -> Misplaced | None:
         ours = frozenset(choice.host for choice in state.choices())
         here = self._providers(ours)
         apart = frozenset(uuid for uuid, providers in others.items() if not providers & here)
         joined = ours <= group.hosts and any(self._is_built(uuid, ours) for uuid in others.keys() - apart)
         if not apart or joined:
             return None
-        return Wrong(apart, self._hosts(others[uuid] for uuid in apart))
+        return Misplaced(apart, self._hosts(others[uuid] for uuid in apart))
 
     def _may_have_joined(self, state: RequestState, group: Group) -> bool:
         """Whether built members that were not looked up decide, because those in the table may have left."""
@@ -176,7 +176,7 @@ class GroupCheck:
         rows = (self._table.row(slot) for host in hosts for slot in self._table.slots_of_host(host))
         return any(row is not None and row.is_built(instance) for row in rows)
 
-    def _too_many(self, state: RequestState, group: Group, others: Standing) -> Wrong | None:
+    def _too_many(self, state: RequestState, group: Group, others: Standing) -> Misplaced | None:
         members, full = set[str](), set[str]()
         for choice in state.choices():
             here = self._providers(frozenset({choice.host}))
@@ -185,7 +185,7 @@ class GroupCheck:
             if there and len(there) + own > group.max_server_per_host:
                 members |= there
                 full.add(choice.node)
-        return Wrong(frozenset(members), full=frozenset(full)) if members else None
+        return Misplaced(frozenset(members), full=frozenset(full)) if members else None
 
     def _here(self, state: RequestState, group: Group) -> frozenset[str]:
         """Other members that are built on the hosts of this request, where they break no policy.  Claims there may have
@@ -204,6 +204,6 @@ class GroupCheck:
         return frozenset(self._table.host_at(slot) for slot in slots if slot is not None)
 
 
-def _reason(group: Group, wrong: Wrong) -> Reason:
-    detail: dict[str, Leaf] = {"group": group.uuid, "policy": group.policy, "members": [*sorted(wrong.members)]}
+def _reason(group: Group, misplaced: Misplaced) -> Reason:
+    detail: dict[str, Leaf] = {"group": group.uuid, "policy": group.policy, "members": [*sorted(misplaced.members)]}
     return Reason(GROUP_APART, detail)
