@@ -32,7 +32,7 @@ class _Kept:
 
 
 class EndsOfBuilds:
-    """Numbers the ends of builds, and tells which ones are due again."""
+    """Numbers the ends of builds, and returns which ones are due again."""
 
     def __init__(self) -> None:
         self._kept: deque[_Kept] = deque(maxlen=ENDS_MAX)

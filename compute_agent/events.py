@@ -161,7 +161,7 @@ class ChannelChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed.  ``AgentCore.next_deadline_s()`` says when the core wants one."""
+    """Time passed.  ``AgentCore.next_deadline_s()`` is when the core needs one."""
 
     cause: str = field(default="tick", kw_only=True)
 

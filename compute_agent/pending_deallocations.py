@@ -11,8 +11,8 @@ from compute_agent.agent_settings import MAX_WATCHED_CONSUMERS, AgentSettings
 #: The first wait grows by this factor when a deletion was seen by one of the next reads only, and shrinks by the other
 #: one when the first read has seen it.  So about one first read in nine is too early.
 GROWS, SHRINKS = 1.5, 0.95
-#: The reads after which a deletion still tells how long nova-compute takes; a later one is of a migration.
-TELLING_READS = 3
+#: The reads after which a deletion still shows how long nova-compute takes; a later one is of a migration.
+MEASURED_READS = 3
 #: Bounds of the first wait, as multiples of the one that it begins with.
 FIRST_LEAST, FIRST_MOST = 1 / 3, 4.0
 
@@ -72,7 +72,7 @@ class PendingDeallocations:
         """The n-th read for a consumer has shown that it is gone."""
         if reads == 1:
             self._first = max(self._first * SHRINKS, FIRST_LEAST)
-        elif reads <= TELLING_READS:
+        elif reads <= MEASURED_READS:
             self._first = min(self._first * GROWS, FIRST_MOST)
 
 

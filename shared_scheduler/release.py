@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The release of this project, which schedulers and agents tell one another and their operators."""
+"""The release of this project, which schedulers and agents send to each other and show to operators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 DISTRIBUTION = "shared-scheduler"
-#: of programs that run from a source tree, and of peers of releases that did not tell theirs
+#: of programs that run from a source tree, and of peers of releases that did not send theirs
 UNKNOWN = "unknown"
 
 

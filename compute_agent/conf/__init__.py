@@ -105,7 +105,7 @@ TIMES = [
         min=1.0,
         max=60.0,
         help=(
-            "Time from a change of the host to the heartbeat that tells schedulers whether they missed it. While the "
+            "Time from a change of the host to the heartbeat that shows schedulers whether they missed it. While the "
             "host does not change, a heartbeat follows another after 2.9 to 3.2 times this value, 43 to 48 seconds by "
             "default. The schedulers assume the default: change this option on all hosts, and agent_silent_after_s of "
             "[shared_scheduler] to 3.6 times its value, or change none."

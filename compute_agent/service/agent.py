@@ -96,7 +96,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """What the agent tells operators.
+    """What the agent reports to operators.
 
     ``epoch`` is that of this life, ``counters`` are those of the channel, ``notices`` by ``NoticeCode``.
     """

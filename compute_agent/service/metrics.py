@@ -31,7 +31,7 @@ class AgentMetrics(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """What the agent says of itself now."""
+        """What the agent reports of itself now."""
         facts = self._agent.inspect(Agent.facts)
         yield _gauge("info", "The release of the agent.", {release(): 1.0}, "release")
         yield _gauge("channel_connected", "Whether the state channel is connected.", {"": facts.connected})

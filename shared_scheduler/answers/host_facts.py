@@ -50,7 +50,7 @@ def rejection(one: Mapping[str, Any]) -> str:
 
 
 def origin(one: Mapping[str, Any]) -> str:
-    """Where the numbers of a host came from, and how old they were; empty if the record does not tell."""
+    """Where the numbers of a host came from, and how old they were; empty if the record does not show it."""
     if "source" not in one:
         return ""
     age_s = one.get("age_s")

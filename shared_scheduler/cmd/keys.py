@@ -157,7 +157,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _fingerprint(master: bytes) -> str:
-    """Of the public key, so that it tells nothing about the secret."""
+    """Of the public key, so that it reveals nothing of the secret."""
     return hashlib.sha256(public_key(master)).hexdigest()[:16]
 
 

@@ -101,7 +101,7 @@ COLUMNS = TermGroup("Fields of status", "status and status --nodes.", {
              "the last message arrived.",
     "quarantine": "Nodes in quarantine.",
     "release": "Release of this scheduler, and how many live schedulers and reporting agents have which release; "
-               "unknown for one whose release does not tell it.",
+               "unknown for one whose release does not report it.",
     "host": "Name of the host.",
     "freshness": "How the state of the node is kept current; see above.",
     "choosable": "Whether a request may select the node at present.",

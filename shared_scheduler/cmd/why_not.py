@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows why a server is not on a host: one line for each fact that the records tell, and the present state.
+"""Shows why a server is not on a host: one line for each fact that the records show, and the present state.
 
 A record names the hosts that were tried, the best ones and, if no host was found, some of each reason.
 What a running scheduler of this machine would answer now follows for every host: the same request is

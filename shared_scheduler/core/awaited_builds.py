@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The servers that this scheduler has placed and whose builds have not ended.
 
-An agent tells how a build ended.  A node without an agent tells nothing, a message may be lost, and a request may fail
-before nova-compute has begun.  Therefore Nova's databases are read for a server whose end is due, at growing intervals,
-until they say that it is active, that it failed for good, or that it is gone.
+An agent reports how a build ended.  A node without an agent reports nothing, a message may be lost, and a request may
+fail before nova-compute has begun.  Therefore Nova's databases are read for a server whose end is due, at growing
+intervals, until they show that it is active, that it failed for good, or that it is gone.
 
 A scheduler that starts awaits the builds that its records show as unfinished (``resumed``).
 
@@ -27,7 +27,7 @@ from shared_scheduler.core.step import Step, Timers
 AWAITED_MAX = 16_384
 #: Time from the placement, or from the last failure that an agent has told, to each read.
 READ_AFTER_S = (15.0, 30.0, 60.0, 120.0, 240.0, 600.0, 1200.0, 2400.0, 3600.0)
-#: The first of these reads for a node with an agent, which tells the end as a rule.
+#: The first of these reads for a node with an agent, which usually reports the end.
 WITH_AGENT = READ_AFTER_S.index(240.0)
 
 #: the kind of the timers
@@ -98,7 +98,7 @@ class AwaitedBuilds:
             self._set_timer(server)
 
     def read(self, step: Step, event: BuildsRead) -> None:
-        """Record what the databases tell and no agent has told."""
+        """Record what the databases show and no agent has reported."""
         for build in event.builds:
             if (awaited := self._awaited.get(build.server)) is not None:
                 self._record(step, awaited, build)

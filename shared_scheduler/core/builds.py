@@ -5,7 +5,7 @@ The agent names the scheduler whose claim placed the instance.  If that one has 
 live schedulers records the end.  Two schedulers that differ about who is alive may both record it; a reader sees it
 twice, which is harmless, and nobody waits for the other.
 
-An agent sends each end several times.  This scheduler remembers those that it has recorded.  What no agent tells is
+An agent sends each end several times.  This scheduler remembers those that it has recorded.  What no agent reports is
 read from Nova's databases (``awaited_builds.py``).
 """
 

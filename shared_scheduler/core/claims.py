@@ -513,7 +513,7 @@ class Claims:
             self._cast_release(step, verdict.claim_id, intent)
 
     def on_late_timer(self, step: Step, claim_id: str) -> None:
-        """Tell that the agent of a claim is late.
+        """Report that the agent of a claim is late.
 
         A timer that rings late shows that this process stood still, and the verdict may wait to be handled: the agent
         gets as much time again.
@@ -535,7 +535,7 @@ class Claims:
         self._late[claim.claim_id] = claim
 
     def on_verdict_timer(self, step: Step, claim_id: str) -> None:
-        """End a claim whose verdict did not come in time; of a late one, tell that it will not come."""
+        """End a claim whose verdict did not come in time; of a late one, report that it will not come."""
         if claim_id in self._open:
             self._give_up(step, self._open[claim_id], ClaimState.TIMED_OUT)
         elif (late := self._late.pop(claim_id, None)) is not None:

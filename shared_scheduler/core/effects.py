@@ -180,7 +180,7 @@ class ReadBuild(Caused):
 class RecordBuild(Caused):
     """Record how nova-compute ended the build of an instance; ``reason`` is the error if it failed.
 
-    ``at_s``: when, in seconds since 1970, if Nova's databases tell it; None: an agent tells it now."""
+    ``at_s``: when, in seconds since 1970, if Nova's databases show it; None: an agent reports it now."""
 
     node: str
     host: str

@@ -92,7 +92,7 @@ class BuildFailure:
 
 @dataclass(frozen=True, slots=True)
 class BuildRead:
-    """What the database of a cell tells of a server since it was placed.  ``host`` and ``at_s``: of an active one;
+    """What the database of a cell shows of a server since it was placed.  ``host`` and ``at_s``: of an active one;
     ``failures``: oldest first."""
 
     server: str
@@ -112,7 +112,7 @@ class BuildsRead:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedBuild:
-    """A server that was placed before this scheduler started, and whose end no record tells.  ``told``: the hosts whose
+    """A server that was placed before this scheduler started, and whose end no record shows.  ``told``: the hosts whose
     failures are recorded."""
 
     server: str
@@ -123,7 +123,7 @@ class UnfinishedBuild:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedBuildsFound:
-    """What the records tell at the start of a scheduler of the builds that have not ended, oldest first."""
+    """What the records show at the start of a scheduler of the builds that have not ended, oldest first."""
 
     builds: tuple[UnfinishedBuild, ...]
     cause: str = field(default="records read", kw_only=True)

@@ -19,7 +19,7 @@ UNVERIFIED, GAP, DIFFERS               suspect      the agent
 LOST, or unresponsive                  stale        nobody; the row is not selected
 =====================================  ===========  =========================================
 
-The cell's database says which nodes there are and which host a node belongs to.  A node that is only known from
+The cell's database shows which nodes there are and which host a node belongs to.  A node that is only known from
 messages is not selected, and forgotten when a later read of the database does not have it (``unlisted_nodes.py``).  If
 the database has it on another host than its messages, their content is forgotten.
 
@@ -458,7 +458,7 @@ class Nodes:
         if known.host != host:
             self.second_agents.forget(known.node)
             known.own_epoch = 0
-            if known.host and not known.is_listed:  # what was believed is of an impostor
+            if known.host and not known.is_listed:  # what was accepted is of another sender
                 known.window = self._window_of(known.cell, known.node)
                 known.past = (0, 0.0)
                 self._table.remove(known.node)

@@ -60,7 +60,7 @@ class Peers:
         return tuple(sorted({own, *self._heard_s.get(cell, ())}))
 
     def releases(self) -> dict[str, str]:
-        """Address -> release of the other live schedulers, of all cells; empty for one that does not tell it."""
+        """Address -> release of the other live schedulers, of all cells; empty for one that does not report it."""
         return {name: told for heard in self._releases.values() for name, told in heard.items()}
 
     def connected(self, step: Step, cell: str, want: Want, nodes: int) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes for which two agents speak, usually because a machine was cloned with its ``/var/lib/nova``.
 
-The cell's database says which host a node belongs to, so an agent that names another host is the second one.  Messages
+The cell's database shows which host a node belongs to, so an agent that names another host is the second one.  Messages
 that name no host are known by their epoch, because each epoch begins with a Hello, which names it.  If both agents have
 the name of one host, the heartbeats of two epochs alternate.
 """

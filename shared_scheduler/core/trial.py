@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places servers one after the other on a copy of the host table, to tell how many fit and what stops the next one.
+"""Places servers one after the other on a copy of the host table, to find how many fit and what stops the next one.
 
 Each server takes the path of a request that claims (``planner.py``): the same filters, weighers and judge, in the same
 order.  It is then assumed in the copy with its allocations, so that the next one counts it.  Nothing is claimed, and no

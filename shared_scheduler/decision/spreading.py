@@ -162,7 +162,7 @@ def _count(constraint: SpreadConstraint, domains: _Domains, places: IntArray) ->
 def places_of(context: DecisionContext) -> IntArray:
     """The slot of each server of the group except the server of the request; a server that moves has two.
 
-    Members that only the request or Placement knows are added to those that agents and own claims tell.
+    Members that only the request or Placement knows are added to those that agents and own claims show.
     """
     table, group, own = context.table, context.request.group, context.instance_uuid
     if group is None:

@@ -34,7 +34,7 @@ class Authority(Protocol):
 
 
 class TableAlone:
-    """No other scheduler claims, so what the table says is true."""
+    """No other scheduler claims, so the table is right."""
 
     def commit(self, claim: Claim) -> str:
         """Accept it."""

@@ -4,7 +4,7 @@
 ``put`` and ``remove`` feed the table.  ``decide`` ranks the nodes for a request.  ``claim`` takes the best one that the
 authority accepts, and counts it in the table at once.  The claim is *outstanding* until a later ``put`` of the node
 shows the consumer, so that a state that was read before the claim does not hide it; ``release`` ends it as well.
-``explain`` tells for each node why it does not fit.
+``explain`` shows for each node why it does not fit.
 
 A class does no I/O and starts no thread.  Only one thread may use it at a time.
 """

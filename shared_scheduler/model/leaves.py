@@ -27,7 +27,7 @@ leaf                   value
                        (``model/image_properties.py``), for Nova's ImagePropertiesWeigher
 ``agent.mode``         "tap", "embedded" (inside nova-compute), or "fallback" (read through
                        nova-conductor: degraded)
-``agent.release``      the release of the agent; absent if its release does not tell it
+``agent.release``      the release of the agent; absent if its release does not send it
 ``agent.groups``       True: the agent counts the members of server groups when it judges a claim
 ``agent.ready``        True while nova-compute runs and has audited: claims are accepted
 =====================  ============================================================================

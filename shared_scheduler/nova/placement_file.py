@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``placement.conf``, if it is on this machine: the one option of Placement on which over-commit depends.
 
-Placement does not tell its configuration over its API.  doc/source/admin/placement.rst explains the option.
+Placement does not show its configuration over its API.  doc/source/admin/placement.rst explains the option.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class RunningScheduler:
             finally:
                 store.close()
         except Exception as error:  # the exceptions depend on the database driver
-            LOG.info("The records do not tell which builds have not ended, so only new ones are awaited: %s", error)
+            LOG.info("The records do not show which builds have not ended, so only new ones are awaited: %s", error)
             return
         if found:
             LOG.info("Awaiting %d builds that were begun before this start", len(found))

@@ -137,7 +137,7 @@ class Hello:
 
     ``sender`` is the address for answers.  An agent names its ``node``; a scheduler leaves it empty.
     ``spread_ms`` bounds the random delay with which agents answer the ``want`` of a scheduler.
-    ``release`` is the release of the sender; empty from releases that do not tell it.
+    ``release`` is the release of the sender; empty from releases that do not send it.
     """
 
     role: Role

@@ -2,7 +2,7 @@
 """Writes records to their stores in a separate thread, so that decisions do not wait for a disk or database.
 
 Records wait in a bounded queue.  When a store is slower than the decisions, the newest records are dropped and
-counted.  A store that fails is not used for a while.  The records that it misses are counted; the log tells how many at
+counted.  A store that fails is not used for a while.  The records that it misses are counted; the log shows how many at
 each failure, and when the store works again.  A record that a store refuses is counted and told as well; the others
 of its batch are written.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guru Meditation Reports of both programs: their release, and a section of theirs beside those of oslo.reports.
 
-A report is written in a signal handler, in the main thread.  What the section tells may need a lock that this thread
+A report is written in a signal handler, in the main thread.  What the section shows may need a lock that this thread
 holds, so another thread asks for it, for a bounded time, unless the caller says that it may be read in place.
 """
 

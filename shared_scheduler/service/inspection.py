@@ -136,7 +136,7 @@ def counters(engine: Engine) -> dict[str, int]:
 
 
 def status_of_core(core: SchedulerCore) -> dict[str, Any]:
-    """What ``status`` tells of the core."""
+    """What ``status`` shows of the core."""
     freshness = Counter(core.table.freshness(node).value for node in core.table.nodes())
     return {
         "nodes": len(core.table),
@@ -244,7 +244,7 @@ def load(engine: Engine, queues: Queues) -> dict[str, Any]:
 
 
 def report(engine: Engine, queues: Queues) -> dict[str, Any]:
-    """What a Guru Meditation Report tells: the table, windows, queues, cells, and the oldest requests."""
+    """What a Guru Meditation Report shows: the table, windows, queues, cells, and the oldest requests."""
     found = load(engine, queues)
     clock_s = found["clock_s"]
     return {

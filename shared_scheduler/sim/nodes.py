@@ -47,7 +47,7 @@ Done = Callable[[bool], None]
 @dataclass(frozen=True, slots=True)
 class Order:
     """A build or a delete (``usage`` None) that reached nova-compute.  ``phantom``: the build fails
-    after it was counted, for nova-compute could not tell Placement or its database."""
+    after it was counted, because nova-compute could reach neither Placement nor its database."""
 
     consumer: str
     usage: Usage | None = None

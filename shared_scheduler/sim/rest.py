@@ -97,7 +97,7 @@ def is_at_rest(world: World) -> bool:
 
 def refused_for_each_other(asked: SentRequest) -> int:
     """The refusals of servers of one request because of other ones of it: their claims may arrive in any order, and the
-    agent says once that it has more members of a soft group than the decision saw."""
+    agent reports once that it has more members of a soft group than the decision saw."""
     if len(asked.servers) == 1 or asked.outcome is None:
         return 0
     attempts = asked.outcome.record.attempts

@@ -48,7 +48,7 @@ class WritersListener(Protocol):
         """An effect was carried out, or not."""
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
-        """What Nova says of a server: whether it needs these allocations; None while an operation is under way."""
+        """What Nova shows of a server: whether it needs these allocations; None while an operation is under way."""
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """These allocations, which stand in Placement, are about to be deleted."""

@@ -452,7 +452,7 @@ class CellDatabase(_Database):
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What Nova's tables tell of a server: its faults and the builds that nova-compute has begun, oldest first.
+    """What Nova's tables show of a server: its faults and the builds that nova-compute has begun, oldest first.
 
     A build that nova-compute hands back to nova-conductor leaves a fault on no node, and its event says Success.  If
     nova-conductor then gives up, its own fault quotes the error of the last build; of the others Nova keeps none.

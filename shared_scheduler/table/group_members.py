@@ -2,7 +2,7 @@
 """The instances of each server group and their slots, from rows and own outstanding claims.
 
 A row has the group of each consumer if its agent knows it; a claim of this scheduler has the group of its consumer.
-Both may tell of one instance on one slot, so the sources of each place are counted.  An instance that moves has two
+Both may show one instance on one slot, so the sources of each place are counted.  An instance that moves has two
 places.
 
 The slots of a group are also an array without gaps, so that a decision counts thousands of servers with one label by

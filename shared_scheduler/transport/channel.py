@@ -3,7 +3,7 @@
 
 A body that is malformed, oversized or not signed as configured is dropped before any part of it is used, counted by
 kind, and logged once for each kind within an interval.  A message that is accepted without a valid signature is counted
-too, and logged once for each sender.  If host keys tell the sender, a message that this sender may not send, or that
+too, and logged once for each sender.  If host keys verify the sender, a message that this sender may not send, or that
 exceeds what is accepted of one host, is dropped, and the log names the sender.
 """
 

@@ -32,7 +32,7 @@ only what comes of it.
 ``broker dies``                       or ``returns``
 ``cut node-1``, ``cut s1 node-1``     from everybody, or these two from one another (``heal``)
 ``poll s1``                           databases are read for nodes without a speaking agent
-``show``                              what each scheduler believes, what each agent counts
+``show``                              what each scheduler has, what each agent counts
 ``traffic``                           messages that were sent since this was asked last
 ``check``                             does everybody hold the truth, is no node over-committed, and are
                                       groups as they must be?

@@ -4,7 +4,7 @@
 A script is text: a story in comments, then commands, each followed by ``----`` and what it prints, up
 to an empty line.  Nothing moves by itself but what ``wait`` says: messages lie on the wire until the
 script delivers, loses or doubles them.  ``SCENARIO_REWRITE=1`` writes what the commands print into
-the scripts; read the difference before you believe it.
+the scripts; read the difference before you commit it.
 
 =============================  ===============================================================
 ``schedulers s1 s2``           who listens
@@ -27,7 +27,7 @@ the scripts; read the difference before you believe it.
 ``reconnect s1``               the scheduler's channel was away
 ``rot s1 cn.a=7``              a bit flips in its copy
 ``forget s1``                  it drops its copy
-``show``                       what each scheduler believes
+``show``                       what each scheduler has
 ``check``                      does each scheduler hold the truth?
 =============================  ===============================================================
 """
