@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         source_readers.configure(args.config_file)
-        report = _until_equal(source_readers.Truth(), source_readers.admin_socket_dir(), args)
+        report = _until_equal(source_readers.SourceReaders(), source_readers.admin_socket_dir(), args)
     except (cfg.Error, admin.AdminError, DatabaseError, PlacementError, KeyringError) as error:
         print(f"compare: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -73,7 +73,7 @@ def admin_socket_dir() -> Path:
     return Path(directory)
 
 
-class Truth:
+class SourceReaders:
     """Reads all sources except the schedulers, each once."""
 
     def __init__(self) -> None:

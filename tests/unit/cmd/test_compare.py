@@ -18,7 +18,7 @@ from shared_scheduler.service import admin
 from shared_scheduler.service.source_differences import PLACEMENT, SourceView
 
 
-class TruthStub:
+class SourceReadersStub:
     """The views of databases, Placement and agents: an error, or no nodes."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -36,7 +36,7 @@ def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setattr(threading_backend, "choose_threads", lambda: None)
     monkeypatch.setattr(source_readers, "configure", lambda files: None)
     monkeypatch.setattr(source_readers, "admin_socket_dir", lambda: tmp_path)
-    monkeypatch.setattr(source_readers, "Truth", TruthStub)
+    monkeypatch.setattr(source_readers, "SourceReaders", SourceReadersStub)
     answer = {"scheduler": "sched1", "nodes": []}
     server = admin.AdminServer(tmp_path / "sched1-17.sock", {"tables": lambda _: answer})
     server.start()
@@ -80,7 +80,7 @@ def test_a_source_that_cannot_be_read_exits_with_2_and_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = KeyringError("/etc/keys: Permission denied", "[shared_scheduler] signing_keys_file")
-    monkeypatch.setattr(source_readers, "Truth", lambda: TruthStub(keys))
+    monkeypatch.setattr(source_readers, "SourceReaders", lambda: SourceReadersStub(keys))
     assert run() == 2
     shown = capsys.readouterr()
     assert "signing_keys_file" in shown.err
@@ -90,6 +90,6 @@ def test_a_source_that_cannot_be_read_exits_with_2_and_one_line(
 def test_an_unexpected_error_is_not_reported_as_a_difference(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_readers, "Truth", lambda: TruthStub(RuntimeError("a mistake of ours")))
+    monkeypatch.setattr(source_readers, "SourceReaders", lambda: SourceReadersStub(RuntimeError("a mistake of ours")))
     assert run() == 2
     assert capsys.readouterr().err.endswith("compare: unexpected RuntimeError: a mistake of ours\n")
