@@ -81,8 +81,8 @@ class KombuEndpoint:
         self,
         link_of: Callable[[], Link],
         queue: Queue,
-        hears: tuple[Exchange, ...],
-        tells: Exchange,
+        bound_to: tuple[Exchange, ...],
+        sends_to: Exchange,
         schedulers: Exchange,
         gathering: Gathering | None = None,
     ) -> None:
@@ -91,8 +91,8 @@ class KombuEndpoint:
         self._link: Link | None = None
         self._subscription: Subscription | None = None
         self._queue = queue
-        self._hears = hears
-        self._tells = tells
+        self._bound_to = bound_to
+        self._sends_to = sends_to
         self._schedulers = schedulers
         self.counters = EndpointCounters()
 
@@ -107,8 +107,8 @@ class KombuEndpoint:
             raise RuntimeError(f"endpoint {self.address} was started already")
         self._link = self._link_of()
         count = partial(self._count_and_receive, receive)
-        tells = (self._tells, self._schedulers)
-        self._subscription = Subscription(self.address, self._queue, self._hears, tells, count, changed)
+        sends_to = (self._sends_to, self._schedulers)
+        self._subscription = Subscription(self.address, self._queue, self._bound_to, sends_to, count, changed)
         self._link.add(self._subscription)
 
     def _count_and_receive(self, receive: Receive, bodies: list[bytes]) -> None:
@@ -117,7 +117,7 @@ class KombuEndpoint:
 
     def broadcast(self, body: bytes) -> bool:
         """Send to the other side."""
-        return self._put(str(self._tells.name), "", body)
+        return self._put(str(self._sends_to.name), "", body)
 
     def tell_schedulers(self, body: bytes) -> bool:
         """Send to all other schedulers."""
@@ -175,9 +175,9 @@ class KombuBus:
         """An endpoint whose address is new each time."""
         address = f"ssched.scheduler.{name[:NAME_MAX_CHARS]}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         queue = queue_of(address, self._queue_messages_max, transport_settings.SCHEDULER_QUEUE_MAX_BYTES)
-        hears, gathering = (self._state, self._agents), Gathering()
+        bound_to, gathering = (self._state, self._agents), Gathering()
         link = self._link_for(address, gathering)
-        return KombuEndpoint(link, queue, hears, self._agents, self._state, gathering)
+        return KombuEndpoint(link, queue, bound_to, self._agents, self._state, gathering)
 
     def agent_endpoint(self, host: str) -> KombuEndpoint:
         """The endpoint of the agent beside the nova-compute service ``host``."""

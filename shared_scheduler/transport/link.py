@@ -40,7 +40,7 @@ class Link:
         with self._lock:
             if self._stopping.is_set():
                 raise RuntimeError(f"the link of {self._name} was closed")
-            for exchange in subscription.tells:
+            for exchange in subscription.sends_to:
                 self._sender.publishes_to(exchange)
             self._receiver.add(subscription)
             if not self._threads:

@@ -207,5 +207,5 @@ class Receiver:
 
 def _bind(channel: Any, subscription: Subscription) -> None:
     queue = subscription.queue(channel)
-    for exchange in subscription.hears:
+    for exchange in subscription.bound_to:
         queue.bind_to(exchange)

@@ -19,8 +19,8 @@ class Subscription:
 
     address: str
     queue: Queue
-    hears: tuple[Exchange, ...]
-    tells: tuple[Exchange, ...]
+    bound_to: tuple[Exchange, ...]
+    sends_to: tuple[Exchange, ...]
     receive: Callable[[list[bytes]], None]
     changed: ConnectionChanged
     #: messages of the batch that is being read
@@ -34,4 +34,4 @@ class Subscription:
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """All exchanges that must exist for it."""
-        return (*self.hears, *self.tells)
+        return (*self.bound_to, *self.sends_to)
