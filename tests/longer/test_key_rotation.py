@@ -33,7 +33,7 @@ class Fleet:
 
     def options(self) -> dict[str, dict[str, str]]:
         """Those of all programs, for ``nova.conf``."""
-        own = {"host_keys": "require", "host_keys_file": f"{self._agents}/$host.keys"}
+        own = {"host_keys": "require", "host_keys_file": f"{self._agents}/${{host}}.keys"}
         return {"compute_agent": own, "shared_scheduler": {**own, "host_keys_file": str(self._controller.file)}}
 
     def rotate(self, cloud: Cloud) -> Iterator[str]:
