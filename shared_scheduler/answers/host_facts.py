@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from shared_scheduler.records.amounts import NO_ROOM, amount
+from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
 from shared_scheduler.records.store import AGENT, BUILD, COMPARISON, DECISION, NODE, Record
 
 #: the outcome of a try that a filter of Nova ended, which its detail names
 FILTER = "filter"
 #: what the reason for lack of room says already, or nobody asks
 IN_THE_CODE = frozenset({"provider", "resource_class"})
+#: values that are amounts of a resource class
+AMOUNTS = frozenset({"asked", "used", "capacity", "total", "reserved", "min_unit", "max_unit", "step_size"})
 
 
 def values(detail: Mapping[str, Any]) -> str:
@@ -28,11 +30,17 @@ def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _with_units(detail: Mapping[str, Any], resource_class: str) -> dict[str, Any]:
+    """The values that were compared, of which amounts have the unit of their resource class."""
+    unit = unit_of(resource_class)
+    return {name: f"{value} {unit}" if unit and name in AMOUNTS else value for name, value in detail.items()}
+
+
 def outcome(attempt: Mapping[str, Any]) -> str:
     """How a try ended, with the numbers compared; a filter of Nova by its name."""
     detail = {name: value for name, value in attempt["detail"].items() if name != "provider"}
     name = detail.pop("filter", "") if attempt["outcome"] == FILTER else ""
-    told = values(detail)
+    told = values(_with_units(detail, str(detail.get("resource_class", ""))))
     return (str(name) or str(attempt["outcome"])) + (f" ({told})" if told else "")
 
 
@@ -45,7 +53,8 @@ def rejection(one: Mapping[str, Any]) -> str:
     lacks = f"short by {amount(code.removeprefix(NO_ROOM), missing)}" if missing > 0 else ""
     said = IN_THE_CODE if code.startswith(NO_ROOM) else ()
     compared = {name: value for name, value in detail.items() if name not in said}
-    told = "; ".join(filter(None, [values(compared), lacks, origin(one)]))
+    in_units = _with_units(compared, code.removeprefix(NO_ROOM))
+    told = "; ".join(filter(None, [values(in_units), lacks, origin(one)]))
     return code + (f" ({told})" if told else "")
 
 

@@ -24,8 +24,10 @@ def next_steps(story: Why) -> Iterator[str]:
             yield f"why {name} --nova shows Nova's own events and faults"
     elif result in NO_HOST:
         yield f"why-not {name} HOST shows what one host lacked, and what it would answer now"
-        if flavor := last.get("asked", {}).get("flavor"):
-            yield f"fit --flavor {flavor} --number 1 shows whether such a server would fit now"
+        asked = last.get("asked", {})
+        if asked.get("flavor"):
+            group = f" --group {asked['group'][0]}" if asked.get("group") else ""
+            yield f"fit --flavor {asked['flavor']}{group} --number 1 shows whether such a server would fit now"
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:

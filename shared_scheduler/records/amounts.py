@@ -18,6 +18,11 @@ def amount(resource_class: str, value: float) -> str:
     return f"{value:g} {unit}".rstrip()
 
 
+def unit_of(resource_class: str) -> str:
+    """``MB`` or ``GB``; empty for what is counted."""
+    return UNITS.get(resource_class.rpartition("_")[2], "")
+
+
 def span(resource_class: str, least: float, most: float) -> str:
     """One amount, or two if they differ."""
     first, last = amount(resource_class, least), amount(resource_class, most)

@@ -27,7 +27,8 @@ NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
 COMPARED = {"asked": 4096, "used": 8000, "capacity": 8192}
 SHORT = HostAnswer("n1", "c1", "no_room:MEMORY_MB", COMPARED, epoch=3, sequence=7)
 REJECTION = (
-    "no_room:MEMORY_MB (asked 4096, used 8000, capacity 8192; short by 3.81 GiB; from its agent, state 3/7, 0.4 s old)"
+    "no_room:MEMORY_MB (asked 4096 MB, used 8000 MB, capacity 8192 MB; short by 3.81 GiB; "
+    "from its agent, state 3/7, 0.4 s old)"
 )
 NEAR = entries.Near([SHORT], {"no_room:MEMORY_MB": (512, 3904)}, {"n1": {"source": "agent", "age_s": 0.4}})
 
