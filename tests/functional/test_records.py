@@ -197,6 +197,9 @@ def test_the_numbers_of_a_refusal_are_reported(cloud: Cloud, cases: dict[str, Ca
     near = {one["host"]: one for one in ask(cloud, place, "why", cases["memory"].server)["records"][-1]["near"]}
     assert near.keys() == set(COMPUTES)
     assert (near["c1"]["code"], near["c1"]["detail"]["asked"]) == ("no_room:MEMORY_MB", TOO_LARGE.ram_mb)
+    assert near["c1"]["source"] == "agent" and near["c1"]["sequence"] and near["c1"]["age_s"] is not None
+    [lacking] = ask(cloud, place, "why", cases["memory"].server)["would_help"]
+    assert lacking.startswith("3 hosts are short of ")
 
     [record, *_] = ask(cloud, place, "why", cases["refused and accepted"].server)["records"]
     refused, *_, written = record["attempts"]
@@ -214,6 +217,8 @@ def test_novas_own_actions_are_shown_between_our_records(cloud: Cloud, cases: di
     tried = [one["host"] for one in told["nova"] if one["event"] == "compute__do_build_and_run_instance"]
     assert tried == tried_by_nova(cloud, server)
     assert {one["request_id"] for one in told["nova"] if one["action"] == "create"} == {*request_ids(cloud, server)}
+    [fault] = [one["details"] for one in told["nova"] if one["action"] == "fault"]
+    assert NO_ADDRESS in fault, "of nova-conductor, which quotes the last node"
     lines = text.splitlines()
     parts = ["decision of", "Nova, create: ", *(f"build of {server} on {host}: failed" for host in tried)]
     found = [next(number for number, line in enumerate(lines) if part in line) for part in parts]
