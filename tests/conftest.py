@@ -98,7 +98,8 @@ def _print_slowest_files(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 SECOND_CLOUD = (
-    "test_flows", "test_seeds", "test_numa", "test_mixed_agents", "test_records", "test_modes", "test_chaos",
+    "test_flows", "test_embedded_agent", "test_seeds", "test_numa", "test_mixed_agents", "test_records", "test_modes",
+    "test_chaos",
 )  # fmt: skip
 """About half of the cloud tests by their length, in this order; what may leave the most behind is the last."""
 
