@@ -132,7 +132,7 @@ def forget_an_end(patch: pytest.MonkeyPatch) -> None:
     """A claim that came and went between two flushes is told to nobody."""
 
     def set_claim(self: MessagePipe, claim_id: str, consumer: str | None) -> None:
-        self._note("claim", self._changes.claims, self._claims, claim_id, consumer)
+        self._merge("claim", self._changes.claims, self._claims, claim_id, consumer)
 
     patch.setattr(MessagePipe, "set_claim", set_claim)
 
@@ -141,12 +141,12 @@ def forget_an_end(patch: pytest.MonkeyPatch) -> None:
 def keep_a_change_that_was_undone(patch: pytest.MonkeyPatch) -> None:
     """A value that is back where it was leaves the older change in the pipe."""
 
-    def note(self: Any, kind: str, changes: Any, published: Any, key: str, value: Any) -> None:
+    def merge(self: Any, kind: str, changes: Any, published: Any, key: str, value: Any) -> None:
         if published.get(key) != value:
             real(self, kind, changes, published, key, value)
 
-    real = MessagePipe._note
-    patch.setattr(MessagePipe, "_note", note)
+    real = MessagePipe._merge
+    patch.setattr(MessagePipe, "_merge", merge)
 
 
 @bug(PipeMachine)
