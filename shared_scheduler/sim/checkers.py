@@ -69,6 +69,7 @@ class Checkers:
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self.groups = GroupChecks(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
+        self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
         self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted
         self._lost: set[tuple[str, str]] = set()  # (node, consumer) that its agent accepted and forgot
         self._steps = 0
@@ -107,6 +108,7 @@ class Checkers:
             case Heartbeat():
                 self._check_heartbeat(node, message)
             case Verdict(accepted=True):
+                self._agreed.add((node.node, message.claim_id))
                 self._check_capacity(node, message)
             case Verdict(claim_id=claim_id) if claim_id in self._claimed:
                 self.groups.refused(message, self._claimed[claim_id].consumer)
@@ -249,6 +251,8 @@ class Checkers:
     def _check_growth(self, scheduler: SimScheduler, node: str, version: Version) -> None:
         if version.epoch == 0:  # read from the databases
             return
+        if node in self._world.gone:  # late messages begin its row again, until the next read of the database
+            return
         before = self._versions.get((scheduler.name, node), Version(0, 0))
         same_life = version.epoch == before.epoch
         newer = version.epoch >= before.epoch
@@ -339,6 +343,12 @@ class Checkers:
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])
             enough = len(inner) - 1 <= asked.request.num_alternates
             self.check("alternates", others and enough, asked.scheduler, server.uuid)
+            (query,) = asked.request.queries
+            lost = [one.node for one in inner if not self._world.operators.had(one.node, query, asked.asked_s)]
+            self.check("selected", not lost, asked.scheduler, server.uuid, lost, "lack what was asked for")
+        cast = [self._claimed[claim_id] for claim_id in answer.claim_ids if claim_id in self._claimed]
+        unheard = [claim.claim_id for claim in cast if (claim.node, claim.claim_id) not in self._agreed]
+        self.check("own_word", not unheard, asked.scheduler, unheard, "were not accepted by the agents of their nodes")
 
     def _check_failure(self, asked: SentRequest) -> None:
         """Applies only when Placement was reachable all the time."""

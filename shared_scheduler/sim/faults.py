@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 
+from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
+from shared_scheduler.sim.retirement import Retirement
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.world import World
 
@@ -30,6 +32,8 @@ JUMP_MAX_S = 30
 #: scheduler writes within ``write_timeout_s``: if clocks differed by more than the time between them,
 #: the agent would release resources that are about to be written
 AGENT_JUMP_MAX_S = 4
+#: part of the worlds with faults in which each rare kind occurs
+RARE = 0.25
 #: a slow Placement takes so long for each server that it writes
 SLOW_S = 12.0
 
@@ -73,23 +77,39 @@ class Faults:
             "scheduler_clock_jumps": self._scheduler_clock_jumps,
             "broker_restarts": self._broker_restarts,
         }
+        #: drawn by generators of their own, after the others: a new kind does not change the other faults of a world
+        self._rare: dict[str, Callable[[float, float], str]] = {
+            "node_lies": self._node_lies,
+            "node_goes": self._node_goes,
+        }
 
-    def draw(self, from_s: float, until_s: float, every_s: float, kinds: Sequence[str] = ()) -> None:
-        """Plan faults between two times, about one per ``every_s``; all are repaired by the second."""
-        names = self.kinds()
+    def draw(
+        self, from_s: float, until_s: float, every_s: float, kinds: Sequence[str] = (), rare: bool = False
+    ) -> None:
+        """Plan faults between two times, about one per ``every_s``; all are repaired by the second.  ``rare``: also
+        the rare kinds."""
+        names = sorted(self._kinds)
         chosen = kinds or [name for name in names if self._rng.random() < 0.5] or [self._rng.choice(names)]
         at_s = from_s + self._rng.expovariate(1 / every_s)
         while at_s < until_s:
             for_s = min(exp(self._rng.uniform(*FAULT_LOG_S)), until_s - at_s)
             self.plan(self._rng.choice(chosen), at_s, for_s)
             at_s += self._rng.expovariate(1 / every_s)
+        for kind in sorted(self._rare) if rare else ():
+            self._draw_rare(kind, from_s, until_s)
+
+    def _draw_rare(self, kind: str, from_s: float, until_s: float) -> None:
+        rng = self._world.rng(f"faults/{kind}")
+        if rng.random() < RARE:
+            at_s = rng.uniform(from_s, until_s)
+            self.plan(kind, at_s, min(exp(rng.uniform(*FAULT_LOG_S)), until_s - at_s))
 
     def plan(self, kind: str, at_s: float, for_s: float) -> Fault:
         """Plan one fault of a kind.
 
         :raises KeyError: when the kind does not exist
         """
-        what = self._kinds[kind](at_s, for_s)
+        what = (self._kinds | self._rare)[kind](at_s, for_s)
         fault = Fault(kind, at_s, for_s, what)
         self.planned.append(fault)
         self._world.counters[f"fault_{kind}"] += 1
@@ -99,7 +119,7 @@ class Faults:
 
     def kinds(self) -> tuple[str, ...]:
         """The names of all kinds of faults that are drawn."""
-        return tuple(sorted(self._kinds))
+        return tuple(sorted(self._kinds | self._rare))
 
     # -- kinds: each puts its begin and end on the agenda, and returns its victim
 
@@ -247,6 +267,24 @@ class Faults:
                 node.start_compute()
 
         self._span(at_s, for_s, die, rise)
+        return node.node
+
+    def _node_goes(self, at_s: float, _for_s: float) -> str:
+        """An operator removes a node."""
+        world = self._world
+        if world.users.workload.spread:
+            return "nobody, a rack without nodes would change the skew"
+        node = world.rng(f"goes at {at_s}").choice([*world.nodes.values()])
+        world.agenda.at(at_s, Retirement(world, node).begin)
+        return node.node
+
+    def _node_lies(self, at_s: float, for_s: float) -> str:
+        """A node answers and releases the claims of others."""
+        world = self._world
+        rng = world.rng(f"lies at {at_s}")
+        node = rng.choice([*world.nodes.values()])
+        liar = LyingNode(world, node, rng)
+        self._span(at_s, for_s, lambda: world.liars.append(liar), lambda: world.liars.remove(liar))
         return node.node
 
     # -- schedulers

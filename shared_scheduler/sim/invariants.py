@@ -22,8 +22,11 @@ WHILE_IT_RUNS = {
     "reasons_add_up": "The reasons and survivors of a decision add up to all hosts.",
     "answered_once": "Every request is answered once, and in time.",
     "written_first": "Placement has each allocation before an answer names it.",
+    "own_word": "Of each claim that was cast and is answered, the agent of its own node has said that it accepts it.",
     "allocation_kept": "No scheduler deletes the allocation of a server that is being built or is on the host.",
     "alternates": "Alternates are in the cell of the selected host, and none of them is a selected host.",
+    "selected": "Each node of an answer had the trait or aggregate that was asked for at some time since the request "
+    "arrived.",
     "anti_affinity": "No agent accepts a claim beyond the members that an anti-affinity group may have on its node, "
     "and no answer goes beyond them where no agent speaks.",
     "affinity": "No answer places members of an affinity group on different hosts.",
@@ -40,6 +43,7 @@ WHILE_IT_RUNS = {
 AT_REST = {
     "caught_up": "A few heartbeats after the faults end, every row is fresh and has its node's newest version.",
     "converged": "At rest, every row is fresh, equals the state of its node and holds no claim of its scheduler.",
+    "gone": "At rest, no scheduler has a row of a node that has gone for good.",
     "no_orphans": "At rest, every allocation and every pending claim has an owner.",
     "few_snapshots": "After the faults end, a node sends a bounded number of snapshots.",
     "quiet": "At rest, no snapshots are requested, and only heartbeats and Hellos are sent.",

@@ -46,7 +46,10 @@ class Moves:
             return
         server = self._rng.choice(movable)
         source = world.nodes[server.node]
-        to = self._rng.choice([node for node in world.nodes.values() if node is not source])
+        others = [node for node in world.nodes.values() if node is not source and node.cell == source.cell]
+        if not others:
+            return
+        to = self._rng.choice(others)
         migration = f"migration-{self._count + 1}"
         if not source.compute_up or not world.placement.begin_move(server.uuid, migration, to.node):
             return

@@ -68,10 +68,12 @@ class SimNode:
         size: Size,
         newer: bool,
         sent: AgentStepped,
+        cell: str,
     ) -> None:
         self.node = f"node-{number:05d}"
         self.host = f"host-{number:05d}"
         self.address = agent_address(self.host)
+        self.cell = cell
         self.tracker = SimTracker(self.node, self.host, number, size)
         self.newer = newer
         if newer:
@@ -80,6 +82,8 @@ class SimNode:
         self.agent: AgentCore | None = None
         self.compute_up = True
         self.frozen = False
+        #: it was removed from the cloud
+        self.gone = False
         #: the agent stops after it has carried out this many more effects
         self.dies_after: int | None = None
         self.lives = 0
@@ -108,6 +112,8 @@ class SimNode:
     def start_agent(self) -> None:
         """Start the agent, in an epoch as ``compute_agent/service/state_directory.py`` chooses it."""
         assert self.agent is None, "one life at a time"
+        if self.gone:
+            return
         self.lives += 1
         self.kept_epoch = max(self.kept_epoch + 1, self.clock.wall_ms)
         self.agent = AgentCore(

@@ -19,6 +19,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage, same_allocations
 from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.sim.selections import is_selected
 
 
 @dataclass(slots=True)
@@ -144,9 +145,11 @@ class SimPlacement:
 
     # -- asking
 
-    def fitting(self, wanted: Mapping[str, int]) -> frozenset[str]:
-        """The root providers with enough capacity in each class."""
-        return frozenset(node for node in self.providers if self._shortage({node: wanted}) is None)
+    def fitting(self, query: str) -> frozenset[str]:
+        """The root providers that have what a query asks for, and enough capacity in each class."""
+        wanted, providers = wanted_of(query), self.providers.items()
+        selected = (node for node, provider in providers if is_selected(provider, query))
+        return frozenset(node for node in selected if self._shortage({node: wanted}) is None)
 
     def _shortage(self, allocations: Allocations) -> Shortage | None:
         inventories = {node: self.providers[node].inventories for node in allocations if node in self.providers}
@@ -155,7 +158,7 @@ class SimPlacement:
 
 
 def wanted_of(query: str) -> dict[str, int]:
-    """The amounts of a query string's ``resources`` (simulated requests have no other groups)."""
+    """The amounts of a query string's ``resources`` (simulated requests have no numbered groups)."""
     for part in query.split("&"):
         name, _, value = part.partition("=")
         if name == "resources":

@@ -161,6 +161,8 @@ class Rest:
             left = (requests, "requests", claims, "claims")
             self._check("no_request_left", not requests and not claims, scheduler.name, *left)
             world.checkers.balance(scheduler)
+            kept = sorted(node for node in world.gone if node in core.table)
+            self._check("gone", not kept, scheduler.name, "has rows of", *kept)
             for node in world.nodes.values():
                 self._check_converged(scheduler, node)
         self._check_answers()

@@ -27,6 +27,12 @@ GROUPED = (0.35, 0.48)
 #: parts of the requests that are for servers with a label, drawn by a generator of their own
 SPREAD = (0.0, 0.0, 0.3)
 
+#: parts of the requests that are for a trait or an aggregate, drawn by a generator of their own
+SELECTIONS = (0.0, 0.0, 0.3)
+
+#: cells, drawn by a generator of their own
+CELLS = (1, 1, 2)
+
 #: part of the random worlds in which each receiver decodes each message
 DECODE_EACH = 0.25
 
@@ -73,6 +79,7 @@ def drawn(seed: int) -> RunPlan:
         duration_s=rng.choice((8.0, 12.0, 20.0)),
         sizes=Sizes(
             nodes=nodes,
+            cells=Random(f"{seed}/cells").choice(CELLS),
             schedulers=rng.choice((1, 2, 2, 3, 4)),
             agentless=rng.choice((0.0, 0.0, 0.0, 0.5)),
             newer=rng.choice((0.0, 0.0, 0.3)),
@@ -86,6 +93,7 @@ def drawn(seed: int) -> RunPlan:
             grouped=rng.choice((0.0, *GROUPED)),
             migrations_per_s=rng.choice((0.0, 0.0, 1.0)),
             spread=Random(f"{seed}/spread").choice(SPREAD),
+            selections=Random(f"{seed}/selections").choice(SELECTIONS),
         ),
         network_faults=NetworkFaults(
             loss=rng.choice((0.0, 0.0, 0.01, 0.1, 0.3)),
@@ -117,7 +125,7 @@ def run(plan: RunPlan, progress: Callable[[float], None] | None = None, lines: i
     world.checkers.rows_every = plan.rows_every
     if plan.fault_every_s:
         faults = Faults(world, world.rng("faults"))
-        faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s, plan.fault_kinds)
+        faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s, plan.fault_kinds, plan.swarm)
     for step in range(STEPS):
         world.run(plan.duration_s / STEPS)
         if progress is not None:

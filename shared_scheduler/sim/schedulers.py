@@ -15,7 +15,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.decision_settings import DEFAULT_FILTERS, DecisionSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
-from shared_scheduler.protocol.messages import Allocations, Message
+from shared_scheduler.protocol.messages import Allocations, Hello, Message, Role
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.placement import wanted_of
 from shared_scheduler.sim.surroundings import Surroundings
@@ -26,12 +26,15 @@ from shared_scheduler.sim.writers import SimWriters
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import Version
 
-#: the one cell of a simulated cloud
-CELL = "cell-1"
 #: Nova's defaults, and the two filters that a cloud with NUMA cells and devices enables
 DECISIONS = DecisionSettings(
     enabled_filters=(*DEFAULT_FILTERS, "NUMATopologyFilter", "PciPassthroughFilter"), spread_keys=(RACK,)
 )
+
+
+def cell_name(number: int) -> str:
+    """The name of a cell; 0 is the first one."""
+    return f"cell-{number + 1}"
 
 
 class SchedulerListener(Protocol):
@@ -107,9 +110,11 @@ class SimScheduler:
         stopwatch: Callable[[], float] | None = None,
         newer: bool = False,
         decisions: DecisionSettings = DECISIONS,
+        cells: tuple[str, ...] = (cell_name(0),),
     ) -> None:
         self.name = f"scheduler-{number}.{life}"
         self.number = number
+        self.cells = cells
         self.up = True
         self.newer = newer
         self.clock = LocalClock(around.agenda, rng)
@@ -179,17 +184,28 @@ class SimScheduler:
 
     def channel_changed(self, connected: bool) -> None:
         """The broker was stopped, or started again."""
-        self.feed(ev.ChannelChanged(CELL, connected))
+        for cell in self.cells:
+            self.feed(ev.ChannelChanged(cell, connected))
 
     def ask(self, request: Request, deadline_s: float) -> None:
         """A caller requests hosts until ``deadline_s`` of the world's time."""
         self.feed(ev.RequestArrived(request, self.clock.here(deadline_s)))
 
     def _receive(self, message: Message) -> None:
-        self.feed(ev.MessagesArrived(CELL, (message,)))
+        for cell in self._cells_of(message):
+            self.feed(ev.MessagesArrived(cell, (message,)))
 
     def _returned(self, message: Message) -> None:
-        self.feed(ev.CastReturned(CELL, message))
+        for cell in self._cells_of(message):
+            self.feed(ev.CastReturned(cell, message))
+
+    def _cells_of(self, message: Message) -> tuple[str, ...]:
+        """As ``service/cell_channel.py`` for cells that use one message queue: that of the row."""
+        if len(self.cells) == 1 or (isinstance(message, Hello) and message.role is Role.SCHEDULER):
+            return self.cells
+        slot = self.core.table.slot_of(message.node)
+        row = None if slot is None else self.core.table.row(slot)
+        return () if row is None else (row.cell,)
 
     def feed(self, event: ev.Event) -> None:
         """Pass an event to the core, and carry out the effects."""
@@ -299,13 +315,12 @@ class SimScheduler:
     def _fitting(self, queries: tuple[str, ...]) -> frozenset[str]:
         found: frozenset[str] = frozenset()
         for query in queries:
-            found |= self._placement.fitting(wanted_of(query))
+            found |= self._placement.fitting(query)
         return found
 
     def _candidates(self, node: str, queries: tuple[str, ...]) -> tuple[ev.Candidate, ...]:
-        wanted = (wanted_of(query) for query in queries)
         return tuple(
-            ev.Candidate({node: amounts}, {"": (node,)})
-            for amounts in wanted
-            if node in self._placement.fitting(amounts)
+            ev.Candidate({node: wanted_of(query)}, {"": (node,)})
+            for query in queries
+            if node in self._placement.fitting(query)
         )

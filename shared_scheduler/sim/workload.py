@@ -17,6 +17,7 @@ from shared_scheduler.core.effects import Answer, Choice, Fail
 from shared_scheduler.decision.request import LABEL_POLICY, Flavor, Group, PlacementForm, Request
 from shared_scheduler.decision.spread_request import LABEL, SPREAD, label_uuid
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
+from shared_scheduler.sim.selections import selecting
 from shared_scheduler.sim.topology import HUGE_PAGE_KB, ask_text
 
 #: name, vcpus, memory in MiB, disk in GB
@@ -52,6 +53,7 @@ class Workload:
     build_fails: float = 0.02
     grouped: float = 0.0  # requests for members of a server group
     spread: float = 0.0  # requests for servers of a label that are spread over racks
+    selections: float = 0.0  # requests for a trait or an aggregate, which operators change
     phantoms: float = 0.2  # of the builds that fail, those that stay counted until the next audit
     asks_again: float = 0.5  # of the requests that fail, those whose servers are requested again
     migrations_per_s: float = 0.0  # live migrations, which have no claim
@@ -257,6 +259,10 @@ class Users:
         special = rng.random() < workload.topologies
         topology = draw_topology(flavor, rng) if special else ""
         request = make_request(self.count, flavor, count, root_only, topology, workload.num_alternates)
+        if (
+            group is None and workload.selections and rng.random() < workload.selections
+        ):  # groups are judged on all nodes
+            request = selecting(request, rng)
         servers = tuple(Server(uuid, request.request_id, request.usage, topology) for uuid in request.instance_uuids)
         if group is not None:
             request = self._joined(group, request, servers, host_of)

@@ -2,8 +2,8 @@
 """The deterministic world: real scheduler and agent cores, everything around them simulated.
 
 The seed determines everything: each part draws from its own generator, which is created from the seed and the part's
-name, so that a change in one part does not change the random choices of the others.  There is one cell.  Virtual time
-is in seconds from the beginning.
+name, so that a change in one part does not change the random choices of the others.  The cells use one message queue.
+Virtual time is in seconds from the beginning.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
-from shared_scheduler.protocol.messages import Allocations, Claim, Message
+from shared_scheduler.protocol.messages import Allocations, Claim, Leaf, Message
 from shared_scheduler.sim.agenda import Agenda, Trace
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
+from shared_scheduler.sim.lies import LyingNode
 from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
-from shared_scheduler.sim.schedulers import CELL, DECISIONS, SimScheduler
+from shared_scheduler.sim.schedulers import DECISIONS, SimScheduler, cell_name
+from shared_scheduler.sim.selections import Operators
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import RACK, SentRequest, Server, ServerState, Users, Workload, disturb_group, placed
 from shared_scheduler.table.row import Version
@@ -49,6 +51,7 @@ class Sizes:
     """The size of the world, and its parameters without faults."""
 
     nodes: int = 50
+    cells: int = 1  # each has every so many-th node
     schedulers: int = 3
     agentless: float = 0.0  # part of the nodes without an agent
     newer: float = 0.0  # part of the agents and schedulers that are of a later release
@@ -99,6 +102,10 @@ class World:
         self.checkers = Checkers(self)
         #: instances that are built and stay where they are, by uuid
         self.living: dict[str, Server] = {}
+        self.liars: list[LyingNode] = []
+        #: service hosts that are disabled because their nodes will go, and the nodes that have gone
+        self.leaving: set[str] = set()
+        self.gone: set[str] = set()
         self.is_open = True
         #: nodes whose newest version some scheduler did not have when the faults ended
         self.behind_at_healing = 0
@@ -133,6 +140,7 @@ class World:
             self.sizes.size,
             self._edge_rng.random() < self.sizes.newer,
             self.checkers.agent_sent,
+            cell_name(number % self.sizes.cells),
         )
 
     def _start(self) -> None:
@@ -143,6 +151,7 @@ class World:
         for number in range(self.sizes.schedulers):
             self.start_scheduler(number)
         self.agenda.after(1.0 + self.users.next_pause_s(), self._arrive)
+        self.operators = Operators(self, self.rng("operators"))
         Moves(self, self.rng("moves"), self.users.workload.migrations_per_s)
 
     def start_scheduler(self, number: int) -> SimScheduler:
@@ -159,9 +168,12 @@ class World:
             self._stopwatch,
             self._edge_rng.random() < self.sizes.newer,
             self.sizes.decisions,
+            tuple(map(cell_name, range(self.sizes.cells))),
         )
-        services = tuple(ServiceFacts(node.host) for node in self.nodes.values())
-        scheduler.feed(ev.ServicesRead(CELL, services, True))
+        for cell in scheduler.cells:
+            nodes = (node for node in self.nodes.values() if node.cell == cell)
+            services = tuple(ServiceFacts(node.host, disabled=node.host in self.leaving) for node in nodes)
+            scheduler.feed(ev.ServicesRead(cell, services, True))
         if self.users.workload.spread:
             scheduler.feed(ev.AggregatesRead(self._racks(), complete=True))
         for node in self.nodes.values():
@@ -213,20 +225,20 @@ class World:
                 "parent": None,
                 "generation": facts.generation,
                 "inventories": {rc: [*row.to_leaf()] for rc, row in facts.inventories.items()},
-                "traits": [],
-                "aggregates": [],
+                "traits": list[Leaf](sorted(facts.traits)),
+                "aggregates": list[Leaf](sorted(facts.aggregates)),
             }
         members = frozenset(node.tracker.instances)
         consumers = self.placement.consumers_of(node.node)
         now = scheduler.clock.now
-        return ev.NodeRead(CELL, node.node, node.host, node.host, leaves, consumers, members, now)
+        return ev.NodeRead(node.cell, node.node, node.host, node.host, leaves, consumers, members, now)
 
     def refresh(self, scheduler: SimScheduler, node: str) -> None:
         """Read a node again for one scheduler."""
         self.agenda.after(self.placement_delay_s(), self._refreshed, scheduler, node)
 
     def _refreshed(self, scheduler: SimScheduler, node: str) -> None:
-        if self.placement.up and scheduler.up:
+        if self.placement.up and scheduler.up and node in self.nodes:
             scheduler.feed(self._node_read(scheduler, self.nodes[node]))
 
     def _poll(self, scheduler: SimScheduler) -> None:
@@ -246,6 +258,8 @@ class World:
         """A scheduler sends a message to an agent."""
         if isinstance(message, Claim):
             self.checkers.cast(scheduler, message)
+            for liar in self.liars:
+                liar.overhear(scheduler.name, message)
 
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova's databases say of a server."""
@@ -386,7 +400,7 @@ class World:
         server.state = ServerState.LIVES
         self.living[server.uuid] = server
         lifetime_s = self._edge_rng.expovariate(1 / self.users.workload.lifetime_s)
-        self.agenda.after(lifetime_s, self._delete, server)
+        self.agenda.after(lifetime_s, self.delete, server)
 
     def _try_alternate(self, server: Server, alternates: tuple[ef.Choice, ...]) -> None:
         """The conductor claims the next alternate in Placement itself."""
@@ -403,11 +417,12 @@ class World:
         server.state = ServerState.FAILED
         self.counters["builds_given_up"] += 1
 
-    def _delete(self, server: Server) -> None:
-        if not self.is_open:
+    def delete(self, server: Server) -> None:
+        """A user deletes a server, unless it was deleted already."""
+        if not self.is_open or server.uuid not in self.living:
             return  # the last ones stay, so that there is a state to compare
         if server.state is ServerState.MOVES:
-            self.agenda.after(AFTER_MOVE_S, self._delete, server)
+            self.agenda.after(AFTER_MOVE_S, self.delete, server)
             return
         server.state = ServerState.DELETED
         del self.living[server.uuid]
@@ -462,7 +477,7 @@ class World:
                 if newest is not None:
                     same_life = known.window.epoch == newest.epoch
                     applied = known.window.sequence if same_life else 0
-                    lags[known.node] += max(0, newest.sequence - (applied or 0))
+                    lags[known.node] = lags.get(known.node, 0) + max(0, newest.sequence - (applied or 0))
         return lags
 
     # -- time

@@ -152,12 +152,11 @@ class ScriptedScheduler:
                 return ev.GroupAnswered(ask_id, standing, error, cause=effect.cause)
 
     def fitting(self, queries: Sequence[str]) -> frozenset[str]:
-        return frozenset[str]().union(*(self.cloud.placement.fitting(wanted_of(q)) for q in queries))
+        return frozenset[str]().union(*(self.cloud.placement.fitting(q) for q in queries))
 
     def candidates(self, node: str, queries: Sequence[str]) -> tuple[ev.Candidate, ...]:
-        wanted = [wanted_of(query) for query in queries]
-        fits = [one for one in wanted if node in self.cloud.placement.fitting(one)]
-        return tuple(ev.Candidate({node: one}, {"": (node,)}) for one in fits)
+        fits = [query for query in queries if node in self.cloud.placement.fitting(query)]
+        return tuple(ev.Candidate({node: wanted_of(query)}, {"": (node,)}) for query in fits)
 
     def describe(self, node: str) -> str:
         """A row in a few words, with what its own claims take."""

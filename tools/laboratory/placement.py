@@ -116,8 +116,9 @@ class StandIn:
 
     def _candidates(self, query: Mapping[str, list[str]]) -> dict[str, Any]:
         """The candidates of a request with one unnumbered group of resources."""
-        wanted = wanted_of(f"resources={query['resources'][0]}")
-        fitting = self._sim.fitting(wanted) & frozenset(query.get("in_tree", self._sim.providers))
+        resources = f"resources={query['resources'][0]}"
+        wanted = wanted_of(resources)
+        fitting = self._sim.fitting(resources) & frozenset(query.get("in_tree", self._sim.providers))
         nodes = sorted(fitting)[: int(query.get("limit", ["1000"])[0])]
         return {
             "allocation_requests": [

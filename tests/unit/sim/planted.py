@@ -22,16 +22,17 @@ from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
 from shared_scheduler.core.effects import AskGroup
-from shared_scheduler.core.events import GroupAnswered
+from shared_scheduler.core.events import Event, GroupAnswered, RequestArrived
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import Nodes
 from shared_scheduler.core.planner import Planner
 from shared_scheduler.core.request_state import RequestState
 from shared_scheduler.core.requests import Alternates, Requests
+from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering
-from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode
+from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim.clock import LocalClock
@@ -275,6 +276,29 @@ def offer_the_chosen_host_as_alternate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Alternates, "_is_current", staticmethod(lambda state: state.alternates is not None))
 
 
+@bug("alternates")
+def offer_alternates_of_any_cell(patch: pytest.MonkeyPatch) -> None:
+    """Alternates are selected in all cells, and the conductor of the cell cannot build there."""
+
+    def others(self: Planner, state: RequestState, decision: Any, _cell: str) -> Any:
+        return (node for node in decision.nodes() if node not in state.chosen())
+
+    patch.setattr(Planner, "_others", others)
+
+
+@bug("selected")
+def trust_the_traits_of_the_row(patch: pytest.MonkeyPatch) -> None:
+    """Placement is not asked for the selected host of a request that names a trait or an aggregate."""
+
+    def step(self: SchedulerCore, event: Event, now: float) -> Any:
+        if isinstance(event, RequestArrived):
+            event = replace(event, request=replace(event.request, root_only=True))
+        return real(self, event, now)
+
+    real = SchedulerCore.step
+    patch.setattr(SchedulerCore, "step", step)
+
+
 @bug("bounds")
 def go_on_asking(patch: pytest.MonkeyPatch) -> None:
     """A window that has all it wants still plans to ask for a resync."""
@@ -312,6 +336,39 @@ def refuse_what_fits(patch: pytest.MonkeyPatch) -> None:
 
     real = ClaimLedger._shortage
     patch.setattr(ClaimLedger, "_shortage", shortage)
+
+
+@bug("gone")
+def keep_nodes_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    """What the database does not have any more stays in the table."""
+    patch.setattr(Nodes, "gone", lambda self, event: None)
+
+
+# -- a stolen node
+
+
+@bug("own_word")
+def believe_the_verdict_of_any_node(patch: pytest.MonkeyPatch) -> None:
+    """A verdict counts for the claim that it names, whichever node says it."""
+
+    def on_verdict(self: Claims, step: Any, verdict: Verdict) -> None:
+        claim = self._open.get(verdict.claim_id)
+        real(self, step, verdict if claim is None else replace(verdict, node=claim.intent.node))
+
+    real = Claims.on_verdict
+    patch.setattr(Claims, "on_verdict", on_verdict)
+
+
+@bug("no_overcommit")
+def release_for_anybody(patch: pytest.MonkeyPatch) -> None:
+    """A release ends the claim that it names, whoever sends it."""
+
+    def release(self: ClaimLedger, claim_id: str, consumer: str, scheduler: str) -> Any:
+        held = self.pending.get(claim_id)
+        return real(self, claim_id, consumer, scheduler if held is None else held.claim.scheduler)
+
+    real = ClaimLedger.release
+    patch.setattr(ClaimLedger, "release", release)
 
 
 # -- server groups

@@ -28,7 +28,7 @@ def kinds_of(seed: int) -> tuple[set[str], set[str]]:
     world = World(plan.seed, plan.sizes, plan.workload, plan.network_faults)
     faults = Faults(world, world.rng("faults"))
     if plan.fault_every_s:
-        faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s)
+        faults.draw(FAULTS_FROM_S, plan.duration_s, plan.fault_every_s, rare=True)
     return {fault.kind for fault in faults.planned}, set(faults.kinds())
 
 

@@ -37,7 +37,14 @@ SHOWN_BY = {
     "trust_the_table": 29,
     "count_what_may_yield": 29,
     "answer_without_checking_the_racks": 30,
+    "release_for_anybody": 32,
+    "believe_the_verdict_of_any_node": 33,
+    "offer_alternates_of_any_cell": 33,
+    "trust_the_traits_of_the_row": 33,
+    "keep_nodes_that_are_gone": 34,
 }
+#: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
+LYING_SEEDS = range(2)
 
 
 def plans() -> Iterator[RunPlan]:
@@ -91,6 +98,28 @@ def plans() -> Iterator[RunPlan]:
             network_faults=NetworkFaults(loss=0.05 * (seed % 2), late=0.2, late_max_s=1.0),
             fault_every_s=2.0 * (seed // 2),
         )
+    for seed in LYING_SEEDS:
+        yield RunPlan(
+            seed=seed,
+            duration_s=20.0,
+            sizes=Sizes(nodes=2 + 2 * seed, cells=1 + seed, schedulers=3, placement_s=0.05, heartbeat_interval_s=2.0),
+            workload=Workload(rate_per_s=15.0, lifetime_s=10.0, flavors=FLAVORS[2:], selections=0.3 * seed),
+            network_faults=NetworkFaults(loss=0.1 * seed),
+            fault_every_s=2.0,
+            fault_kinds=("node_lies",),
+            rows_every=1,
+        )
+
+    yield RunPlan(
+        seed=1,
+        duration_s=30.0,
+        sizes=Sizes(nodes=5, cells=2, schedulers=2, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=6.0, lifetime_s=8.0, grouped=0.4, flavors=FLAVORS[:1]),
+        network_faults=NetworkFaults(loss=0.05, late=0.3, late_max_s=3.0),
+        fault_every_s=8.0,
+        fault_kinds=("node_goes",),
+        rows_every=1,
+    )
 
 
 def broken_by(plan: RunPlan) -> set[str]:
