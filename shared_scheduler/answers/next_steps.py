@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator may do after reading a story."""
+"""What a story leaves open, and what an operator may do after reading it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.shapes import Why
+from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, PLACED
-from shared_scheduler.records.story import NO_HOST
+from shared_scheduler.records.story import NO_HOST, reasonless
 
 
 def next_steps(story: Why) -> Iterator[str]:
@@ -18,8 +19,11 @@ def next_steps(story: Why) -> Iterator[str]:
     name, result = story["name"], last.get("result")
     if last.get("kind") == BUILD and result != ACTIVE:
         failed = [one for one in known if one["kind"] == BUILD and one.get("result") != ACTIVE]
-        hosts = ", ".join(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
-        yield f"the log of nova-compute on {hosts} has the traceback"
+        hosts = list(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
+        logs = "log{} of nova-compute on {} {}".format(
+            *("s", listed(hosts), "have") if hosts[1:] else ("", *hosts, "has")
+        )
+        yield f"the {logs} the traceback"
         if "nova" not in story:
             yield f"why {name} --nova shows Nova's own events and faults"
     elif result in NO_HOST:
@@ -32,3 +36,10 @@ def next_steps(story: Why) -> Iterator[str]:
         yield f"why {name} --nova shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
         yield f"the log of {last.get('scheduler')} has more lines with the id of the request"
+
+
+def unknown_causes(story: Why) -> Iterator[str]:
+    """A sentence about the builds of which no reason is known."""
+    hosts = reasonless(story["records"])
+    if hosts:
+        yield f"on {listed(hosts)}: Nova keeps no reason of a build that it tries on another host"

@@ -16,7 +16,7 @@ from typing import Any
 
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.host_facts import outcome, rejection, unknown_kind, values
-from shared_scheduler.answers.next_steps import next_steps
+from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
@@ -83,6 +83,7 @@ def lines(story: Why) -> list[str]:
 def _lines(story: Why) -> Iterator[str]:
     yield f"{story['name']}: {story['outcome']}"
     yield from (f"  cause     {cause}" for cause in story["causes"])
+    yield from (f"  unknown   {text}" for text in unknown_causes(story))
     yield from (f"  lacking   {text}" for text in story["would_help"])
     yield from (f"  next      {text}" for text in next_steps(story))
     ours = [(record["at"], ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])

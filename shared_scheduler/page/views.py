@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from shared_scheduler.answers.from_records import is_failure
 from shared_scheduler.answers.host_facts import origin, values
-from shared_scheduler.answers.next_steps import next_steps
+from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import Fleet, FleetHost, Reasons, RecordEntry
 from shared_scheduler.cmd import terms, why
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
@@ -112,11 +112,12 @@ class Views:
         host, answers = fields.get("host", "").strip(), None
         if host:
             answers = self._questions.why_not({"id": story["name"], "host": host})
-        steps = list(next_steps(story))
+        steps, unknown = list(next_steps(story)), list(unknown_causes(story))
         words = terms.meanings(why.words(story), *why.TERMS)
         return self._render(
-            "why.html", story=story, steps=steps, host=host, answers=answers, words=words, query=story["name"]
-        )
+            "why.html", story=story, steps=steps, unknown=unknown, host=host, answers=answers, words=words,
+            query=story["name"],
+        )  # fmt: skip
 
     def _host(self, fields: Fields) -> str:
         name = fields.get("host", "").strip()

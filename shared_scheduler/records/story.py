@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared_scheduler.records.amounts import short_of
-from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, PLACED, Record, Store
+from shared_scheduler.records.plain_text import listed
+from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NO_REASON, PLACED, Record, Store
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
@@ -22,6 +23,8 @@ INSTANCES_MAX = 50
 NO_HOST = frozenset({"no_valid_host", "no_candidates"})
 #: the outcome of a try that succeeded
 WRITTEN = "written"
+#: outcomes of tries that the host did not refuse
+NOT_REFUSED = frozenset({WRITTEN, "released"})
 #: Hosts and reasons of one failure that its cause names.
 NAMED_MAX = 5
 
@@ -81,11 +84,13 @@ def _attempt(records: Sequence[Record], build: Record) -> int:
 
 
 def _outcome(records: Sequence[Record]) -> str:
-    ends = list(_ends(records).values())
+    by_server = _ends(records)
+    ends = list(by_server.values())
     if not ends:
         return "no decision and no build is recorded"
     if len(ends) == 1:
-        return _sentence(ends[0])
+        [server] = by_server
+        return _sentence(ends[0], _troubles(records, server))
     active = sum(1 for end in ends if end["result"] == ACTIVE)
     failed = sum(1 for end in ends if end["result"] not in (ACTIVE, PLACED))
     return f"{len(ends)} servers: {active} active, {failed} failed, {len(ends) - active - failed} placed"
@@ -97,12 +102,49 @@ def _ends(records: Sequence[Record]) -> Mapping[str, Record]:
     return {uuid: record for record in known for uuid in record.get("instances") or [""]}
 
 
-def _sentence(end: Record) -> str:
+@dataclass(frozen=True, slots=True)
+class _Troubles:
+    """The hosts that refused a server, and those on which its builds failed, since it was last active."""
+
+    refused: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    def before(self) -> str:
+        """In brackets, for a server that is active now; empty if there were none."""
+        refused = [f"{listed(self.refused)} refused"] if self.refused else []
+        failed = [f"{_builds(self.failed)} failed"] if self.failed else []
+        return f" ({' and '.join([*refused, *failed])} before)" if refused or failed else ""
+
+
+def _troubles(records: Sequence[Record], server: str) -> _Troubles:
+    """Before the end of a server; hosts of the newest decision only, because an older one was of another request."""
+    *before, _ = [one for one in records
+                  if one.get("kind") in (DECISION, BUILD) and server in (one.get("instances") or [""])]  # fmt: skip
+    active = [place for place, one in enumerate(before) if one["result"] == ACTIVE]
+    since = before[active[-1] + 1 :] if active else before
+    failed = tuple(_host(one) for one in since if one["kind"] == BUILD)
+    decided: Record = next((one for one in reversed(since) if one["kind"] == DECISION), {})
+    return _Troubles(tuple(refusing(decided, server)), failed)
+
+
+def refusing(decision: Record, server: str = "") -> list[str]:
+    """The hosts that were tried for a server, or for any, and did not take it."""
+    tries = [one for one in decision.get("attempts", ()) if server in ("", one.get("instance", server))]
+    took = {one["host"] for one in tries if one["outcome"] == WRITTEN}
+    refused = (str(one["host"]) for one in tries if one["outcome"] not in NOT_REFUSED and one["host"] not in took)
+    return list(dict.fromkeys(refused))
+
+
+def _builds(hosts: Sequence[str]) -> str:
+    return f"the build{'s' * (len(set(hosts)) > 1)} on {listed(hosts)}"
+
+
+def _sentence(end: Record, troubles: _Troubles) -> str:
     host = _host(end)
     if end["result"] == ACTIVE:
-        return f"active on {host}"
+        return f"active on {host}{troubles.before()}"
     if end.get("kind") == BUILD:
-        return f"the build on {host} failed"
+        return f"{_builds((*troubles.failed, host))} failed"
     if end["result"] == PLACED:
         return f"placed on {host}; no build is recorded after that"
     if end["result"] in NO_HOST:
@@ -116,18 +158,30 @@ def _host(record: Record) -> str:
 
 
 def _causes(records: Sequence[Record]) -> Iterator[str]:
-    """Why it failed.  A server that is active now has no causes; its earlier failures are in the records."""
+    """Why it failed, each reason once."""
+    causes: dict[str, list[str]] = {}
+    for record in _failures(records):
+        if record["kind"] == DECISION:
+            causes.setdefault(_refusal(record), [])
+        elif record["reason"] != NO_REASON:
+            causes.setdefault(record["reason"], []).append(_host(record))
+    yield from (f"{cause} (on {listed(hosts)})" if hosts else cause for cause, hosts in causes.items())
+
+
+def reasonless(records: Sequence[Record]) -> list[str]:
+    """The hosts of builds that failed, and of which Nova keeps no reason."""
+    return list(dict.fromkeys(_host(one) for one in _failures(records) if one.get("reason") == NO_REASON))
+
+
+def _failures(records: Sequence[Record]) -> Iterator[Record]:
+    """What failed.  The earlier failures of a server that is active now are in the records, and do not count."""
     ends = _ends(records)
-    causes: dict[str, None] = {}
     for record in records:
         kind = record.get("kind")
-        if kind in (DECISION, BUILD) and all(ends[uuid]["result"] == ACTIVE for uuid in record["instances"] or [""]):
+        if kind not in (DECISION, BUILD) or record["result"] in (ACTIVE, PLACED):
             continue
-        if kind == BUILD and record["result"] != ACTIVE:
-            causes[f"{record['reason']} (on {_host(record)})"] = None
-        elif kind == DECISION and record["result"] != PLACED:
-            causes[_refusal(record)] = None
-    yield from causes
+        if any(ends[uuid]["result"] != ACTIVE for uuid in record["instances"] or [""]):
+            yield record
 
 
 def _would_help(records: Sequence[Record]) -> Iterator[str]:

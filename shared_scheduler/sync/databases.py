@@ -22,6 +22,7 @@ from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import AggregateFacts, BuildFailure, BuildRead, BuildState, ServiceFacts
 from shared_scheduler.decision.spread_request import LABEL
 from shared_scheduler.model.compute_node import JSON_COLUMNS, PLAIN_COLUMNS
+from shared_scheduler.records.store import NO_REASON
 from shared_scheduler.sync import cost
 from shared_scheduler.sync.kept_connection import KeptConnection
 
@@ -36,8 +37,6 @@ CLOCKS_DIFFER_S = 5.0
 BUILD_EVENT = "compute__do_build_and_run_instance"
 #: The fault of nova-conductor when it tries no other host, and what it writes before the error of the last build.
 GIVEN_UP, QUOTES = "Exceeded maximum number of retries", "Last exception: "
-#: Said of the other builds.
-NO_REASON = "Nova keeps no reason for a build that it tries on another host; the log of nova-compute there has it"
 EVACUATION = "evacuation"
 #: Statuses of an evacuation's record until nova-compute has written the new host of the server; those of the records
 #: of all moves while a host is selected.

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shared_scheduler.records.plain_text import listed
 from tests.functional import cloud_state
 from tools.laboratory.cloud import probes
 from tools.laboratory.cloud.cloud import Cloud
@@ -94,7 +95,9 @@ def refused_and_then_accepted(cloud: Cloud) -> Case:
         for record in recorded_decisions(cloud):
             outcomes = [attempt["outcome"] for attempt in record["attempts"]]
             if len(outcomes) > 1 and outcomes[-1] == "written" and record["instances"][0] in hosts:
-                return Case(record["instances"][0], f"active on {hosts[record['instances'][0]]}")
+                server = record["instances"][0]
+                refused = listed(one["host"] for one in record["attempts"] if one["outcome"] != "written")
+                return Case(server, f"active on {hosts[server]} ({refused} refused before)")
         cloud.delete(hosts)
     raise AssertionError(f"no node has refused a claim in {BURSTS_MAX} bursts")
 
@@ -138,11 +141,10 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     first = {"c1": refusing["c1"]}
     cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(9, 3, 3), hardware_of=first)
     server, row = boot(cloud)
-    found["alternate"] = Case(server, f"active on {row['host']}")
+    found["alternate"] = Case(server, f"active on {row['host']} (the build on c1 failed before)")
     cloud_state.begin(cloud, schedulers=2, nova_options=options, hardware_of=refusing)
     server, _ = boot(cloud)
-    *_, last = tried_by_nova(cloud, server)
-    found["addresses"] = Case(server, f"the build on {last} failed", [NO_ADDRESS] * 3)
+    found["addresses"] = Case(server, f"the builds on {listed(tried_by_nova(cloud, server))} failed", [NO_ADDRESS])
 
     for case in found.values():
         wait_recorded(cloud, case)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shared_scheduler.sync.databases import NO_REASON
+from shared_scheduler.records.plain_text import listed
 from tests.functional import cloud_state
 from tests.functional.test_records import (
     COMPUTES,
@@ -52,12 +52,15 @@ def test_a_build_that_fails_on_each_node_is_told_with_what_nova_keeps(cloud: Clo
 
     *before, last = tried = tried_by_nova(cloud, server)
     assert row["status"] == "ERROR" and sorted(tried) == [*COMPUTES]
-    wait_recorded(cloud, Case(server, f"the build on {last} failed"), RECORDED_S)
+    wait_recorded(cloud, Case(server, f"the builds on {listed(tried)} failed"), RECORDED_S)
     for place in places(cloud):
         assert builds(cloud, place, server) == [(host, "failed", "databases") for host in tried]
-        *others, cause = ask(cloud, place, "why", server)["causes"]
-        assert others == [f"{NO_REASON} (on {host})" for host in before]
+        [cause] = ask(cloud, place, "why", server)["causes"]
         assert NO_ADDRESS in cause and cause.endswith(f"(on {last})")
+        told = cloud_state.manage(cloud, "why", server, "--records", place).stdout
+        assert (
+            f"  unknown   on {listed(before)}: Nova keeps no reason of a build that it tries on another host\n" in told
+        )
 
     joined = json.loads(cloud_state.manage(cloud, "why", server, "--nova", "--format", "json").stdout)
     begun = [one["host"] for one in joined["nova"] if one["event"] == "compute__do_build_and_run_instance"]

@@ -20,7 +20,7 @@ from shared_scheduler.nova import instance_actions
 from shared_scheduler.records import entries
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
-from shared_scheduler.records.store import RecordWriter
+from shared_scheduler.records.store import NO_REASON, RecordWriter
 from tests.unit.records.test_entries import record
 
 NO_ADDRESS = "NoMoreFixedIps: No fixed IP addresses available for network: lan"
@@ -89,8 +89,9 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
 
     lines = out.splitlines()
     assert code == 0
-    assert lines[0] == f"{name}: the build on c3 failed"
-    assert lines[1:4] == [f"  cause     {NO_ADDRESS} (on {host})" for host in ("c1", "c2", "c3")], "each, not the last"
+    assert lines[0] == f"{name}: the builds on c1, c2 and c3 failed"
+    assert lines[1] == f"  cause     {NO_ADDRESS} (on c1, c2 and c3)", "all hosts, not the last; the reason once"
+    assert lines[2].startswith("  next ")
     assert "  tried     c9: topology (why NUMA); verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
     assert "  weights   c1 1.5, c2 1.25" in lines
@@ -122,6 +123,42 @@ def test_the_end_of_a_build_that_no_agent_has_told_says_who_has(
     out = capsys.readouterr().out
     assert "build of server-1 on c1: failed\n" in out
     assert "build of server-1 on c2: failed (read from Nova's databases)\n" in out
+
+
+def test_a_build_of_which_nova_keeps_no_reason_has_no_cause_but_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = {"c3": NO_REASON, "c1": NO_REASON, "c2": NO_ADDRESS}
+    read = [build(host, 1_760_000_001.0 + n, reason=reason) for n, (host, reason) in enumerate(reasons.items())]
+    JsonLines(tmp_path / "r").write([stored()[0], *read])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.splitlines()[:4] == [
+        "server-1: the builds on c3, c1 and c2 failed",
+        f"  cause     {NO_ADDRESS} (on c2)",
+        "  unknown   on c3 and c1: Nova keeps no reason of a build that it tries on another host",
+        "  next      the logs of nova-compute on c3, c1 and c2 have the traceback",
+    ]
+
+
+@pytest.mark.parametrize(("refused", "failed", "told"), [
+    ((), (), "active on c1"),
+    (("c3",), (), "active on c1 (c3 refused before)"),
+    ((), ("c2",), "active on c1 (the build on c2 failed before)"),
+    (("c4", "c5"), ("c2", "c3"), "active on c1 (c4 and c5 refused and the builds on c2 and c3 failed before)"),
+])  # fmt: skip
+def test_a_server_that_is_active_after_trouble_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: tuple[str, ...], failed: tuple[str, ...], told: str
+) -> None:
+    tries = [*(Attempt("server-1", "n", host, "no_capacity", {}) for host in refused),
+             Attempt("server-1", "n", "c1", "written", {})]  # fmt: skip
+    placed = record(("server-1",), attempts=tuple(tries), answer=(("c1",),))
+    builds = [build(host, 1_760_000_001.0 + n) for n, host in enumerate(failed)]
+    last = build("c1", 1_760_000_009.0, reason="")
+    JsonLines(tmp_path / "r").write([entries.entry(placed, "sched1", 1_760_000_000.0), *builds, last])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"server-1: {told}"
 
 
 def test_the_traits_that_all_hosts_lack_are_part_of_the_cause(
@@ -204,7 +241,7 @@ def test_a_record_of_a_later_release_changes_no_outcome(tmp_path: Path, capsys: 
     JsonLines(tmp_path / "r").write([*stored(), later])
 
     manage.main(["why", "server-1", "--records", str(tmp_path / "r")])
-    assert capsys.readouterr().out.startswith("server-1: the build on c3 failed\n")
+    assert capsys.readouterr().out.startswith("server-1: the builds on c1, c2 and c3 failed\n")
 
 
 def test_a_missing_record_is_one_line(ask: Ask) -> None:
@@ -404,7 +441,7 @@ def test_what_schedulers_repeat_of_a_host_is_told_once(tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("req-local", ["the log of nova-compute on c1, c2, c3 has the traceback", "why req-local --nova shows"]),
+    ("req-local", ["the logs of nova-compute on c1, c2 and c3 have the traceback", "why req-local --nova shows"]),
     ("server-2", ["why-not server-2 HOST shows what one host lacked", "fit --flavor "]),
     ("server-3", []),
 ])  # fmt: skip

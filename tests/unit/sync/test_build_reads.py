@@ -11,8 +11,9 @@ import pytest
 from nova.db.main import models
 
 from shared_scheduler.core.events import BuildFailure, BuildRead, BuildsRead, BuildState
+from shared_scheduler.records.store import NO_REASON
 from shared_scheduler.sync.cell_reads import BUILDS_MAX, CellReads
-from shared_scheduler.sync.databases import BUILD_EVENT, NO_REASON
+from shared_scheduler.sync.databases import BUILD_EVENT
 from tests.unit.sync.nova_databases import NovaDatabases, naive
 
 AGE_S = 30.0
