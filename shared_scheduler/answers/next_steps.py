@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.shapes import Why
+from shared_scheduler.records.lasting import may_pass_later
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import ACTIVE, BUILD, DECISION, PLACED
 from shared_scheduler.records.story import NO_HOST, reasonless
@@ -29,8 +30,9 @@ def next_steps(story: Why) -> Iterator[str]:
     elif result in NO_HOST:
         yield f"why-not {name} HOST shows what one host lacked, and what it would answer now"
         asked = last.get("asked", {})
-        if asked.get("flavor"):
-            group = f" --group {asked['group'][0]}" if asked.get("group") else ""
+        of_group = asked.get("group") or [""]
+        if asked.get("flavor") and may_pass_later(last) and (of_group[0] or not asked.get("group")):
+            group = f" --group {of_group[0]}" if of_group[0] else ""
             yield f"fit --flavor {asked['flavor']}{group} --number 1 shows whether such a server would fit now"
     elif result == PLACED and "nova" not in story:
         yield f"why {name} --nova shows how far Nova is with the build"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared_scheduler.records.amounts import short_of
+from shared_scheduler.records.lasting import too_much_for_empty_hosts
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NO_REASON, PLACED, Record, Store
 
@@ -188,7 +189,9 @@ def _would_help(records: Sequence[Record]) -> Iterator[str]:
     """What the hosts lacked, of the newest decision, if it found no host."""
     last: Record = next((one for one in reversed(records) if one.get("kind") == DECISION), {})
     for code, span in last.get("missing", {}).items():
-        if len(span) == 2:  # a changed record may have any numbers
+        if sentence := too_much_for_empty_hosts(last, code):
+            yield sentence
+        elif len(span) == 2:  # a changed record may have any numbers
             yield short_of(code, last.get("reasons", {}).get(code, 0), *span)
 
 

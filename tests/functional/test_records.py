@@ -201,7 +201,8 @@ def test_the_numbers_of_a_refusal_are_reported(cloud: Cloud, cases: dict[str, Ca
     assert (near["c1"]["code"], near["c1"]["detail"]["asked"]) == ("no_room:MEMORY_MB", TOO_LARGE.ram_mb)
     assert near["c1"]["source"] == "agent" and near["c1"]["sequence"] and near["c1"]["age_s"] is not None
     [lacking] = ask(cloud, place, "why", cases["memory"].server)["would_help"]
-    assert lacking.startswith("3 hosts are short of ")
+    assert lacking.startswith(f"asked {TOO_LARGE.ram_mb} MB of MEMORY_MB; one server gets at most ")
+    assert lacking.endswith(" on these 3 hosts, even if they are empty")
 
     [record, *_] = ask(cloud, place, "why", cases["refused and accepted"].server)["records"]
     refused, *_, written = record["attempts"]

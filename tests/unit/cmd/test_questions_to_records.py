@@ -454,6 +454,52 @@ def test_a_story_says_what_to_do_next(ask: Ask, name: str, said: list[str]) -> N
     assert all(line.startswith(part) for line, part in zip(found, said, strict=True))
 
 
+def refused_by(reasons: dict[str, int], *details: dict[str, Any], group: list[str] | None = None) -> dict[str, Any]:
+    """The record of a server that found no host for one reason."""
+    [code] = reasons
+    near = entries.Near([HostAnswer(f"n{n}", f"c{n}", code, one) for n, one in enumerate(details)], {code: (500, 900)})
+    counts = (DecisionCounts(0, sum(reasons.values()), 0, reasons),)
+    found = record(("server-1",), failure="no_valid_host", text="none", answer=(), attempts=(), decisions=counts)
+    entry = entries.entry(found, "sched1", 1_760_000_000.0, near)
+    return {**entry, "asked": {**entry["asked"], "group": group}}
+
+
+EMPTY = {"asked": 1000, "used": 0, "max_unit": 100}
+LATER = "  next      fit --flavor m1{} --number 1 shows whether such a server would fit now"
+
+
+@pytest.mark.parametrize(("refused", "lacking", "fit"), [
+    (refused_by({"no_room:MEMORY_MB": 2}, EMPTY, {"asked": 1000, "used": 5, "max_unit": 120}),
+     ["asked 1000 MB of MEMORY_MB; one server gets at most 120 MB on these 2 hosts, even if they are empty"], []),
+    (refused_by({"no_room:VCPU": 1}, {"asked": 9, "used": 0, "capacity": 8}),
+     ["asked 9 of VCPU; one server gets at most 8 on this host, even if it is empty"], []),
+    (refused_by({"no_room:MEMORY_MB": 2}, EMPTY, {"asked": 1000, "used": 900, "capacity": 1200}),
+     ["2 hosts are short of MEMORY_MB by 500 MB to 900 MB"], [LATER.format("")]),
+    (refused_by({"no_room:MEMORY_MB": 9}, EMPTY),  # the others may be larger
+     ["9 hosts are short of MEMORY_MB by 500 MB to 900 MB"], [LATER.format("")]),
+    (refused_by({"no_room:VCPU": 1}, {"asked": 2, "used": 8, "capacity": 8}, group=["group-1", "anti-affinity"]),
+     ["1 host is short of VCPU by 500 VCPU to 900 VCPU"], [LATER.format(" --group group-1")]),
+])  # fmt: skip
+def test_a_server_that_is_too_large_for_empty_hosts_is_not_to_be_asked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: dict[str, Any], lacking: list[str], fit: list[str]
+) -> None:
+    JsonLines(tmp_path / "r").write([refused])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[12:] for line in lines if line.startswith("  lacking ")] == lacking
+    assert [line for line in lines if " fit --flavor" in line] == fit
+
+
+def test_nothing_is_said_of_a_later_time_if_all_hosts_lack_a_trait(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    JsonLines(tmp_path / "r").write([{**refused_by({"traits": 1}, {"missing": ["HW_X"]}), "missing": {}}])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    assert "fit --flavor" not in capsys.readouterr().out
+
+
 def test_a_request_that_was_decided_in_one_step_is_not_said_to_take_no_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
