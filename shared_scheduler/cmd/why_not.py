@@ -47,30 +47,43 @@ def run(args: argparse.Namespace) -> int:
         found = from_records.why_not(store, args.id, args.host)
         if found is None:
             return record_stores.not_found("why-not", args.id)
-        found += _now(args, store)
-        print(json.dumps(timed(found)) if args.format == "json" else "\n".join(_lines(args, found)))
+        now, unknown = _now(args, store)
+        found += now
+        if args.format == "json":
+            print(json.dumps(timed(found)))
+            _complain(unknown)
+        else:
+            print("\n".join(_lines(args, found, unknown)))
         return 0
 
     return record_stores.with_store("why-not", args, ask)
 
 
-def _now(args: argparse.Namespace, store: Store) -> list[WhyNot]:
-    """What a running scheduler answers; nothing if none is asked, or the request is not recorded."""
+def _now(args: argparse.Namespace, store: Store) -> tuple[list[WhyNot], str]:
+    """What a running scheduler answers, and why it cannot be told; nothing if none is asked, or the request is not
+    recorded."""
     directory = args.socket_dir or (None if args.records else configured_socket_dir(args.config_file))
     decision = from_records.last_decision(store, args.id)
     if directory is None or decision is None:
-        return []
+        return [], ""
     try:
-        return from_schedulers.why_not_now(directory, decision, args.host)
+        return from_schedulers.why_not_now(directory, decision, args.host), ""
     except admin.AdminError as error:
-        print(f"why-not: the present state is not known: {printable(str(error))}", file=sys.stderr)
-        return []
+        return [], str(error)
 
 
-def _lines(args: argparse.Namespace, found: Sequence[WhyNot]) -> Iterator[str]:
+def _complain(unknown: str) -> None:
+    """In JSON there is no place for it."""
+    if unknown:
+        print(f"why-not: the present state is not known: {printable(unknown)}", file=sys.stderr)
+
+
+def _lines(args: argparse.Namespace, found: Sequence[WhyNot], unknown: str) -> Iterator[str]:
     yield printable(f"{args.id} and host {args.host}:")
     for one in found:
         when = "now, " if one["source"] == "table" else ""
         request = f"{one['request_id']}: " if one["request_id"] and one["request_id"] != args.id else ""
         yield printable(f"{moment(one['at'])}  {request}{when}{one['text']}")
+    if unknown:
+        yield printable(f"now  unknown, because {unknown.partition(';')[0]}")
     yield from terms.explained(host_facts.words(one["text"] for one in found), *TERMS)

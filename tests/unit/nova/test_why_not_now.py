@@ -76,6 +76,19 @@ def test_without_a_scheduler_the_records_are_told_and_one_line_says_so(why_not: 
     assert err.startswith("why-not: the present state is not known: ") and err.count("\n") == 1
 
 
+def test_a_reader_is_told_before_the_words_that_the_present_state_is_not_known(
+    why_not: WhyNot, server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why_not("cmp1")
+    where = ["--records", str(tmp_path / "records.jsonl"), "--socket-dir", str(tmp_path)]
+
+    assert manage.main(["why-not", server, "cmp1", *where]) == 0
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    now = lines.index(f"now  unknown, because no scheduler of this machine answers in {tmp_path}")
+    assert (lines[now + 1 : now + 3], told.err) == (["", "Words:"], "")
+
+
 def test_the_records_of_another_machine_need_no_scheduler(why_not: WhyNot) -> None:
     found, err = why_not("cmp1")
 
