@@ -41,6 +41,8 @@ class RecordEntry(TypedDict):
 
 #: the ``action`` of a fault of a server; its ``event`` is the code of the fault
 FAULT = "fault"
+#: the ``result`` of an event without an end
+UNFINISHED = "unfinished"
 
 
 class NovaEvent(TypedDict):

@@ -25,15 +25,19 @@ from shared_scheduler.records.store import (
     COMPARISON,
     DECISION,
     DISORDER_MAX_S,
+    FAILED,
     FOUND_MAX,
     NODE,
     Record,
     RecordConditions,
     Store,
 )
+from shared_scheduler.records.story import refusing
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.FAILURES, terms.BUILDS)
+#: Said after the records of one result, because a reader may look for all failures.
+OTHER_RESULTS = "--result failed shows builds; a request without a host has another result, as no_valid_host"
 COLUMNS = ("at", "kind", "request", "servers", "result", "hosts", "reason")
 #: Time between two reads of new records.
 FOLLOW_S = 1.0
@@ -62,13 +66,16 @@ def run(args: argparse.Namespace) -> int:
         _show(args, found)
         if args.follow:
             _follow(args, store, found)
-        return 0 if found else _nothing()
+        elif found and args.format == "text" and args.result == FAILED:
+            print(f"\n{OTHER_RESULTS}")
+        return 0 if found else _nothing(args)
 
     return record_stores.with_store("records", args, ask)
 
 
-def _nothing() -> int:
-    print("records: no record meets all conditions; the oldest are deleted", file=sys.stderr)
+def _nothing(args: argparse.Namespace) -> int:
+    more = f"; {OTHER_RESULTS}" if args.result == FAILED else ""
+    print(f"records: no record meets all conditions; the oldest are deleted{more}", file=sys.stderr)
     return NOT_FOUND
 
 
@@ -106,5 +113,14 @@ def _row(record: Record) -> list[str]:
     servers = f"{instances[0]} and {len(instances) - 1} more" if len(instances) > 1 else "".join(instances)
     return [
         moment(record["at"]), record.get("kind", ""), record.get("request_id", ""), servers, record.get("result", ""),
-        ",".join(record.get("hosts", ())), record.get("reason", ""),
+        _hosts(record), record.get("reason", ""),
     ]  # fmt: skip
+
+
+def _hosts(record: Record) -> str:
+    """The selected hosts, and in brackets those that refused; other records have no such difference."""
+    if record.get("kind") != DECISION or "answer" not in record:
+        return ",".join(record.get("hosts", ()))
+    selected = ",".join(dict.fromkeys(inner[0] for inner in record["answer"] if inner))
+    refused = ",".join(refusing(record))
+    return " ".join(filter(None, [selected, refused and f"(refused: {refused})"]))

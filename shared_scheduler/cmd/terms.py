@@ -354,8 +354,9 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
                "as much. Each weigher of Nova adds its part.",
     "alternates": "Hosts that nova-conductor tries, in this order, if the build on the selected one fails.",
     "Success": "Of an event of Nova. nova-compute also ends a build with it that it hands back, so that nova-conductor "
-               "tries the next host.",
-    "unfinished": "An event of Nova without an end. Nova may also keep none for a build that was handed back.",
+               "tries the next host; if a record shows that the build failed, why prints this instead.",
+    "no end recorded": "Of an event of Nova, in JSON unfinished. Nova may also keep no end for a build that was handed "
+                       "back.",
     "placing": "Time in which hosts were selected, claimed and written.",
     "rechecking": "Time in which Placement was asked whether there is really no host.",
     "checking": "Time in which the server group or the spreading was checked after the write.",

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers import from_records
 from shared_scheduler.answers.host_facts import outcome, rejection, unknown_kind, values
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
-from shared_scheduler.answers.shapes import FAULT, NovaEvent, Why
+from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.records.moments import moment
+from shared_scheduler.records.moments import moment, second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import INSTANCES_MAX
@@ -33,6 +35,12 @@ TERMS = (
 
 #: the phases of a request whose times a record has (``core.request_state.RequestPhase``)
 PHASES = ("placing", "rechecking", "checking", "yielding", "failing")
+#: the event of a build on a node
+BUILD_EVENT = "compute__do_build_and_run_instance"
+#: what is shown for the result ``unfinished`` of an event of Nova
+NO_END = "no end recorded"
+#: what is shown for the result Success of a build that failed
+HANDED_BACK = "ended (the build was handed back to nova-conductor)"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +74,9 @@ def _nova_events(args: argparse.Namespace, story: Why) -> list[NovaEvent]:
 
     :raises RecordsError: when Nova's databases cannot be read
     """
-    from shared_scheduler.nova import instance_actions  # takes a second, and only this option needs Nova
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")  # a library of Nova's imports it
+        from shared_scheduler.nova import instance_actions  # takes a second, and only this option needs Nova
 
     servers = dict.fromkeys(uuid for record in story["records"] for uuid in record["instances"])
     try:
@@ -86,9 +96,10 @@ def _lines(story: Why) -> Iterator[str]:
     yield from (f"  unknown   {text}" for text in unknown_causes(story))
     yield from (f"  lacking   {text}" for text in story["would_help"])
     yield from (f"  next      {text}" for text in next_steps(story))
-    ours = [(record["at"], ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
+    ours = [((record["at"], _PLACES.get(record.get("kind", DECISION), LAST)),
+             ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
             for record in story["records"]]  # fmt: skip
-    novas = [(event["at"], ["", *_nova_event(event)]) for event in story.get("nova", ())]
+    novas = [(_place(story, event), ["", *_nova_event(story, event)]) for event in story.get("nova", ())]
     for _, shown in sorted([*ours, *novas], key=lambda one: one[0]):
         yield from shown
     yield from terms.explained(words(story), *TERMS)
@@ -109,15 +120,32 @@ def words(story: Why) -> Iterator[str]:
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
         yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
-    yield from (event["result"] for event in story.get("nova", ()) if event["action"] != FAULT)
+    yield from (_result(story, event) for event in story.get("nova", ()) if event["action"] != FAULT)
 
 
-def _nova_event(event: NovaEvent) -> Iterator[str]:
+def _place(story: Why, event: NovaEvent) -> tuple[float, int]:
+    """Where an event of Nova stands.  Nova keeps whole seconds, so it may have begun after a decision of its second."""
+    if event["action"] == FAULT:
+        return event["at"], LAST
+    decided = (one["at"] for one in story["records"] if one.get("kind", DECISION) == DECISION
+               and math.floor(one["at"]) == event["at"])  # fmt: skip
+    return max(decided, default=event["at"]), EVENT
+
+
+def _result(story: Why, event: NovaEvent) -> str:
+    """The result of an event; nova-compute ends a build with Success that it hands back to nova-conductor."""
+    builds = (one for one in story["records"] if one.get("kind") == BUILD and one["at"] >= event["at"])
+    ends = [one.get("result") for one in builds if one["hosts"][:1] == [event["host"]]]
+    handed_back = event["event"] == BUILD_EVENT and event["result"] == "Success" and ends and ACTIVE not in ends
+    return HANDED_BACK if handed_back else NO_END if event["result"] == UNFINISHED else event["result"]
+
+
+def _nova_event(story: Why, event: NovaEvent) -> Iterator[str]:
     where = f" on {event['host']}" if event["host"] else ""
     if event["action"] == FAULT:
-        yield f"{moment(event['at'])}  Nova, fault{where}: {event['details']}"
+        yield f"{second(event['at'])}  Nova, fault{where}: {event['details']}"
         return
-    yield f"{moment(event['at'])}  Nova, {event['action']}: {event['event']}{where}: {event['result']}"
+    yield f"{second(event['at'])}  Nova, {event['action']}: {event['event']}{where}: {_result(story, event)}"
     if event["details"]:
         yield f"  details   {event['details']}"
 
@@ -214,6 +242,10 @@ def _attempt(attempt: Any) -> str:
     return f"  tried     {attempt['host']}: {'; '.join(filter(None, [outcome(attempt), took]))}"
 
 
+#: order of what has the same time: Nova begins a build after the decision, and the end of a build follows
+EVENT, LAST = 1, 3
+#: kind of a record -> its place in this order
+_PLACES = {DECISION: 0, BUILD: 2}
 #: kind of a record -> its lines
 _SHOWN: Mapping[str, Callable[[Record], Iterator[str]]] = {
     DECISION: _decision, BUILD: _build, COMPARISON: _comparison,

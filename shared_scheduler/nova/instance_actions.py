@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nova import context, exception, objects
 
-from shared_scheduler.answers.shapes import FAULT, NovaEvent
+from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent
 from shared_scheduler.nova.source_readers import configure
 
 
@@ -54,6 +54,6 @@ def _events(cell: context.RequestContext, instance: str) -> Iterator[NovaEvent]:
         for event in reversed(objects.InstanceActionEventList.get_by_action(cell, action.id)):
             yield NovaEvent(
                 at=event.start_time.timestamp(), request_id=action.request_id, action=action.action,
-                event=event.event, host=event.host or "", result=event.result or "unfinished",
+                event=event.event, host=event.host or "", result=event.result or UNFINISHED,
                 details=event.details or "",
             )  # fmt: skip

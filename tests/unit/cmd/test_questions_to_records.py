@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -281,6 +282,19 @@ def test_the_last_records_are_listed(ask: Ask) -> None:
     assert [line.split()[-3:-1] for line in out.splitlines()[-1:]] == [["server-3", "active"]]
 
 
+def test_a_decision_is_listed_with_its_selected_hosts_and_those_that_refused(ask: Ask) -> None:
+    _, out, _ = ask("records", "last", "9", "--kind", "decision")
+
+    assert [re.split("  +", line)[5:6] for line in out.splitlines()[1:]] == [
+        ["c1 (refused: c9)"], ["0 of 5 hosts pass"], ["cmp2"],
+    ]  # fmt: skip
+
+
+def test_whoever_asks_for_what_failed_learns_that_other_results_failed_too(ask: Ask) -> None:
+    assert "no_valid_host" in ask("records", "last", "9", "--result", "failed")[1].splitlines()[-1]
+    assert "no_valid_host" not in ask("records", "last", "9", "--result", "placed")[1]
+
+
 @pytest.mark.parametrize(
     ("conditions", "count"),
     [
@@ -397,12 +411,54 @@ def test_novas_events_are_shown_between_our_records_in_order_of_time(
 
     assert manage.main(["why", "req-local", "--nova", "--records", str(tmp_path / "r")]) == 0
 
-    heads = [line[26:] for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
+    heads = [line.partition("Z  ")[2] for line in capsys.readouterr().out.splitlines() if line.startswith("20")]
     assert asked == ["server-1"]
     assert [head.split(":")[0] for head in heads] == [
         "decision of sched1", "build of server-1 on c1", "Nova, create", "build of server-1 on c2",
         "build of server-1 on c3",
     ]  # fmt: skip
+
+
+def test_novas_events_stand_behind_the_decision_of_their_second_and_say_how_they_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(config_files: object, instances: list[str]) -> list[dict[str, Any]]:
+        begun = {"request_id": "req-local", "action": "create", "event": "compute__do_build_and_run_instance",
+                 "details": ""}  # fmt: skip
+        return [
+            {**begun, "at": 1_760_000_000.0, "host": "c1", "result": "Success"},
+            {**begun, "at": 1_760_000_001.0, "host": "c2", "result": "unfinished"},
+            {**begun, "at": 1_760_000_002.0, "host": "c3", "result": "Success"},
+        ]
+
+    monkeypatch.setattr(instance_actions, "read", read)
+    decided = {**stored()[0], "at": 1_760_000_000.4}
+    ends = [build("c1", 1_760_000_001.0), build("c3", 1_760_000_002.0, reason="")]
+    JsonLines(tmp_path / "r").write([decided, *ends])
+
+    assert manage.main(["why", "server-1", "--nova", "--records", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out
+    event = "Nova, create: compute__do_build_and_run_instance on"
+    assert [line for line in out.splitlines() if line.startswith("20")] == [
+        "2025-10-09 08:53:20.400Z  decision of sched1: req-local (global id req-global)",
+        f"2025-10-09 08:53:20Z  {event} c1: ended (the build was handed back to nova-conductor)",
+        f"2025-10-09 08:53:21Z  {event} c2: no end recorded",
+        "2025-10-09 08:53:21.000Z  build of server-1 on c1: failed",
+        f"2025-10-09 08:53:22Z  {event} c3: Success",
+        "2025-10-09 08:53:22.000Z  build of server-1 on c3: active",
+    ]
+    assert "  no end recorded  " in out and "  Success  " in out
+
+
+def test_no_warning_of_a_library_of_nova_is_printed(tmp_path: Path) -> None:
+    path, conf = tmp_path / "records.jsonl", tmp_path / "nova.conf"
+    JsonLines(path).write(stored())
+    conf.write_text(f"[DEFAULT]\n[shared_scheduler]\nrecords_file = {path}\n[api_database]\nconnection = sqlite://\n")
+    command = [sys.executable, "-m", "shared_scheduler.cmd.manage", "why", "server-1", "--nova"]
+    done = subprocess.run([*command, "--config-file", str(conf)], capture_output=True, text=True, check=False)
+
+    assert "--nova" in done.stderr, "its databases have no tables"
+    assert "Eventlet" not in done.stderr
 
 
 def test_novas_databases_that_cannot_be_read_are_one_clear_line(
