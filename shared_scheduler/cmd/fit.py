@@ -19,7 +19,7 @@ from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.decision.what_if import SERVERS_MAX, SIZE_MAX
-from shared_scheduler.records.amounts import short_of
+from shared_scheduler.records.amounts import counts_first, short_of
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin
 
@@ -124,7 +124,7 @@ def _next(answer: Mapping[str, Any]) -> Iterator[str]:
     if after["host"]:
         yield f"{which} would fit as well, on {after['host']}"
         return
-    yield f"{which} would have no host: {after['text']}"
+    yield f"{which} would have no host: {counts_first(after['text'])}"
     for code, (least, most) in after["missing"].items():
         yield f"  {short_of(code, after['reasons'].get(code, 0), least, most)}"
     for one in [*after["refused"], *after["near"]]:

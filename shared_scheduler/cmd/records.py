@@ -18,6 +18,7 @@ from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, record_stores, terms
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
 from shared_scheduler.cmd.record_stores import NOT_FOUND
+from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import (
@@ -113,14 +114,16 @@ def _row(record: Record) -> list[str]:
     servers = f"{instances[0]} and {len(instances) - 1} more" if len(instances) > 1 else "".join(instances)
     return [
         moment(record["at"]), record.get("kind", ""), record.get("request_id", ""), servers, record.get("result", ""),
-        _hosts(record), record.get("reason", ""),
+        _hosts(record), counts_first(record.get("reason", "")),
     ]  # fmt: skip
 
 
 def _hosts(record: Record) -> str:
-    """The selected hosts, and in brackets those that refused; other records have no such difference."""
+    """The selected hosts, and in brackets those that refused or gave no answer; other records have hosts."""
     if record.get("kind") != DECISION or "answer" not in record:
         return ",".join(record.get("hosts", ()))
     selected = ",".join(dict.fromkeys(inner[0] for inner in record["answer"] if inner))
-    refused = ",".join(refusing(record))
-    return " ".join(filter(None, [selected, refused and f"(refused: {refused})"]))
+    refused = refusing(record)
+    others = [host for host in record.get("hosts", ()) if host not in (*selected.split(","), *refused)]
+    told = [f"{name}: {','.join(hosts)}" for name, hosts in (("refused", refused), ("tried", others)) if hosts]
+    return " ".join(filter(None, [selected, told and f"({'; '.join(told)})"]))

@@ -357,6 +357,8 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
                "tries the next host; if a record shows that the build failed, why prints this instead.",
     "no end recorded": "Of an event of Nova, in JSON unfinished. Nova may also keep no end for a build that was handed "
                        "back.",
+    "verdict": "Of a host that was tried: the time until its agent had answered the claim.",
+    "write": "Of a host that was tried: the time until Placement had answered.",
     "placing": "Time in which hosts were selected, claimed and written.",
     "rechecking": "Time in which Placement was asked whether there is really no host.",
     "checking": "Time in which the server group or the spreading was checked after the write.",
@@ -368,7 +370,7 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
 
 TOP = TermGroup("Live view", "top and the page of serve: what the running schedulers do.", {
     "decisions": "Requests that ended, with hosts or without.",
-    "failures": "Requests that failed.",
+    "without host": "Requests that ended without a host: none was found, or the request failed. In JSON failures.",
     "refusals": "Claims that an agent refused.",
     "lag": "Messages of an agent that are known to exist and are not applied yet.",
     "requests": "Queue: requests that are not answered yet.",
@@ -382,6 +384,11 @@ TOP = TermGroup("Live view", "top and the page of serve: what the running schedu
     "silent": "Window: the agent does not report at present.",
 })  # fmt: skip
 
+#: what filters of Nova that reject often say of a host
+OF_FILTERS = {
+    "ServerGroupAntiAffinityFilter": "The host already has as many members of the server group as its policy allows.",
+    "ServerGroupAffinityFilter": "The members of the server group are on other hosts, and its policy demands one host.",
+}
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
@@ -411,7 +418,7 @@ def meanings(codes: Iterable[str], *groups: TermGroup) -> dict[str, str]:
         if meaning:
             found[word] = meaning
         elif word.endswith("Filter"):
-            found[word] = "A filter of Nova or of the site, by the name of its class."
+            found[word] = OF_FILTERS.get(word, "A filter of Nova or of the site, by the name of its class.")
     return found
 
 

@@ -22,9 +22,10 @@ from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import record_stores, terms
+from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import moment, second
-from shared_scheduler.records.plain_text import printable
+from shared_scheduler.records.plain_text import listed, printable
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
 from shared_scheduler.records.story import INSTANCES_MAX
 
@@ -118,6 +119,8 @@ def words(story: Why) -> Iterator[str]:
             yield from ["weights"] * bool(counts.get("best"))
         yield from ["state"] * any(one.get("source") == AGENT for one in record.get("near", ()))
         yield from (attempt["outcome"] for attempt in record.get("attempts", ()))
+        for name in ("verdict", "write"):
+            yield from [name] * any(one.get(f"{name}_ms") is not None for one in record.get("attempts", ()))
         yield from (name for name in PHASES if record.get("timings_ms", {}).get(name))
         yield from ["alternates"] * any(len(hosts) > 1 for hosts in record.get("answer", ()))
     yield from (_result(story, event) for event in story.get("nova", ()) if event["action"] != FAULT)
@@ -179,11 +182,11 @@ def _decision(record: Record) -> Iterator[str]:
     yield f"  asked     {_asked(record['asked'])}"
     yield from (f"  limited   {'; '.join(limits)}" for limits in [list(_limits(record["asked"]))] if limits)
     if record.get("result", PLACED) != PLACED:
-        yield f"  failed    {record['result']}: {record['reason']}"
+        yield f"  failed    {record['result']}: {counts_first(record['reason'])}"
     for counts in record["decisions"]:
-        yield f"  decided   {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
+        yield f"  decided   {passed(counts)}"
         if counts["best"]:
-            yield "  weights   " + ", ".join(map(_weight, counts["best"]))
+            yield "  weights   " + "; ".join(_weights(counts["best"]))
     yield from (f"  host      {one['host']}: {rejection(one)}" for one in record.get("near", ()))
     yield from map(_attempt, record["attempts"])
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
@@ -216,13 +219,24 @@ def _took(record: Record) -> Iterator[str]:
         counts = {"decision": int(times.get("decisions", 0)), "host": int(times.get("attempts", 0))}
         decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
         parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
-        total = f"{times['total']:.1f} ms" if times["total"] else "no waiting for agents or Placement"
+        total = f"{times['total']:.1f} ms" if times["total"] else "less than 0.1 ms of waiting"
         yield f"  took      {total}: {decided}, {tried} tried" + (f"; {parts}" if parts else "")
 
 
-def _weight(one: Any) -> str:
-    shares = " + ".join(f"{name} {share:.4g}" for name, share in one.get("shares", {}).items())
-    return f"{one['host']} {one['weight']:.4g}" + (f" = {shares}" if shares else "")
+def passed(counts: Mapping[str, Any]) -> str:
+    """How many hosts passed in a decision, and why the others did not."""
+    if not counts["hosts"]:
+        return "no host was known yet"
+    return f"{counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
+
+
+def _weights(best: Any) -> Iterator[str]:
+    """The best hosts, best first; those whose weights are shown alike are one part."""
+    alike: dict[str, list[str]] = {}
+    for one in best:
+        shares = " + ".join(f"{name} {share:.4g}" for name, share in one.get("shares", {}).items())
+        alike.setdefault(f"{one['weight']:.4g}" + (f" = {shares}" if shares else ""), []).append(one["host"])
+    return (f"{listed(hosts)}{' each' * bool(hosts[1:])} {weight}" for weight, hosts in alike.items())
 
 
 def _asked(asked: Any) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, running_schedulers, terms
 from shared_scheduler.cmd.arguments import whole
+from shared_scheduler.cmd.why import passed
 from shared_scheduler.records.moments import second
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import PLACED
@@ -76,7 +77,7 @@ def _lines(answer: Mapping[str, Any], hosts_named: bool) -> Iterator[str]:
     yield f"  asked    {_asked(answer['asked'])}"
     yield f"  outcome  {_outcome(answer)}"
     for counts in answer["decisions"]:
-        yield f"  decided  {counts['survivors']} of {counts['hosts']} hosts passed{_rejected(counts['reasons'])}"
+        yield f"  decided  {passed(counts)}"
     if answer["attempts"]:
         rows = [[a["host"], a["outcome"], _detail(a["detail"])] for a in answer["attempts"]]
         yield from ("attempts:", *_indented(("host", "outcome", "detail"), rows))
@@ -97,11 +98,6 @@ def _outcome(answer: Mapping[str, Any]) -> str:
         return f"{answer['result']}: {answer['reason']}"
     hosts = ", ".join(inner[0] for inner in answer["answer"] if inner)
     return f"placed on {hosts}" if hosts else "answered"
-
-
-def _rejected(reasons: Mapping[str, int]) -> str:
-    ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    return "; rejected: " + ", ".join(f"{count} {code}" for code, count in ordered) if ordered else ""
 
 
 def _now(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from shared_scheduler.cmd import terms, why
 from shared_scheduler.page.fleet_map import VIEWS, fleet_map, free_shares, totals
 from shared_scheduler.page.queries import Fields, NotRecordedError, PageQuestions
 from shared_scheduler.protocol.phases import ASKING, WindowPhase
+from shared_scheduler.records.amounts import counts_first
 from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import iso, second
 from shared_scheduler.records.plain_text import printable
@@ -43,7 +44,8 @@ class Views:
             trim_blocks=True, lstrip_blocks=True, finalize=_plain,
         )  # fmt: skip
         self._jinja.filters.update(moment=second, number=_number, values=values, iso=iso, percent=_percent,
-                                   origin=origin, places=enumerate, capitalize_first=_capitalized)  # fmt: skip
+                                   origin=origin, places=enumerate, capitalize_first=_capitalized,
+                                   counts_first=counts_first)  # fmt: skip
         self._jinja.globals.update(GOOD=GOOD, BUILD=BUILD, DECISION=DECISION, KINDS=KINDS, is_failure=is_failure)
         self.pages: Mapping[str, Callable[[Fields], str]] = {
             "/": self._fleet, "/records": self._records, "/reasons": self._reasons, "/why": self._why,

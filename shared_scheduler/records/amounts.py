@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import re
+
 MB_PER_GIB = 1024
 #: the end of the name of a resource class -> its unit; others are counted, and named as they are
 UNITS = {"MB": "MB", "GB": "GB"}
 #: how the reason for lack of room begins, before the resource class
 NO_ROOM = "no_room:"
+
+#: what a decision writes of the hosts that it has rejected: ``traits: 3, no_room:VCPU: 1``
+REJECTED = re.compile(r"(?<=rejected: )[^\s,;]+: \d+(?:, [^\s,;]+: \d+)*")
+
+
+def counts_first(text: str) -> str:
+    """The text of a failure with the hosts of each reason as all screens have them: ``3 traits, 1 no_room:VCPU``."""
+    return REJECTED.sub(lambda found: re.sub(r"([^\s,]+): (\d+)", r"\2 \1", found[0]), text)
 
 
 def amount(resource_class: str, value: float) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared_scheduler.records.amounts import short_of
+from shared_scheduler.records.amounts import counts_first, short_of
 from shared_scheduler.records.lasting import too_much_for_empty_hosts
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NO_REASON, PLACED, Record, Store
@@ -24,8 +24,10 @@ INSTANCES_MAX = 50
 NO_HOST = frozenset({"no_valid_host", "no_candidates"})
 #: the outcome of a try that succeeded
 WRITTEN = "written"
-#: outcomes of tries that the host did not refuse
-NOT_REFUSED = frozenset({WRITTEN, "released"})
+#: outcomes of tries that no host has refused: it gave no answer in time, or the claim or the write was not wanted
+NOT_REFUSED = frozenset({
+    WRITTEN, "released", "late", "timed_out", "undelivered", "unreachable", "never_sent", "consumer_conflict",
+})  # fmt: skip
 #: Hosts and reasons of one failure that its cause names.
 NAMED_MAX = 5
 
@@ -129,7 +131,7 @@ def _troubles(records: Sequence[Record], server: str) -> _Troubles:
 
 
 def refusing(decision: Record, server: str = "") -> list[str]:
-    """The hosts that were tried for a server, or for any, and did not take it."""
+    """The hosts that refused a server, or any server of the decision."""
     tries = [one for one in decision.get("attempts", ()) if server in ("", one.get("instance", server))]
     took = {one["host"] for one in tries if one["outcome"] == WRITTEN}
     refused = (str(one["host"]) for one in tries if one["outcome"] not in NOT_REFUSED and one["host"] not in took)
@@ -197,7 +199,7 @@ def _would_help(records: Sequence[Record]) -> Iterator[str]:
 
 def _refusal(decision: Record) -> str:
     """The text of the failure, with what it leaves out: the outcome of each try, and the reasons by their hosts."""
-    text = decision["reason"].strip() or decision["result"]
+    text = counts_first(decision["reason"].strip()) or decision["result"]
     tried = [f"{one['host']} {one.get('detail', {}).get('filter', one['outcome'])}"
              for one in decision.get("attempts", ()) if one["outcome"] != WRITTEN]  # fmt: skip
     ordered = sorted(decision.get("reasons", {}).items(), key=lambda one: (-one[1], one[0]))

@@ -95,10 +95,10 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert lines[2].startswith("  next ")
     assert "  tried     c9: topology (why NUMA); verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
-    assert "  weights   c1 1.5, c2 1.25" in lines
+    assert "  weights   c1 1.5; c2 1.25" in lines
     assert "  decision of sched1: req-local (global id req-global)\n" in out
     words = lines[lines.index("Words:") + 1 :]
-    assert [word for word in ("no_room", "topology", "written", "weights", "alternates")
+    assert [word for word in ("no_room", "topology", "written", "weights", "alternates", "verdict", "write")
             if not any(line.startswith(f"  {word} ") for line in words)] == []  # fmt: skip
     assert out.count("failed") == 4, "the end that two schedulers recorded is shown once"
 
@@ -192,7 +192,7 @@ def test_a_filter_that_ended_a_try_is_named(tmp_path: Path, capsys: pytest.Captu
      "the request failed (placement_unreachable)", "no answer; tried: c0 unreachable"),
     ("no_valid_host", "0 of 9 hosts pass; rejected: no_room: 6, tried: 2", ("topology", "late"),
      "no host was found (no_valid_host)",
-     "0 of 9 hosts pass; rejected: no_room: 6, tried: 2; tried: c0 topology, c1 late"),
+     "0 of 9 hosts pass; rejected: 6 no_room, 2 tried; tried: c0 topology, c1 late"),
     ("no_valid_host", "none accepted", ("late",) * 6, "no host was found (no_valid_host)",
      "none accepted; tried: c0 late, c1 late, c2 late, c3 late, c4 late and 1 more; "
      "rejected: 6 no_room, 1 ComputeFilter"),
@@ -250,6 +250,8 @@ def test_a_missing_record_is_one_line(ask: Ask) -> None:
 
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("why: server-9: there is no record of it")
+    assert "uuids of servers were searched" in err
+    assert "names of hosts were searched" in ask("story", "c99")[2]
 
 
 @pytest.mark.parametrize(
@@ -564,4 +566,22 @@ def test_a_request_that_was_decided_in_one_step_is_not_said_to_take_no_time(
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
     out = capsys.readouterr().out
-    assert "  took      no waiting for agents or Placement: 1 decision, 3 hosts tried" in out
+    assert "  took      less than 0.1 ms of waiting: 1 decision, 3 hosts tried" in out
+
+
+def test_equal_weights_are_told_once_and_a_decision_without_hosts_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares = {"CPUWeigher": 1.0, "RAMWeigher": 1.0}
+    best = tuple(Weighed("n", host, weight, 3, 1, shares if weight == 2 else {})
+                 for host, weight in (("c3", 2.0), ("c1", 2.0), ("c4", 1.5)))  # fmt: skip
+    found = record(("server-1",), decisions=(DecisionCounts(0, 0, 0, {}), DecisionCounts(0, 3, 3, {}, best)))
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
+
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith(("  decided ", "  weights  "))][:3] == [
+        "  decided   no host was known yet",
+        "  decided   3 of 3 hosts passed",
+        "  weights   c3 and c1 each 2 = CPUWeigher 1 + RAMWeigher 1; c4 1.5",
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 from shared_scheduler.answers.from_schedulers import COUNTED
 from shared_scheduler.cmd import agreement as agreement_command
-from shared_scheduler.cmd import compare, manage, records, status, story, terms, why, why_not, why_now
+from shared_scheduler.cmd import compare, manage, records, status, story, terms, top, why, why_not, why_now
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
 from shared_scheduler.core.events import WriteCode
@@ -114,7 +114,8 @@ def test_the_counters_are_defined() -> None:
 
 
 def test_what_top_shows_is_defined() -> None:
-    counted = {*COUNTED, "lag", "requests", "placement_writes"} - {"conflicts"}  # a counter of status
+    counts = {top.SHOWN.get(name, name) for name in COUNTED} - {"conflicts"}  # a counter of status
+    counted = {*counts, "lag", "requests", "placement_writes"}
 
     assert terms.TOP.terms.keys() == values(WindowPhase) | counted
 
@@ -146,6 +147,8 @@ def test_the_words_of_a_screen_are_defined_once_without_the_part_after_the_colon
     assert [line.split()[0] for line in found if line.startswith("  ") and line[2] != " "] == ["no_room", "written"]
     assert terms.explained(["site"], terms.REASONS) == []
     assert "A filter of Nova or of the site" in terms.explained(["SiteFilter"], terms.REASONS)[-1]
+    own = " ".join(terms.explained(["ServerGroupAntiAffinityFilter"], terms.REASONS))
+    assert "as many members of the server group" in own
 
 
 def test_the_phases_whose_times_why_shows_are_those_of_a_request_and_are_defined() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from shared_scheduler.records.amounts import amount, short_of, span
+from shared_scheduler.records.amounts import amount, counts_first, short_of, span
 
 
 @pytest.mark.parametrize(("resource_class", "value", "text"), [
@@ -23,3 +23,13 @@ def test_a_span_of_one_amount_is_told_once() -> None:
 def test_the_hosts_that_lack_something_are_counted() -> None:
     assert short_of("no_room:MEMORY_MB", 301, 512, 20_480) == "301 hosts are short of MEMORY_MB by 512 MB to 20 GiB"
     assert short_of("no_room:VCPU", 1, 2, 2) == "1 host is short of VCPU by 2 VCPU"
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    ("0 of 3 hosts pass; rejected: traits: 3", "0 of 3 hosts pass; rejected: 3 traits"),
+    ("0 of 3 hosts pass; rejected: no_room:VCPU: 2, tried: 1; more: 5",
+     "0 of 3 hosts pass; rejected: 2 no_room:VCPU, 1 tried; more: 5"),
+    ("rejected: 3 traits", "rejected: 3 traits"), ("no address: 5", "no address: 5"), ("", ""),
+])  # fmt: skip
+def test_rejected_hosts_are_counted_in_one_form(text: str, shown: str) -> None:
+    assert counts_first(text) == shown
