@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -46,13 +47,21 @@ def run(args: argparse.Namespace) -> int:
     def ask(store: Store) -> int:
         total = AgreementSum.of(comparisons(store, args.since, time.time()), args.differences).as_dict()
         if not total["requests"]:
-            text = f"no comparison since {moment(args.since)}; they are recorded in mode shadow only"
+            text = f"no comparison in the last {_span(time.time() - args.since)}; comparisons are made in mode shadow"
             print(f"agreement: {text}; --since reaches further back", file=sys.stderr)
             return record_stores.NOT_FOUND
         print(json.dumps(timed(total)) if args.format == "json" else "\n".join(_lines(total)))
         return 0
 
     return record_stores.with_store("agreement", args, ask)
+
+
+def _span(span_s: float) -> str:
+    """In the largest unit that is not coarse: ``7 days``, ``36 hours``, ``30 minutes``."""
+    for name, unit_s in (("days", 86_400), ("hours", 3_600)):
+        if span_s >= 2 * unit_s - 1:
+            return f"{round(span_s / unit_s)} {name}"
+    return f"{math.ceil(round(span_s) / 60)} minutes"
 
 
 def _lines(total: Mapping[str, Any]) -> Iterator[str]:

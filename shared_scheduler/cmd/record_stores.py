@@ -46,11 +46,15 @@ def with_store(command: str, args: argparse.Namespace, ask: Callable[[Store], in
         return UNREADABLE
 
 
-def not_found(command: str, name: str) -> int:
-    """Say that there is no record; returns the exit code."""
+#: the names by which a request or a server is found
+IDS = "ids of requests, global ids of requests and uuids of servers"
+
+
+def not_found(command: str, name: str, searched: str = IDS) -> int:
+    """Say that there is no record, and which names were searched; returns the exit code."""
     text = (
-        "there is no record of it; check the name, and that --records or --config-file names the records of the "
-        "scheduler that decided; the oldest are deleted"
+        f"there is no record of it; {searched} were searched; check the name, and that --records or --config-file "
+        "names the records of the scheduler that decided; the oldest are deleted"
     )
     print(f"{command}: {name}: {text}", file=sys.stderr)
     return NOT_FOUND

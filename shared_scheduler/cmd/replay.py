@@ -72,13 +72,18 @@ def run(args: argparse.Namespace) -> int:
     try:
         found = ReplaySum(args.state)
         again = _on_current_state if args.state == CURRENT else _on_recorded_state
-        for replayed in again(args, _records(args)):
+        records = _records(args)
+        for replayed in again(args, records):
             found.add(replayed)
     except (RecordsError, admin.AdminError, *UNUSABLE) as error:
         print(f"replay: {' '.join(str(error).split())}", file=sys.stderr)
         return EXIT_CODES["cannot"]
     answer = found.as_dict(time.monotonic() - began_s)
-    print(json.dumps(timed(answer)) if args.format == "json" else "\n".join(lines(answer)))
+    print(
+        json.dumps(timed(answer))
+        if args.format == "json"
+        else "\n".join([*lines(answer), *same_result(answer, records)])
+    )
     return EXIT_CODES[answer["result"]]
 
 
@@ -150,6 +155,13 @@ class RecordProgress:
                 self._told_s = time.monotonic()
                 print(f"replay: {number} requests ...", file=sys.stderr)
             yield record
+
+
+def same_result(answer: Mapping[str, Any], records: Iterable[Record]) -> Iterator[str]:
+    """What a single request got again; the records of a file are read once only, and not kept."""
+    if isinstance(records, list) and len(records) == 1 and answer["same"] == 1:
+        result, hosts = records[0].get("result", ""), ", ".join(inner[0] for inner in records[0]["answer"] if inner)
+        yield printable(f"same result as recorded: {result}{' on ' * bool(hosts)}{hosts}")
 
 
 def lines(answer: Mapping[str, Any]) -> list[str]:

@@ -116,7 +116,8 @@ def _senders(cells: dict[str, Any]) -> str:
 
 #: host_keys -> what it means
 SENDERS = {
-    "off": "NOT VERIFIED: whoever can write to the broker can send messages for any node (host_keys = off)",
+    "off": "not verified: whoever can write to the broker can send messages for any node "
+    "([shared_scheduler] host_keys = off; accept or require changes it)",
     "accept": "verified if they have keys; messages of others are accepted (host_keys = accept)",
     "require": "verified (host_keys = require)",
 }

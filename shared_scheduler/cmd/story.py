@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     def ask(store: Store) -> int:
         found = from_records.story(store, args.host, args.last)
         if not found:
-            return record_stores.not_found("story", args.host)
+            return record_stores.not_found("story", args.host, "names of hosts")
         if args.format == "json":
             print(json.dumps(timed(found)))
         else:

@@ -34,6 +34,8 @@ TERMS = (terms.TOP,)
 INTERVAL_S, INTERVAL_MIN_S, INTERVAL_MAX_S = 2.0, 0.1, 3600.0
 LAGGING_COLUMNS = ("host", "lag", "window", "heard_ago_s")
 NO_RATE = "-"
+#: count -> what is shown for it, if its name says too little
+SHOWN = {"failures": "without host"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +74,7 @@ def _show_next(args: argparse.Namespace, directory: Path, rates: Rates) -> int:
 
 def _words(loads: Sequence[Load]) -> Iterator[str]:
     """The words of the views that a reader may not know."""
-    yield from ("decisions", "refusals", "placement_writes", "lag")
+    yield from ("decisions", "without host", "refusals", "placement_writes", "lag")
     for load in loads:
         yield from (state for state, count in load["windows"].items() if count)
 
@@ -109,7 +111,7 @@ def _lines(load: Load) -> Iterator[str]:
     yield f"{load['scheduler']} (process {load['pid']}), {load['nodes']} nodes"
     per_s = load.get("per_s")
     rows = [
-        [name, NO_RATE if per_s is None else f"{per_s[name]:.1f}/s", str(load[name])]  # type: ignore[literal-required]
+        [SHOWN.get(name, name), NO_RATE if per_s is None else f"{per_s[name]:.1f}/s", str(load[name])]  # type: ignore[literal-required]
         for name in COUNTED
     ]  # fmt: skip
     yield from _indented(printed_tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))

@@ -125,3 +125,13 @@ def test_the_answer_is_bounded() -> None:
     assert answer["cannot_reasons"][OTHER_REASONS] == DIFFERENCES_MAX + 200 - REASONS_MAX
     assert replay.lines(answer)[-1].startswith("1 cannot be decided again")
     assert "more differ" in "\n".join(replay.lines(answer))
+
+
+@pytest.mark.parametrize(("record", "same", "told"), [
+    ({"result": "no_candidates", "answer": []}, 1, ["same result as recorded: no_candidates"]),
+    ({"result": "placed", "answer": [["c1", "c2"], ["c3"]]}, 1, ["same result as recorded: placed on c1, c3"]),
+    ({"result": "placed", "answer": [["c1"]]}, 0, []),
+])  # fmt: skip
+def test_the_recorded_result_of_one_request_is_named(record: dict[str, Any], same: int, told: list[str]) -> None:
+    assert list(replay.same_result({"same": same}, [record])) == told
+    assert list(replay.same_result({"same": 2 * same}, [record, record])) == [], "of one only"

@@ -62,7 +62,7 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "sched1 (process 17)" in out
     assert "c1 connected for 50 s, heard 2 s ago" in out
-    assert "senders    NOT VERIFIED" in out
+    assert "senders    not verified: " in out and "host_keys = off; accept or require" in out
     assert "release    1.1.0; schedulers: 2 1.1.0; agents: 3 1.0.2, 9 1.1.0" in out
     assert "requests_failed" not in out  # what is 0 is no news
 

@@ -65,6 +65,7 @@ def test_the_view_shows_rates_queues_windows_and_lagging_nodes(
     first, *others = out.splitlines()
     assert first == "sched1 (process 17), 3 nodes"
     assert [line.split() for line in others if "/s" in line and "decisions" in line] == [["decisions", "10.0/s", "10"]]
+    assert [line.split() for line in others if "without host" in line][:1] == [["without", "host", "0.0/s", "0"]]
     assert "queues   2 requests, 4 placement_writes, 0 records" in out
     assert "2 in_order" in out and "1 behind by up to 4" in out
     assert "c9\\x1b[2K " in out, "what an agent calls itself moves no cursor"

@@ -153,6 +153,19 @@ def test_a_wrong_time_is_refused(since: str, capsys: pytest.CaptureFixture[str])
     assert "is not a time such as" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("since", "span"), [("30m", "30 minutes"), ("36h", "36 hours"), ("7d", "7 days")])
+def test_how_far_back_was_looked_is_told(
+    since: str, span: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "records.jsonl").write_text("")
+
+    assert manage.main(["agreement", "--since", since, "--records", str(file)]) == 1
+    assert capsys.readouterr().err == (
+        f"agreement: no comparison in the last {span}; comparisons are made in mode shadow; "
+        "--since reaches further back\n"
+    )
+
+
 @pytest.mark.parametrize("since", ["30m", "2026-11-23T17:00", "1795500000"])
 @pytest.mark.parametrize("command", [["agreement"], ["records", "last", "5"]])
 def test_all_commands_read_the_same_forms_of_a_time(
@@ -162,4 +175,4 @@ def test_all_commands_read_the_same_forms_of_a_time(
     file.write_text("")
 
     assert manage.main([*command, "--since", since, "--records", str(file)]) == 1
-    assert "no comparison since" in (err := capsys.readouterr().err) or "no record meets" in err
+    assert "no comparison in the last" in (err := capsys.readouterr().err) or "no record meets" in err
