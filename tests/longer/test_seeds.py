@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two experiments of ``tests/functional/test_seeds.py`` with one scheduler, with which nothing races."""
+"""The two experiments of ``tests/functional/test_seeds.py`` with one scheduler, and with Placement's own write path."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.functional.test_seeds import assert_seed_000_with_pinned_cpus, assert_seed_001
 from tools.laboratory.cloud.cloud import Cloud
@@ -11,5 +13,6 @@ def test_seed_000_with_pinned_cpus_and_one_scheduler(cloud: Cloud) -> None:
     assert_seed_000_with_pinned_cpus(cloud, schedulers=1)
 
 
-def test_seed_001_with_one_scheduler(cloud: Cloud) -> None:
-    assert_seed_001(cloud, schedulers=1)
+@pytest.mark.parametrize("schedulers", [1, 4])
+def test_seed_001_with_placements_own_write_path(cloud: Cloud, schedulers: int) -> None:
+    assert_seed_001(cloud, schedulers)
