@@ -202,7 +202,8 @@ def test_a_hundred_consumers_at_once_are_written_all_or_none(placement: PrivateP
     driver.stop()
 
     assert isinstance(answer, Answer) and isinstance(no_room, Fail)
-    assert no_room.code is FailureCode.NO_VALID_HOST
+    # on a busy machine some of its writes may wait too long and never be sent
+    assert no_room.code in (FailureCode.NO_VALID_HOST, FailureCode.OVERLOADED)
     for server, inner in zip(servers, answer.choices, strict=True):
         assert placement.client.consumer(server).allocations == {inner[0].node: {"VCPU": 1}}
     assert sum(placement.used(host) for host in hosts) == 100
