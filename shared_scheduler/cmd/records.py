@@ -126,4 +126,5 @@ def _hosts(record: Record) -> str:
     refused = refusing(record)
     others = [host for host in record.get("hosts", ()) if host not in (*selected.split(","), *refused)]
     told = [f"{name}: {','.join(hosts)}" for name, hosts in (("refused", refused), ("tried", others)) if hosts]
-    return " ".join(filter(None, [selected, told and f"({'; '.join(told)})"]))
+    brackets = f"({'; '.join(told)})" if told else ""
+    return " ".join(filter(None, [selected, brackets]))
