@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.answers.shapes import Why
@@ -21,10 +21,8 @@ def next_steps(story: Why) -> Iterator[str]:
     if last.get("kind") == BUILD and result != ACTIVE:
         failed = [one for one in known if one["kind"] == BUILD and one.get("result") != ACTIVE]
         hosts = list(dict.fromkeys(host for one in failed for host in one.get("hosts", ())[:1]))
-        logs = "log{} of nova-compute on {} {}".format(
-            *("s", listed(hosts), "have") if hosts[1:] else ("", *hosts, "has")
-        )
-        yield f"the {logs} the traceback"
+        if hosts:
+            yield _logs(hosts)
         if "nova" not in story:
             yield f"why {name} --nova shows Nova's own events and faults"
     elif result in NO_HOST:
@@ -38,6 +36,12 @@ def next_steps(story: Why) -> Iterator[str]:
         yield f"why {name} --nova shows how far Nova is with the build"
     elif last.get("kind") == DECISION and result != PLACED:
         yield f"the log of {last.get('scheduler')} has more lines with the id of the request"
+
+
+def _logs(hosts: Sequence[str]) -> str:
+    if len(hosts) == 1:
+        return f"the log of nova-compute on {hosts[0]} has the traceback"
+    return f"the logs of nova-compute on {listed(hosts)} have the traceback"
 
 
 def unknown_causes(story: Why) -> Iterator[str]:

@@ -169,9 +169,9 @@ def _comparison(record: Record) -> Iterator[str]:
 
 
 def _build(record: Record) -> Iterator[str]:
-    [host, *_] = record["hosts"]
+    where = f" on {record['hosts'][0]}" if record["hosts"] else ""
     told = " (read from Nova's databases)" if record.get("source") == DATABASES else ""
-    yield f"{moment(record['at'])}  build of {record['instances'][0]} on {host}: {record['result']}{told}"
+    yield f"{moment(record['at'])}  build of {record['instances'][0]}{where}: {record['result']}{told}"
     if record["result"] != ACTIVE:
         yield f"  reason    {record['reason']}"
 

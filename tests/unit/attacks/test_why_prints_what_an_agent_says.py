@@ -40,3 +40,10 @@ def test_each_line_of_a_record_is_printable() -> None:
     lines = why.lines(cast(Why, Story("i", (decision, build), FORGED, (FORGED,)).as_dict()))
     assert all(line.isprintable() for line in lines)
     assert sum(ESCAPED in line for line in lines) == 11
+
+
+def test_a_failed_build_of_which_no_host_is_recorded_is_shown() -> None:
+    build = {"kind": "build", "at": 2.0, "instances": ["i"], "hosts": [], "result": "failed", "reason": "lost"}
+    lines = why.lines(cast(Why, Story("i", (build,), "the build failed", ("lost",)).as_dict()))
+    assert "  cause     lost" in lines
+    assert not any("nova-compute" in line for line in lines)
