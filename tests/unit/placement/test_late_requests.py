@@ -23,6 +23,7 @@ from shared_scheduler.placement.reconciler import without_nova
 from shared_scheduler.protocol.limits import CARRIED_OUT_WITHIN_S
 from tests.unit.placement.real_placement import Clock, Fault, World, carried_out, in_trouble, lost_reply, never_sent
 from tests.unit.placement.test_allocation_writer import intent, undo
+from tests.unit.placement.test_whose_conflict import drop_record, orphan
 
 #: longer than any proxy or server keeps a request
 LONG_S = 2 * CARRIED_OUT_WITHIN_S
@@ -185,3 +186,64 @@ def test_a_write_that_a_failing_placement_has_answered_is_over(
     world.http.every_write = in_trouble
     answer = allocation_writer.write(effect)
     assert (answer.code, answer.may_arrive) == (WriteCode.UNREACHABLE, False)
+
+
+class Unfinished:
+    """A write of a new consumer that Placement has begun: its sender gets no answer, and later it loses a race."""
+
+    def __init__(self, consumer: str) -> None:
+        self.consumer = consumer
+
+    def __call__(self, *_: object) -> requests.Response:
+        self.begin()
+        raise requests.exceptions.ReadTimeout("read timed out")
+
+    def begin(self) -> None:
+        """Placement has committed the record of the consumer, and writes its allocations."""
+        orphan(self.consumer)
+
+    def lose(self) -> None:
+        """Placement has used up its retries, and deletes the record that this write made."""
+        drop_record(self.consumer)
+
+
+@pytest.mark.parametrize("in_a_batch", [False, True], ids=["alone", "in a batch"])
+def test_a_new_consumer_that_placement_may_still_be_writing_is_not_taken_for_an_orphan(
+    world: World, allocation_writer: AllocationWriter, clock: Clock, in_a_batch: bool
+) -> None:
+    # given a write that Placement carries out for longer than anybody waits
+    effect = intent(world.provider())
+    unfinished = Unfinished(effect.consumer)
+    if in_a_batch:
+        unfinished.begin()
+    else:
+        world.http.faults = [unfinished]
+
+    # when the scheduler goes on, and the write fails at last
+    answer = allocation_writer.write(effect, Reply(0, sent=True) if in_a_batch else None)
+    unfinished.lose()
+
+    # then no allocation is left without its consumer
+    assert (answer.code, answer.may_arrive) == (WriteCode.PROVIDER_CONFLICT, True)
+    assert world.used(next(iter(effect.allocations))) == 0
+
+    # and the server can be placed again at once
+    placed_again(world, allocation_writer, effect, clock)
+
+
+def test_the_next_host_does_not_take_over_the_record_of_a_write_under_way(
+    world: World, allocation_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a server whose first write is under way in Placement, and was given up
+    first = intent(world.provider(), deadline_s=clock.now + 1.0)
+    unfinished = Unfinished(first.consumer)
+    world.http.faults = [unfinished]
+    allocation_writer.write(first)
+
+    # when its next host is written, then the record is left alone
+    second = intent(world.provider(), consumer=first.consumer, deadline_s=clock.now + 30.0)
+    assert allocation_writer.write(second).code is WriteCode.PROVIDER_CONFLICT
+
+    # until the first write cannot be under way any more
+    clock.now += CARRIED_OUT_WITHIN_S
+    placed_again(world, allocation_writer, first, clock)

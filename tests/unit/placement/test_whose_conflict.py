@@ -36,6 +36,13 @@ def orphan(consumer: str, generation: int = 0) -> None:
             record.increment_generation()
 
 
+def drop_record(consumer: str) -> None:
+    """Delete the record of a consumer, as Placement does when the write that made it fails."""
+    ctx = context.RequestContext()
+    ctx.config = None
+    consumers.Consumer.get_by_uuid(ctx, consumer).delete()
+
+
 def test_an_orphan_record_does_not_lock_a_consumer_for_ever(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
