@@ -165,7 +165,8 @@ class AllocationWriter:
         self._reconciler = Reconciler(client, locate, self._restore)
         self._in_doubt = InDoubtWrites()
         self._late = LateWrites()
-        self._lock = threading.Lock()  # of _in_doubt and _unanswered
+        self._late_creations = LateWrites()
+        self._lock = threading.Lock()  # of _in_doubt, _late and _late_creations
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -189,6 +190,8 @@ class AllocationWriter:
             course = self._begin_merge(effect)
         else:
             late = batch is not None and batch.may_arrive
+            if late:
+                self._note_late(self._late_creations, effect.consumer, self._clock())
             course = _Course(effect, first_write(effect), unsure=batch is not None, may_arrive=late)
         if isinstance(course, AllocationWritten):
             return course, False
@@ -306,7 +309,9 @@ class AllocationWriter:
             return None
         if course.conflicts_since_s is None:
             course.conflicts_since_s = now
-        if now - course.conflicts_since_s < consumer_conflicts.orphan_after_s(course.unsure):
+        if now - course.conflicts_since_s < consumer_conflicts.ORPHAN_AFTER_S:
+            return None
+        if self._is_late(self._late_creations, course.consumer):
             return None
         if finding is ConflictCase.NOTHING and self._goes_on(course):
             return None
@@ -471,9 +476,7 @@ class AllocationWriter:
 
     def _restore(self, write: ConsumerWrite, request_id: str = "", until_s: float | None = None) -> Reply | None:
         """Restore the allocations before a write.  None: it must wait, because an earlier write may arrive."""
-        with self._lock:
-            may_arrive = self._late.may_arrive(write.consumer, self._clock())
-        if may_arrive and not write.allocations:
+        if not write.allocations and self._is_late(self._late, write.consumer):
             return None
         return self._put(write, request_id, until_s)
 
@@ -481,10 +484,19 @@ class AllocationWriter:
         """Send one write; note that it may arrive later."""
         sent_s = self._clock()
         reply = self._client.write(write, request_id, None if until_s is None else self._wait_s(until_s))
-        if reply.meaning is Meaning.UNKNOWN and write.generation is not None:
-            with self._lock:
-                self._late.add(write.consumer, sent_s)
+        if write.generation is not None and reply.meaning is Meaning.UNKNOWN:
+            self._note_late(self._late, write.consumer, sent_s)
+        elif write.generation is None and reply.may_arrive:
+            self._note_late(self._late_creations, write.consumer, sent_s)
         return reply
+
+    def _note_late(self, writes: LateWrites, consumer: str, sent_s: float) -> None:
+        with self._lock:
+            writes.add(consumer, sent_s)
+
+    def _is_late(self, writes: LateWrites, consumer: str) -> bool:
+        with self._lock:
+            return writes.may_arrive(consumer, self._clock())
 
     def _read(self, consumer: str, until_s: float) -> ConsumerAllocations | None:
         """The allocations of a consumer; repeats the read until ``until_s``, then returns None."""

@@ -28,7 +28,8 @@ An *orphan* is a consumer record of generation 0 without allocations: Placement 
 allocations, and was interrupted in between.  It always refuses null, and accepts 0.  But every write of a new consumer
 is in this state for some milliseconds, and a write with 0 at that moment is harmful: the first writer fails, and
 deletes the record, although the second one has written allocations for it.  Therefore 0 is sent only after nothing has
-changed for much longer than a write takes.
+changed for much longer than a write takes, and never while a write of a new consumer, which this scheduler sent and got
+no answer to, may be under way: a slow Placement repeats a write that loses races for longer than anybody waits.
 
 Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
 null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the
@@ -48,10 +49,9 @@ from shared_scheduler.protocol.messages import Allocations
 
 #: Writes of one consumer before the operation fails; with the waits between them about 8 s.
 MAX_ATTEMPTS = 20
-#: A record that refuses null and has no allocations for this long is an orphan ...
+#: A record that refuses null and has no allocations for this long is an orphan, unless a write of this scheduler may
+#: still create it (``late_writes``).
 ORPHAN_AFTER_S = 2.0
-#: ... or for this long, if a write of this scheduler without an answer may still be under way.
-ORPHAN_AFTER_UNSURE_S = 5.0
 #: Waits before a write is sent again after a conflict.
 CONFLICT_BACKOFF = Backoff(0.02, 0.5, least=0.5)
 
@@ -179,8 +179,3 @@ def is_consumers(before: Generations | None, after: Generations | None) -> bool:
     None: the generations could not be read.
     """
     return before is not None and before == after
-
-
-def orphan_after_s(unsure: bool) -> float:
-    """The time for which a write is repeated unchanged after conflicts."""
-    return ORPHAN_AFTER_UNSURE_S if unsure else ORPHAN_AFTER_S

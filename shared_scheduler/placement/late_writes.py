@@ -7,8 +7,11 @@ for the earlier record would be carried out on the later one: it would delete or
 attempt, which another scheduler may have answered.
 
 Therefore this scheduler does not remove a record while one of its writes with a generation may still be carried out.
-The record, with its growing generation, then refuses that write when it arrives.  A write for a new consumer (null)
-needs no such protection, because any record refuses it.
+The record, with its growing generation, then refuses that write when it arrives.
+
+A write for a new consumer (null) is refused by any record.  But while Placement carries it out, the record that it
+made has no allocations, and Placement deletes that record if the write fails.  So an apparent orphan of such a consumer
+is not taken over (``consumer_conflicts``).
 """
 
 from __future__ import annotations

@@ -66,6 +66,12 @@ class Scheduler:
         found = self.answers(len(effects))
         return [found[effect.claim_id] for effect in effects]
 
+    def wait_until_nothing_is_in_doubt(self) -> None:
+        until_s = time.monotonic() + WAIT_S
+        while self.writer.in_doubt():
+            assert time.monotonic() < until_s, "the sweeper does not end"
+            time.sleep(0.1)
+
 
 @pytest.fixture
 def schedulers(placement: PrivatePlacement) -> Iterator[list[Scheduler]]:
@@ -151,17 +157,18 @@ def test_answers_equal_the_allocations_when_schedulers_share_a_pool(
         lambda one=one, own=own: [one.writer.submit(effect) for effect in own]  # type: ignore[misc]
         for one, own in zip(schedulers, effects, strict=True)
     ])  # fmt: skip
-    written = 0
+    codes = {}
     for one, own in zip(schedulers, effects, strict=True):
         found = one.answers(len(own))
-        for effect in own:
-            code = found[effect.claim_id].code
-            assert code in (WriteCode.WRITTEN, WriteCode.PROVIDER_CONFLICT)
-            standing = placement.client.consumer(effect.consumer).allocations
-            assert bool(standing) is (code is WriteCode.WRITTEN)
-            written += code is WriteCode.WRITTEN
-    assert placement.used(pool, "DISK_GB") == written
-    assert written > 0
+        codes |= {effect.consumer: found[effect.claim_id].code for effect in own}
+    # on a busy machine some batches get no answer in time, and a write that is carried out after all is deleted again
+    for one in schedulers:
+        one.wait_until_nothing_is_in_doubt()
+    assert set(codes.values()) <= {WriteCode.WRITTEN, WriteCode.PROVIDER_CONFLICT}
+    for consumer, code in codes.items():
+        assert bool(placement.client.consumer(consumer).allocations) is (code is WriteCode.WRITTEN)
+    written = list(codes.values()).count(WriteCode.WRITTEN)
+    assert placement.used(pool, "DISK_GB") == written > 0
 
 
 def test_schedulers_without_agents_that_fill_a_cloud_together_never_keep_more_than_there_is(

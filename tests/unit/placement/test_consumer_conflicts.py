@@ -100,10 +100,6 @@ def test_waits_grow_to_a_bound_and_outlast_the_patience() -> None:
     assert sum(longest) < 10
 
 
-def test_an_orphan_is_waited_for_longer_while_a_write_of_ours_may_be_out() -> None:
-    assert consumer_conflicts.orphan_after_s(unsure=True) > consumer_conflicts.orphan_after_s(unsure=False)
-
-
 def test_merge() -> None:
     before, both = ConsumerAllocations(SOURCE, 3), consumer_conflicts.union(SOURCE, TARGET)
     assert consumer_conflicts.find_merge(ConsumerAllocations(SOURCE, 3), before, both) is ConflictCase.UNCHANGED
