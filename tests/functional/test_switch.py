@@ -60,25 +60,3 @@ def test_hangup_reloads_and_keeps_the_table(cloud: Cloud) -> None:
     assert after["freshness"]["fresh"] == 3
     assert after["counters"].get("snapshots_applied", 0) == before["counters"].get("snapshots_applied", 0)
     cloud.wait_active(cloud.boot(1))
-
-
-def test_two_workers_under_eventlet_place_reload_and_stop(cloud: Cloud) -> None:
-    cloud_state.begin(cloud, scheduler_workers=2, backend="eventlet", compute_slots=(6,))
-    [name] = cloud.names("scheduler-shared")
-    assert len(cloud_state.tables(cloud)) == 2  # each worker is a scheduler of its own
-
-    cloud.wait_active(cloud.boot(6, parallel=6))
-    served = [row["counters"].get("requests_answered", 0) for row in cloud_state.status(cloud)]
-    assert sum(served) == 6 and min(served) > 0, "the topic is shared round robin"
-
-    offset = cloud.log_size(name)
-    cloud.hangup(name)
-    cloud.wait(lambda: cloud.logs(name, offset).count("eloaded") >= 2, "both to have reloaded", 60)
-    cloud_state.wait_fresh(cloud, HOSTS)
-    cloud.wait_active(cloud.boot(3, parallel=3))
-    cloud_state.assert_consistent(cloud)
-
-    cloud.stop(name)
-    cloud.start(name)
-    cloud_state.wait_fresh(cloud, HOSTS)
-    cloud.wait_active(cloud.boot(2, parallel=2))

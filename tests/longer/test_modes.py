@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hundred switches of two schedulers in front of two nova-schedulers, under load, and back to stock."""
+"""A hundred switches of two schedulers in front of two nova-schedulers, and a nova-scheduler that is slow or down."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from itertools import cycle, islice
+
+import pytest
 
 from shared_scheduler.service.mode import Mode
 from tests.functional import cloud_state, modes
@@ -16,6 +20,17 @@ ORDER = (Mode.SHADOW, Mode.ACTIVE, Mode.OBSERVE, Mode.ACTIVE, Mode.SHADOW, Mode.
 
 
 OURS, STOCK = ("sched1", "sched2"), ("sched3", "sched4")
+#: with one scheduler of each kind
+SERVING, NOVAS = "sched1", "sched2"
+IN_FLIGHT = 20
+
+
+@pytest.fixture
+def behind(cloud: Cloud) -> Iterator[Behind]:
+    """A nova-scheduler that is ready to start behind."""
+    made = Behind(cloud, "behind1")
+    yield made
+    made.stop()
 
 
 def test_a_hundred_switches_and_back_to_stock(cloud: Cloud) -> None:
@@ -52,3 +67,47 @@ def test_a_hundred_switches_and_back_to_stock(cloud: Cloud) -> None:
         modes.write_mode(cloud, scheduler, Mode.ACTIVE)
         cloud.start(scheduler)
     cloud_state.assert_consistent(cloud)
+
+
+def test_requests_in_flight_end_under_the_mode_in_which_they_began(cloud: Cloud, behind: Behind) -> None:
+    # given a nova-scheduler behind that does not answer, and requests that were passed on to it
+    cloud_state.begin(cloud, scheduler="both", compute_slots=(8,), allocation_conflict_retry_count=1)
+    behind.start()
+    switch(cloud, Mode.SHADOW)
+    cloud.stop(NOVAS)
+    before = cloud_state.counter(cloud, "requests_answered")
+    behind.signal(signal.SIGSTOP)
+    waiting = cloud.boot(IN_FLIGHT, parallel=IN_FLIGHT)
+    cloud.wait(lambda: cloud_state.counter(cloud, "requests_previewed") >= IN_FLIGHT, "ours to have decided", 60)
+
+    # when the mode changes, a new request is served at once
+    switch(cloud, Mode.ACTIVE)
+    cloud.wait_active(cloud.boot(1))
+    assert {cloud.server(server)["status"] for server in waiting} == {"BUILD"}
+
+    # then the others end when nova-scheduler answers
+    behind.signal(signal.SIGCONT)
+    cloud.wait_active(waiting)
+    assert cloud_state.counter(cloud, "requests_answered") == before + 1
+    assert cloud.overcommit() == {}
+    cloud_state.assert_consistent(cloud)
+
+
+def test_shadow_waits_for_a_nova_scheduler_that_is_down(cloud: Cloud, behind: Behind) -> None:
+    # when none is behind, the scheduler stays as it is and says why
+    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
+    offset = cloud.log_size(SERVING)
+    modes.reload(cloud, SERVING, Mode.SHADOW)
+    cloud.wait(lambda: "start shared-scheduler-stock" in cloud.logs(SERVING, offset), "the reason to be logged", 60)
+    assert modes.modes(cloud) == {SERVING: "active"}
+
+    # when it is away for a while, requests wait
+    behind.start()
+    switch(cloud, Mode.SHADOW)
+    cloud.stop(NOVAS)
+    behind.stop()
+    [server] = cloud.boot(1)
+    modes.pause()
+    assert cloud.server(server)["status"] == "BUILD"
+    behind.start()
+    cloud.wait_active([server])
