@@ -34,6 +34,8 @@ from shared_scheduler.transport.kombu_bus import KombuBus
 from shared_scheduler.transport.urls import parse_transport_url
 
 Kind = TypeVar("Kind", bound=Message)
+#: How long a message that must come may take; a machine with other work may stand still for many seconds.
+PATIENCE_S = 240.0
 
 
 @dataclass
@@ -99,7 +101,7 @@ class ListeningScheduler:
                 _merge(row.consumers, message.consumers)
                 _merge(row.claims, message.claims)
 
-    def wait(self, true: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+    def wait(self, true: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """Wait until ``true()`` is true, and return its value."""
         with self._changed:
             if not self._changed.wait_for(true, timeout_s):
@@ -120,12 +122,12 @@ class ListeningScheduler:
     def node(self, host: str) -> str:
         return next(node for node, row in self.rows.items() if row.host == host)
 
-    def wait_ready(self, host: str, timeout_s: float = 60.0) -> Row:
+    def wait_ready(self, host: str) -> Row:
         def ready() -> Row | None:
             row = self.row(host)
             return row if row is not None and row.leaves.get("agent.ready") is True else None
 
-        found: Row = self.wait(ready, f"{host} to be ready", timeout_s)
+        found: Row = self.wait(ready, f"{host} to be ready")
         return found
 
     def said(self, kind: type[Kind], since_s: float = 0.0) -> list[Kind]:
@@ -159,7 +161,7 @@ class ListeningScheduler:
         release = Release(claim_id, self.node(host), self._endpoint.address, consumer)
         self._endpoint.cast(agent_address(host), encode(release))
 
-    def wait_verified(self, host: str, timeout_s: float = 60.0) -> None:
+    def wait_verified(self, host: str) -> None:
         """Wait until a heartbeat with the sequence of our copy has the digest of our copy."""
 
         def verified() -> bool:
@@ -170,7 +172,7 @@ class ListeningScheduler:
                 for heartbeat in self.said(Heartbeat)
             )
 
-        self.wait(verified, f"a heartbeat of {host} that verifies our copy", timeout_s)
+        self.wait(verified, f"a heartbeat of {host} that verifies our copy")
 
 
 def _merge(target: dict[str, Any], changed: Any) -> None:

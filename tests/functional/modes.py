@@ -21,8 +21,8 @@ from tools.laboratory.errors import LabError
 #: three computes with room for three servers each
 SLOTS = 9
 USERS = 6
-STOP_S = 30.0
-SWITCH_TIMEOUT_S = 60.0
+STOP_S = 90.0
+SWITCH_TIMEOUT_S = 240.0
 
 
 class Behind:
@@ -45,7 +45,7 @@ class Behind:
             self._process = subprocess.Popen(
                 self._argv, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True
             )
-        self._cloud.wait(lambda: self._cloud.consumers(self._queue) > 0, "nova-scheduler to be behind", 60)
+        self._cloud.wait(lambda: self._cloud.consumers(self._queue) > 0, "nova-scheduler to be behind")
 
     def signal(self, number: int) -> None:
         """Send a signal to it and its workers."""
@@ -172,7 +172,7 @@ def users(cloud: Cloud) -> Iterator[Users]:
 def wait_for_servers(cloud: Cloud, crowd: Users, count: int) -> None:
     """Wait until the users have got so many servers more."""
     wanted = crowd.ended.total() + count
-    cloud.wait(lambda: crowd.ended.total() >= wanted, f"{count} servers", 120)
+    cloud.wait(lambda: crowd.ended.total() >= wanted, f"{count} servers", 400)
 
 
 def pause() -> None:

@@ -59,10 +59,10 @@ def test_a_boot_and_a_delete_are_seen_through_nova_conductor(cloud: Cloud, liste
         counted = row.leaves["cn.memory_mb_used"] == row.used(node, "MEMORY_MB") == 400
         return counted and here is not None and here.member
 
-    listener.wait(seen, "the server", 60)
+    listener.wait(seen, "the server")
 
     cloud.delete([server])
-    listener.wait(lambda: row.leaves["cn.memory_mb_used"] == 0 and server not in row.consumers, "the end of it", 60)
+    listener.wait(lambda: row.leaves["cn.memory_mb_used"] == 0 and server not in row.consumers, "the end of it")
 
 
 def test_claims_are_judged_in_fallback_too(cloud: Cloud, listener: ListeningScheduler) -> None:
@@ -72,7 +72,7 @@ def test_claims_are_judged_in_fallback_too(cloud: Cloud, listener: ListeningSche
     listener.wait(lambda: _memory_mb(listener, node) == SLOTS * SLOT_MB, "the node to have its slots")
     asked = {node: {"VCPU": 1, "MEMORY_MB": 400, "DISK_GB": 1}}
     claims = [str(uuid.uuid4()) for _ in range(SLOTS + 1)]
-    listener.wait(lambda: not listener.rows[node].consumers, "the node to be empty", 60)
+    listener.wait(lambda: not listener.rows[node].consumers, "the node to be empty")
 
     verdicts = [listener.claim(HOST, key, asked, USAGE, claim_id=key) for key in claims]
 
@@ -87,9 +87,9 @@ def test_a_dead_nova_compute_is_noticed_by_its_service_record(cloud: Cloud, list
     row = listener.rows[node]
 
     cloud.kill(HOST)
-    listener.wait(lambda: row.leaves["agent.ready"] is False, "the node not to be ready", 60)
+    listener.wait(lambda: row.leaves["agent.ready"] is False, "the node not to be ready")
     verdict = listener.claim(HOST, str(uuid.uuid4()), {node: {"VCPU": 1}}, USAGE)
     assert verdict.reason is not None and verdict.reason.code == RefusalCode.NOT_AUTHORITATIVE
 
     cloud.start(HOST)
-    listener.wait(lambda: row.leaves["agent.ready"] is True, "the node to be ready again", 60)
+    listener.wait(lambda: row.leaves["agent.ready"] is True, "the node to be ready again")

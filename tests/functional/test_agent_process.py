@@ -25,7 +25,7 @@ from tests.unit.compute_agent.node_facts import HOST, NODE, ROOT_LEAVES, claim
 from tests.unit.compute_agent.test_process import SLOW, Process
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 OLD, NEW = "old:" + "ab" * 32, "new:" + "cd" * 32
 
 

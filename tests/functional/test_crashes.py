@@ -88,7 +88,6 @@ def test_a_killed_compute_is_not_chosen_and_is_again_when_it_is_back(cloud: Clou
     cloud.wait(
         lambda: all(not t["c1"]["choosable"] for t in cloud_state.tables(cloud).values()),
         "c1 to be out of the choice",
-        30,
     )
     hosts = set(cloud.wait_active(cloud.boot(3, parallel=3)).values())
     assert "c1" not in hosts

@@ -17,7 +17,7 @@ LARGE = Flavor("m800", ram_mb=800)
 AUDIT_S = 10
 """nova-compute's audit: the source of a move counts the server until its next one."""
 
-SETTLE_S = 60
+SETTLE_S = 180
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,7 +21,7 @@ TOO_LARGE = Flavor("m9000", ram_mb=9000)
 AUDIT_S = 10
 """nova-compute's audit: the source of a move counts the server until its next one."""
 
-SETTLE_S = 90
+SETTLE_S = 180
 OPTIONS = {
     "DEFAULT": {"shelved_offload_time": "0", "allow_resize_to_same_host": "true"},
     # as a weigher like the others, it would lose against free memory, CPU and disk together
@@ -145,7 +145,7 @@ def test_an_evacuation_frees_the_lost_host_when_it_is_back(cloud: Cloud) -> None
 
     cloud.start(lost)
     cloud.force_down(lost, down=False)
-    cloud.wait(lambda: cloud.usages() == {moved.host: SMALL}, "the lost host to be cleaned", 60)
+    cloud.wait(lambda: cloud.usages() == {moved.host: SMALL}, "the lost host to be cleaned", SETTLE_S)
     cloud_state.wait_fresh(cloud, HOSTS)
     assert_right(cloud)
 

@@ -18,7 +18,7 @@ def report_of(cloud: Cloud, name: str, last: str) -> str:
     offset, pid = cloud.log_size(name), cloud.pid(name)
     assert pid is not None
     os.kill(pid, signal.SIGUSR2)
-    cloud.wait(lambda: last in cloud.logs(name, offset), f"the report of {name}", 60)
+    cloud.wait(lambda: last in cloud.logs(name, offset), f"the report of {name}")
     return cloud.logs(name, offset)
 
 

@@ -50,7 +50,7 @@ from tools.laboratory.cloud.rabbitmq import PrivateRabbit
 
 PAGE = Path(__file__).resolve().parents[2] / "doc" / "source" / "admin" / "security.rst"
 EVIL = "compute-evil"
-WAIT_S = 30.0
+WAIT_S = 180.0
 #: an epoch that no agent of these tests has
 FORGED_EPOCH = 7
 

@@ -35,7 +35,7 @@ def test_nodes_without_an_agent_are_scheduled_too(cloud: Cloud, agents: str) -> 
     servers = cloud.boot(6, parallel=3)
     assert len(cloud.wait_active(servers)) == 6
     assert cloud.overcommit() == {}
-    cloud_state.assert_consistent(cloud, wait_s=60)
+    cloud_state.assert_consistent(cloud, wait_s=cloud_state.SETTLE_S)
 
 
 def test_agents_can_be_rolled_out_under_way(cloud: Cloud) -> None:

@@ -19,7 +19,7 @@ from tests.support.browser import SCHEMES, chromium, prefer
 from tests.support.shown_cloud import build
 from tests.unit.page.test_site import FORGED, HOST, NOW_S, SERVER, Cloud
 
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 #: contrast of text that WCAG 2.2 asks for at level AA
 CONTRAST_MIN = 4.5
 #: a person who has not found something after so many steps gives up

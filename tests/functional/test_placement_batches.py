@@ -22,7 +22,7 @@ from tests.functional.placement_driver import PlacementDriver, vcpus_for
 from tests.functional.private_placement import PrivatePlacement
 from tests.support.keystone_transport import transport_to
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 ROUNDS = 15
 SCHEDULERS = 4
 HOSTS, VCPUS = 2, 24

@@ -58,7 +58,7 @@ def ask(cloud: Cloud, place: str, *arguments: str) -> Any:
     return lines if arguments[0] == "records" else lines[0] if lines else None
 
 
-def wait_recorded(cloud: Cloud, case: Case, timeout_s: float = 20) -> None:
+def wait_recorded(cloud: Cloud, case: Case, timeout_s: float = cloud_state.SETTLE_S) -> None:
     """Wait until both stores have the end of the server."""
     for place in places(cloud):
         cloud.wait(

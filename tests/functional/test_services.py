@@ -28,7 +28,6 @@ def wait_choosable(cloud: Cloud, host: str, wanted: bool) -> None:
     cloud.wait(
         lambda: all(t[host]["choosable"] is wanted for t in cloud_state.tables(cloud).values()),
         f"{host} to be {'in' if wanted else 'out of'} the choice",
-        60,
     )
 
 
@@ -50,7 +49,7 @@ def test_out_and_in_again(cloud: Cloud, way: str) -> None:
     cloud.wait_services_up()
     wait_choosable(cloud, "c2", True)
     assert set(cloud.wait_active(cloud.boot(3, parallel=3)).values()) == {"c2"}
-    compared = cloud_state.manage(cloud, "compare", "--wait", "60")  # other tests fork the command
+    compared = cloud_state.manage(cloud, "compare", "--wait", str(cloud_state.SETTLE_S))  # other tests fork the command
     assert compared.returncode == 0, compared.stdout + compared.stderr
 
 

@@ -54,7 +54,7 @@ def test_hangup_reloads_and_keeps_the_table(cloud: Cloud) -> None:
     [name] = cloud.names("scheduler-shared")
     offset = cloud.log_size(name)
     cloud.hangup(name)
-    cloud.wait(lambda: "eloaded" in cloud.logs(name, offset), "the reload to be logged", 30)
+    cloud.wait(lambda: "eloaded" in cloud.logs(name, offset), "the reload to be logged")
     [after] = cloud_state.status(cloud)
     assert after["pid"] == before["pid"]
     assert after["freshness"]["fresh"] == 3

@@ -13,7 +13,7 @@ from oslo_upgradecheck.upgradecheck import Code
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 WARNINGS = 1
 
 

@@ -78,7 +78,7 @@ def test_requests_in_flight_end_under_the_mode_in_which_they_began(cloud: Cloud,
     before = cloud_state.counter(cloud, "requests_answered")
     behind.signal(signal.SIGSTOP)
     waiting = cloud.boot(IN_FLIGHT, parallel=IN_FLIGHT)
-    cloud.wait(lambda: cloud_state.counter(cloud, "requests_previewed") >= IN_FLIGHT, "ours to have decided", 60)
+    cloud.wait(lambda: cloud_state.counter(cloud, "requests_previewed") >= IN_FLIGHT, "ours to have decided")
 
     # when the mode changes, a new request is served at once
     switch(cloud, Mode.ACTIVE)
@@ -98,7 +98,7 @@ def test_shadow_waits_for_a_nova_scheduler_that_is_down(cloud: Cloud, behind: Be
     cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
     offset = cloud.log_size(SERVING)
     modes.reload(cloud, SERVING, Mode.SHADOW)
-    cloud.wait(lambda: "start shared-scheduler-stock" in cloud.logs(SERVING, offset), "the reason to be logged", 60)
+    cloud.wait(lambda: "start shared-scheduler-stock" in cloud.logs(SERVING, offset), "the reason to be logged")
     assert modes.modes(cloud) == {SERVING: "active"}
 
     # when it is away for a while, requests wait

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from shared_scheduler.transport.bus import Endpoint
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def eventually(check: Callable[[], bool], what: str) -> None:
