@@ -11,6 +11,9 @@ from shared_scheduler.records.amounts import amount, counts_first, short_of, spa
 @pytest.mark.parametrize(("resource_class", "value", "text"), [
     ("MEMORY_MB", 512, "512 MB"), ("MEMORY_MB", 20_480, "20 GiB"), ("MEMORY_MB", 1_536, "1.5 GiB"),
     ("DISK_GB", 100, "100 GB"), ("VCPU", 3, "3 VCPU"), ("CUSTOM_GPU", 1, "1 CUSTOM_GPU"), ("", 2, "2"),
+    ("MEMORY_MB", 1_048_064, "1,024 GiB"), ("MEMORY_MB", 1_572_864, "1.5 TiB"), ("MEMORY_MB", 2**31, "2,048 TiB"),
+    ("DISK_GB", 1_234_567, "1,234,567 GB"), ("VCPU", 1_000_000, "1,000,000 VCPU"), ("VCPU", 0.25, "0.25 VCPU"),
+    ("MEMORY_MB", 204_850, "200 GiB"),
 ])  # fmt: skip
 def test_an_amount_has_its_unit(resource_class: str, value: float, text: str) -> None:
     assert amount(resource_class, value) == text
