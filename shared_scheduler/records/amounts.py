@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import re
 
-MB_PER_GIB = 1024
+#: units of memory, largest first -> how many MB one of them is
+MB_PER = {"TiB": 1024 * 1024, "GiB": 1024, "MB": 1}
+#: from here on, a number is shown without a fraction
+WHOLE_FROM = 100
 #: the end of the name of a resource class -> its unit; others are counted, and named as they are
 UNITS = {"MB": "MB", "GB": "GB"}
 #: how the reason for lack of room begins, before the resource class
@@ -21,11 +24,17 @@ def counts_first(text: str) -> str:
 
 
 def amount(resource_class: str, value: float) -> str:
-    """For example ``512 MB``, ``20 GiB``, ``100 GB``, ``3 VCPU``."""
-    unit = UNITS.get(resource_class.rpartition("_")[2], resource_class)
-    if unit == "MB" and value >= MB_PER_GIB:
-        return f"{value / MB_PER_GIB:.3g} GiB"
-    return f"{value:g} {unit}".rstrip()
+    """For example ``512 MB``, ``20 GiB``, ``1.5 TiB``, ``100 GB``, ``3 VCPU``, ``1,000,000 CUSTOM_TOKEN``."""
+    unit = unit_of(resource_class) or resource_class
+    if unit == "MB":
+        unit = next((name for name, size in MB_PER.items() if value >= size), "MB")
+        value /= MB_PER[unit]
+    return f"{_number(value)} {unit}".rstrip()
+
+
+def _number(value: float) -> str:
+    """Three digits, or all before the point; never with an exponent."""
+    return f"{value:,.0f}" if value >= WHOLE_FROM or value % 1 == 0 else f"{value:.3g}"
 
 
 def unit_of(resource_class: str) -> str:
