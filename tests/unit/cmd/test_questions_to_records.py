@@ -569,6 +569,32 @@ def test_a_request_that_was_decided_in_one_step_is_not_said_to_take_no_time(
     assert "  took      less than 0.1 ms of waiting: 1 decision, 3 hosts tried" in out
 
 
+def test_each_try_stands_behind_the_decision_that_selected_its_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a server that was refused twice, and decided again each time
+    tries = [Attempt("server-1", f"n{n}", f"c{n}", outcome, {}, after_decisions=n)
+             for n, outcome in enumerate(("no_capacity", "topology", "written"), 1)]  # fmt: skip
+    best = [(Weighed("n1", "c1", 1.5, 3, 1),), (Weighed("n1", "c1", 1.25, 3, 2),), (Weighed("n3", "c3", 1.0, 3, 1),)]
+    counts = tuple(DecisionCounts(0, 9, 9 - n, {"tried": n}, one) for n, one in enumerate(best))
+    found = record(("server-1",), decisions=counts, attempts=tries, answer=(("c3",),))
+    JsonLines(tmp_path / "r").write([entries.entry(found, "sched1", 1_760_000_000.0)])
+    place = ["--records", str(tmp_path / "r")]
+
+    # then why shows them in the order in which they happened
+    assert manage.main(["why", "server-1", *place]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  decided   ", "  tried   "))]
+    assert [" ".join(line.split()[:2]) for line in lines[:6]] == [
+        "decided 9", "tried c1:", "decided 8", "tried c2:", "decided 7", "tried c3:",
+    ]  # fmt: skip
+
+    # and why-not does for one host
+    assert manage.main(["why-not", "server-1", "c1", "--format", "json", *place]) == 0
+    assert [one["text"].split(" by ")[0] for one in json.loads(capsys.readouterr().out)] == [
+        "passed, number 1", "tried: no_capacity", "passed, number 1",
+    ]  # fmt: skip
+
+
 def test_equal_weights_are_told_once_and_a_decision_without_hosts_as_such(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
