@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared_scheduler.records.amounts import NO_ROOM, amount, unit_of
@@ -96,8 +96,18 @@ def facts(record: Record, host: str) -> Iterator[str]:
     if record.get("kind", DECISION) != DECISION:
         yield unknown_kind(record)
         return
-    found = [*_ranked(record, host), *_rejected(record, host), *_tried(record, host), *_answered(record, host)]
+    found = [*_decided(record, host), *_rejected(record, host), *_tried(record, host, 0), *_answered(record, host)]
     yield from found or [_unknown(record, host)]
+
+
+def tries_after(record: Record, decision: int) -> Iterator[Mapping[str, Any]]:
+    """The tries that ended after this decision of the request (from 1) and before the next one; of 0: those of which
+    the record does not show after which one."""
+    shown = len(record["decisions"])
+    for attempt in record["attempts"]:
+        after = attempt.get("after_decisions", 0)
+        if decision == (after if 0 < after <= shown else 0):
+            yield attempt
 
 
 def _change(record: Record) -> str:
@@ -115,14 +125,18 @@ def _named(side: Any) -> str:
     return ", ".join(side["hosts"]) or side["error"] or "nothing"
 
 
-def _ranked(record: Record, host: str) -> Iterator[str]:
-    for counts in record["decisions"]:
-        for place, one in enumerate(counts["best"], 1):
-            if one["host"] == host:
-                version = f"state {one['epoch']}/{one['sequence']}"
-                best = counts["best"][0]
-                behind = "" if place == 1 else f"; {best['host']} was the first with {best['weight']:.4g}"
-                yield f"passed, number {place} by weight {one['weight']:.4g} ({version}){behind}"
+def _decided(record: Record, host: str) -> Iterator[str]:
+    for number, counts in enumerate(record["decisions"], 1):
+        yield from _ranked(counts["best"], host)
+        yield from _tried(record, host, number)
+
+
+def _ranked(best: Sequence[Mapping[str, Any]], host: str) -> Iterator[str]:
+    for place, one in enumerate(best, 1):
+        if one["host"] == host:
+            version = f"state {one['epoch']}/{one['sequence']}"
+            behind = "" if place == 1 else f"; {best[0]['host']} was the first with {best[0]['weight']:.4g}"
+            yield f"passed, number {place} by weight {one['weight']:.4g} ({version}){behind}"
 
 
 def _rejected(record: Record, host: str) -> Iterator[str]:
@@ -131,8 +145,8 @@ def _rejected(record: Record, host: str) -> Iterator[str]:
             yield f"rejected: {rejection(one)}"
 
 
-def _tried(record: Record, host: str) -> Iterator[str]:
-    for attempt in record["attempts"]:
+def _tried(record: Record, host: str, decision: int) -> Iterator[str]:
+    for attempt in tries_after(record, decision):
         if attempt["host"] == host:
             yield f"tried: {outcome(attempt)}"
 

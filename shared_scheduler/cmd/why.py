@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers import from_records
-from shared_scheduler.answers.host_facts import outcome, rejection, unknown_kind, values
+from shared_scheduler.answers.host_facts import outcome, rejection, tries_after, unknown_kind, values
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
 from shared_scheduler.answers.times import timed
@@ -183,12 +183,13 @@ def _decision(record: Record) -> Iterator[str]:
     yield from (f"  limited   {'; '.join(limits)}" for limits in [list(_limits(record["asked"]))] if limits)
     if record.get("result", PLACED) != PLACED:
         yield f"  failed    {record['result']}: {counts_first(record['reason'])}"
-    for counts in record["decisions"]:
+    for number, counts in enumerate(record["decisions"], 1):
         yield f"  decided   {passed(counts)}"
         if counts["best"]:
             yield "  weights   " + "; ".join(_weights(counts["best"]))
+        yield from map(_attempt, tries_after(record, number))
     yield from (f"  host      {one['host']}: {rejection(one)}" for one in record.get("near", ()))
-    yield from map(_attempt, record["attempts"])
+    yield from map(_attempt, tries_after(record, 0))
     for uuid, hosts in zip(record["asked"]["instances"], record["answer"], strict=False):
         alternates = f"; alternates {', '.join(hosts[1:])}" if hosts[1:] else ""
         yield f"  answer    {uuid} on {hosts[0]}{alternates}"

@@ -75,7 +75,7 @@ class Journal:
     def _tried(self, attempt: Attempt) -> None:
         self.attempt_count += 1
         if len(self.attempts) < ATTEMPTS_MAX:
-            self.attempts.append(attempt)
+            self.attempts.append(replace(attempt, after_decisions=self.decision_count))
 
     def record(
         self,

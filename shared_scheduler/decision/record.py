@@ -47,6 +47,7 @@ class Attempt:
 
     ``outcome``: "written", or the ending or reason code of the failure, with ``detail``.
     ``verdict_ms`` and ``write_ms`` are the times of the agent and of Placement; None: not asked.
+    ``after_decisions``: how many decisions of the request were made before the try ended; 0: not known.
     """
 
     instance: str
@@ -60,6 +61,7 @@ class Attempt:
     write_ms: float | None = None
     #: identifies the messages of the claim and the log lines of the agent; empty: no claim
     claim_id: str = ""
+    after_decisions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

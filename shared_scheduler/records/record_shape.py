@@ -21,7 +21,7 @@ SHAPE: Mapping[str, Any] = {
     "asked": {"instances": [str], "forms": [{"resources": {str: int}}], "user_id": str},
     "decisions": [{"hosts": int, "survivors": int, "reasons": {str: int}, "best": [BEST]}],
     "attempts": [{"host": str, "outcome": str, "detail": dict,
-                  "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None))}],
+                  "verdict_ms": (*NUMBER, type(None)), "write_ms": (*NUMBER, type(None)), "after_decisions": int}],
     "near": [{"host": str, "code": str, "detail": dict, "epoch": int, "sequence": int, "source": str,
               "age_s": (*NUMBER, type(None))}],
     "missing": {str: [NUMBER]}, "source": str, "answer": [[str]],
