@@ -19,6 +19,7 @@ from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.nova import instance_actions
 from shared_scheduler.records import entries
+from shared_scheduler.records.askers import NOBODY
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.store import NO_REASON, RecordWriter
@@ -29,7 +30,7 @@ COMPARED = {"asked": 4096, "used": 8000, "capacity": 8192}
 SHORT = HostAnswer("n1", "c1", "no_room:MEMORY_MB", COMPARED, epoch=3, sequence=7)
 REJECTION = (
     "no_room:MEMORY_MB (asked 4096 MB, used 8000 MB, capacity 8192 MB; short by 3.81 GiB; "
-    "from its agent, state 3/7, 0.4 s old)"
+    "from its agent, state at epoch 3, sequence 7, 0.4 s old)"
 )
 NEAR = entries.Near([SHORT], {"no_room:MEMORY_MB": (512, 3904)}, {"n1": {"source": "agent", "age_s": 0.4}})
 
@@ -38,7 +39,7 @@ Ask = Callable[..., tuple[int, str, str]]
 
 def build(host: str, at_s: float, uuid: str = "server-1", reason: str = NO_ADDRESS) -> dict[str, Any]:
     effect = RecordBuild("n", host, uuid, not reason, reason, cause="test")
-    return entries.build_entry(effect, None, "sched1", at_s)
+    return entries.build_entry(effect, NOBODY, "sched1", at_s)
 
 
 def stored() -> list[dict[str, Any]]:
@@ -118,7 +119,7 @@ def test_the_end_of_a_build_that_no_agent_has_told_says_who_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read = RecordBuild("", "c2", "server-1", False, "Build of instance aborted", 1_760_000_009.0, cause="builds read")
-    JsonLines(tmp_path / "r").write([*stored()[:2], entries.build_entry(read, None, "sched1", 1_760_000_009.0)])
+    JsonLines(tmp_path / "r").write([*stored()[:2], entries.build_entry(read, NOBODY, "sched1", 1_760_000_009.0)])
 
     assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
     out = capsys.readouterr().out
@@ -257,8 +258,22 @@ def test_a_missing_record_is_one_line(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("host", "told"),
     [
-        ("c1", ["passed, number 1 by weight 1.5 (state 3/41)", "tried: written", "selected", NO_ADDRESS]),
-        ("c2", ["passed, number 2 by weight 1.25 (state 3/7); c1 was the first with 1.5", "alternate of c1"]),
+        (
+            "c1",
+            [
+                "passed, number 1 by weight 1.5 (state at epoch 3, sequence 41)",
+                "tried: written",
+                "selected",
+                NO_ADDRESS,
+            ],
+        ),
+        (
+            "c2",
+            [
+                "passed, number 2 by weight 1.25 (state at epoch 3, sequence 7); c1 was the first with 1.5",
+                "alternate of c1",
+            ],
+        ),
         ("c9", ["tried: topology (why NUMA)"]),
         ("c7", ["does not name c7, so its own reason is not known", "4 hosts passed, rejected: 1 no_room:VCPU"]),
     ],
@@ -339,8 +354,8 @@ def test_the_story_of_a_host(ask: Ask) -> None:
 
     assert code == 0
     assert [one["text"] for one in json.loads(out)] == [
-        "passed, number 1 by weight 1.5 (state 3/41)", "tried: written", "selected",
-        f"the build on c1 ended: failed: {NO_ADDRESS}",
+        "passed, number 1 by weight 1.5 (state at epoch 3, sequence 41)", "tried: written", "selected",
+        f"the build on c1 ended: failed: {NO_ADDRESS}", f"rejected: {REJECTION}",
     ]  # fmt: skip
     assert ask("story", "c8")[0] == 1
 
@@ -391,11 +406,82 @@ def test_the_story_of_a_host_has_snapshots_and_gaps(tmp_path: Path, capsys: pyte
 
     assert manage.main(["story", "c1", "--records", str(tmp_path / "r"), "--format", "json"]) == 0
     assert [one["text"] for one in json.loads(capsys.readouterr().out)] == [
-        "s1: a snapshot: state 3/1",
+        "s1: a snapshot: state at epoch 3, sequence 1",
         f"the build on c1 ended: failed: {NO_ADDRESS}",
-        "s1: 40 increments, then asked for the messages after state 3/41",
+        "s1: 40 increments, then asked for the messages after its state at epoch 3, sequence 41",
         "s1: its agent is silent: its state is read from the databases",
     ]
+
+
+def test_the_story_of_a_host_has_rejections_of_servers_that_were_tried_nowhere(ask: Ask) -> None:
+    # given server 2, for which no host was found; of c1, its record tells why
+    code, out, _ = ask("story", "c1", "--format", "json")
+
+    # then the story of the host has it
+    assert code == 0
+    assert [(one["instances"], one["text"]) for one in json.loads(out)][-1] == (["server-2"], f"rejected: {REJECTION}")
+    # and the host was neither selected nor tried
+    assert ask("records", "last", "9", "--host", "c1", "--kind", "decision")[1].count("no_valid_host") == 0
+
+
+def test_an_end_that_another_scheduler_recorded_has_the_ids_of_its_decision(ask: Ask) -> None:
+    # given builds that were recorded by a scheduler that had not placed the server
+    _, out, _ = ask("records", "last", "9", "--kind", "build", "--format", "json")
+
+    # then they have the ids of the decision, in the list and in the stories
+    found = [json.loads(line) for line in out.splitlines()]
+    ids = {(one["instances"][0], one["request_id"], one["global_request_id"], one["project_id"]) for one in found}
+    assert ids == {("server-1", "req-local", "req-global", "demo"), ("server-3", "req-good", "", "demo")}
+    told = json.loads(ask("story", "c1", "--format", "json")[1])
+    assert [one["request_id"] for one in told if "the build on c1" in one["text"]] == ["req-local"]
+    why = json.loads(ask("why", "server-3", "--format", "json")[1])
+    assert [one["project_id"] for one in why["records"] if one["kind"] == "build"] == ["demo"]
+
+
+def test_what_nova_did_on_a_host_is_in_its_story(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a server that was built on the host in the second of its decision, and deleted later
+    asked: list[str] = []
+
+    def read(config_files: object, instances: list[str]) -> list[dict[str, Any]]:
+        asked.extend(instances)
+        event = {"request_id": "req-1", "instance": "server-3", "result": "Success", "details": ""}
+        return [
+            {**event, "at": 1_760_000_020.0, "action": "create", "event": "compute__do_build", "host": "cmp2"},
+            {**event, "at": 1_760_000_022.0, "action": "migrate", "event": "compute_prep_resize", "host": "c9"},
+            {**event, "at": 1_760_000_030.0, "action": "fault", "event": "500", "host": "cmp2", "details": "lost"},
+            {**event, "at": 1_760_000_040.0, "action": "delete", "event": "compute_terminate_instance", "host": "cmp2"},
+        ]
+
+    monkeypatch.setattr(instance_actions, "read", read)
+    JsonLines(tmp_path / "r").write(stored())
+
+    assert manage.main(["story", "cmp2", "--nova", "--records", str(tmp_path / "r"), "--format", "json"]) == 0
+
+    # then both are in the story, and what was done elsewhere is not
+    assert asked == ["server-3"]
+    assert [one["text"].partition(" by ")[0] for one in json.loads(capsys.readouterr().out)] == [
+        "passed, number 1", "tried: written", "selected", "Nova, create: compute__do_build: Success",
+        "the build on cmp2 ended: active", "Nova, fault: lost", "Nova, delete: compute_terminate_instance: Success",
+    ]  # fmt: skip
+
+
+def test_an_end_that_nova_kept_in_the_second_of_the_decision_stands_behind_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a build that ended in the second of its decision, of which Nova keeps whole seconds
+    decided = {**stored()[0], "at": 1_760_000_000.7}
+    read = RecordBuild("", "c1", "server-1", True, "", 1_760_000_000.0, cause="builds read")
+    JsonLines(tmp_path / "r").write([decided, entries.build_entry(read, NOBODY, "sched1", 1_760_000_000.0)])
+
+    # then the decision comes first, and the build is what became of it
+    assert manage.main(["why", "server-1", "--records", str(tmp_path / "r")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "server-1: active on c1 (c9 refused before)"
+    assert [line.partition("Z  ")[2].split()[0] for line in out if line.startswith("20")] == ["decision", "build"]
+    assert manage.main(["story", "c1", "--records", str(tmp_path / "r"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["text"] == "the build on c1 ended: active"
 
 
 def test_novas_events_are_shown_between_our_records_in_order_of_time(
@@ -491,7 +577,7 @@ def test_what_schedulers_repeat_of_a_host_is_told_once(tmp_path: Path, capsys: p
     assert told == [
         "s1: asked for its whole state (3 times until 2025-10-09 08:53:24.000Z)",
         "s2: asked for its whole state (2 times until 2025-10-09 08:53:23.000Z)",
-        "s1: a snapshot: state 3/1",
+        "s1: a snapshot: state at epoch 3, sequence 1",
         "s1: asked for its whole state",
     ]
     assert manage.main(["story", "c7", "--last", "2", *place]) == 0

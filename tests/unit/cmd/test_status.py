@@ -67,6 +67,24 @@ def test_one_that_runs_is_shown(sockets: Path, capsys: pytest.CaptureFixture[str
     assert "requests_failed" not in out  # what is 0 is no news
 
 
+def test_each_counter_says_what_it_counts(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = {"requests_answered": 1_234_567, "silences": 2, "Tick": 40, "of_another_release": 1}
+    monkeypatch.setitem(ANSWER, "counters", counters)
+
+    assert manage.main(["status", "--socket-dir", str(sockets)]) == 0
+
+    out = capsys.readouterr().out.splitlines()
+    assert out[-5:] == [
+        "  counters   since the start of the process; status --help defines them in full",
+        "    requests_answered   1,234,567  Requests that were answered with hosts",
+        "    silences                    2  Agents that were not heard for agent_silent_after_s",
+        "    Tick                       40  Events of this name that were processed",
+        "    of_another_release          1",
+    ]
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_cell_that_is_cut_off_is_a_failure(
     sockets: Path, form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
