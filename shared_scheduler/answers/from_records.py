@@ -13,7 +13,9 @@ from typing import cast
 
 from shared_scheduler.answers.host_facts import facts
 from shared_scheduler.answers.shapes import HostEvent, Reasons, RecordEntry, Why, WhyNot
+from shared_scheduler.records.joined_ends import lacks_asker, with_askers
 from shared_scheduler.records.moments import moment
+from shared_scheduler.records.order import in_order
 from shared_scheduler.records.store import (
     ACTIVE,
     BUILD,
@@ -25,13 +27,16 @@ from shared_scheduler.records.store import (
     RecordConditions,
     Store,
     host_name,
+    near_name,
 )
 from shared_scheduler.records.story import story_of
 
 #: Records that ``reasons`` reads at most, the newest ones.
 COUNTED_MAX = 5_000
-#: Decisions that ``last_failures`` reads.
+#: Decisions that ``last_failures`` and ``with_askers_of`` read.
 DECISIONS_MAX = 1_000
+#: The longest time between a decision and the end of its build that ``with_askers_of`` takes into account.
+BUILD_MAX_S = 3_600.0
 #: kind of a record that may say that something failed -> its result otherwise
 SUCCEEDED = {DECISION: PLACED, BUILD: ACTIVE}
 #: Steps of time in which failures are counted.
@@ -67,7 +72,20 @@ def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry
 
 def story(store: Store, host: str, count: int) -> list[HostEvent]:
     """What the newest ``count`` records of a host say of it, oldest first; those that a scheduler repeats are one."""
-    return [event for same in _repeated(store.find(host_name(host)))[-count:] for event in _events(same, host)]
+    found = [record for _, record in in_order([*store.find(host_name(host)), *store.find(near_name(host))])]
+    known = with_askers(found, found)
+    return [event for same in _repeated(known)[-count:] for event in _events(same, host)]
+
+
+def with_askers_of(store: Store, records: list[RecordEntry]) -> list[RecordEntry]:
+    """The records; ends of builds that a scheduler recorded for another one get the ids of the decision, if it is one
+    of the newest ``DECISIONS_MAX`` of that time."""
+    found = cast(list[Record], records)
+    times = [record["at"] for record in found if lacks_asker(record)]
+    if not times:
+        return records
+    wanted = RecordConditions(DECISION, result=PLACED, since_s=min(times) - BUILD_MAX_S, until_s=max(times) + 1)
+    return cast(list[RecordEntry], with_askers(found, store.last(DECISIONS_MAX, wanted)))
 
 
 def _repeated(records: Iterable[Record]) -> list[list[Record]]:

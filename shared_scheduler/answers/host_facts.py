@@ -65,8 +65,15 @@ def origin(one: Mapping[str, Any]) -> str:
     age_s = one.get("age_s")
     age = "" if age_s is None else f", {age_s:g} s old"
     if one["source"] == AGENT:
-        return f"from its agent, state {one.get('epoch', 0)}/{one.get('sequence', 0)}{age}"
+        return f"from its agent, {state_at(one)}{age}"
     return f"from the databases and Placement{age}"
+
+
+def state_at(one: Mapping[str, Any]) -> str:
+    """The last message of its agent that was known of a host."""
+    if not one.get("epoch"):
+        return "no message of its agent"
+    return f"state at epoch {one['epoch']}, sequence {one.get('sequence', 0)}"
 
 
 def unknown_kind(record: Record) -> str:
@@ -78,7 +85,7 @@ def words(texts: Iterable[str]) -> Iterator[str]:
     """The codes and other words of such sentences that a reader may not know."""
     for text in texts:
         yield from re.findall(r"(?:rejected|tried): (\w+)", text)
-        yield from re.findall(r"\b(state) \d+/\d+", text)
+        yield from re.findall(r"\b(state) at epoch \d+", text)
 
 
 def facts(record: Record, host: str) -> Iterator[str]:
@@ -111,11 +118,11 @@ def tries_after(record: Record, decision: int) -> Iterator[Mapping[str, Any]]:
 
 
 def _change(record: Record) -> str:
-    state = f"state {record['epoch']}/{record['sequence']}"
+    state = state_at(record)
     before = f"{record['increments']} increments, then " if record["increments"] else ""
     told = {
         "snapshot": f"a snapshot: {state}",
-        "resync": f"asked for the messages after {state}" if record["epoch"] else "asked for its whole state",
+        "resync": f"asked for the messages after its {state}" if record["epoch"] else "asked for its whole state",
         "silent": "its agent is silent: its state is read from the databases",
     }
     return f"{record['scheduler']}: {before}{told.get(record['result'], record['result'])}"
@@ -134,9 +141,8 @@ def _decided(record: Record, host: str) -> Iterator[str]:
 def _ranked(best: Sequence[Mapping[str, Any]], host: str) -> Iterator[str]:
     for place, one in enumerate(best, 1):
         if one["host"] == host:
-            version = f"state {one['epoch']}/{one['sequence']}"
             behind = "" if place == 1 else f"; {best[0]['host']} was the first with {best[0]['weight']:.4g}"
-            yield f"passed, number {place} by weight {one['weight']:.4g} ({version}){behind}"
+            yield f"passed, number {place} by weight {one['weight']:.4g} ({state_at(one)}){behind}"
 
 
 def _rejected(record: Record, host: str) -> Iterator[str]:

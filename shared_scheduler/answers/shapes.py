@@ -49,6 +49,7 @@ class NovaEvent(TypedDict):
     """An event of an action of a server or a fault, as Nova keeps it.  ``result``: ``Success``, ``Error`` or
     ``unfinished``."""
 
+    instance: str
     at: float
     request_id: str
     action: str

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from shared_scheduler.answers import from_records
+from shared_scheduler.answers.shapes import RecordEntry
 from shared_scheduler.answers.times import timed
 from shared_scheduler.cmd import printed_tables, record_stores, terms
 from shared_scheduler.cmd.arguments import WHEN_HELP, when, whole
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
     def ask(store: Store) -> int:
         found = from_records.last(store, args.count, _wanted(args, args.since))
-        _show(args, found)
+        _show(args, from_records.with_askers_of(store, found))
         if args.follow:
             _follow(args, store, found)
         elif found and args.format == "text" and args.result == FAILED:
@@ -92,15 +93,16 @@ def _show(args: argparse.Namespace, found: Sequence[Record]) -> None:
         print("\n".join(printed_tables.lines(COLUMNS, map(_row, found))), flush=True)
 
 
-def _follow(args: argparse.Namespace, store: Store, shown: Sequence[Record]) -> None:
+def _follow(args: argparse.Namespace, store: Store, shown: Sequence[RecordEntry]) -> None:
     """Print new records until the command is interrupted.  Records may be stored late, so the last ones are kept."""
     recent = list(shown)
     while True:
         time.sleep(FOLLOW_S)
         since_s = max((record["at"] for record in recent), default=time.time()) - DISORDER_MAX_S
-        found = [record for record in store.last(FOUND_MAX, _wanted(args, since_s)) if record not in recent]
+        newest = from_records.last(store, FOUND_MAX, _wanted(args, since_s))
+        found = [record for record in newest if record not in recent]
         recent = [record for record in [*recent, *found] if record["at"] >= since_s]
-        _print_lines(args, found)
+        _print_lines(args, from_records.with_askers_of(store, found))
 
 
 def _print_lines(args: argparse.Namespace, found: Iterable[Record]) -> None:

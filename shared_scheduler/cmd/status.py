@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shared_scheduler.answers.times import timed
@@ -99,9 +99,24 @@ def _summary(answer: dict[str, Any]) -> str:
         f"  TWO AGENTS node {one['node']} of host {one['host']}: an agent of host {one['other_host']} speaks for it too"
         for one in answer.get("second_agents", ())
     ]
-    width = max(map(len, answer["counters"]), default=0)
-    lines += [f"  {name:{width}}  {value}" for name, value in answer["counters"].items() if value]
-    return "\n".join(map(printable, lines))
+    return "\n".join(map(printable, [*lines, *_counters(answer["counters"])]))
+
+
+def _counters(counters: Mapping[str, int]) -> Iterator[str]:
+    """The counters that are not 0, each with what it counts."""
+    counted = {name: f"{value:,}" for name, value in counters.items() if value}
+    if not counted:
+        return
+    yield "  counters   since the start of the process; status --help defines them in full"
+    names, values = (max(map(len, column)) for column in (counted, counted.values()))
+    for name, value in counted.items():
+        yield f"    {name:{names}}  {value:>{values}}  {_first_sentence(name)}".rstrip()
+
+
+def _first_sentence(counter: str) -> str:
+    if counter in terms.COUNTERS.terms:
+        return terms.COUNTERS.terms[counter].partition(". ")[0].rstrip(".")
+    return "Events of this name that were processed" if counter[:1].isupper() else ""
 
 
 def _cells(cells: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows what the records say of a host, oldest first: snapshots and gaps of its state, claims
-and their verdicts, answers, and ends of builds.
+and their verdicts, answers, and ends of builds.  With --nova, it also shows what Nova did on the host
+with these servers, for example their deletion.
 
 The exit code is 0 if there is a record of the host, 1 if there is none, and 2 if the records cannot be read.
 """
@@ -9,10 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from itertools import accumulate
 
 from shared_scheduler.answers import from_records, host_facts
+from shared_scheduler.answers.shapes import FAULT, HostEvent, NovaEvent
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import printed_tables, record_stores, terms
+from shared_scheduler.cmd import nova_events, printed_tables, record_stores, terms
 from shared_scheduler.cmd.arguments import whole
 from shared_scheduler.records.moments import moment
 from shared_scheduler.records.store import FOUND_MAX, Store
@@ -29,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--last", type=whole(1, FOUND_MAX), default=COUNT, metavar="N", help=f"newest records (default {COUNT})"
     )
+    nova_events.add_argument(parser)
     record_stores.add_arguments(parser)
 
 
@@ -39,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         found = from_records.story(store, args.host, args.last)
         if not found:
             return record_stores.not_found("story", args.host, "names of hosts")
+        if args.nova:
+            found = _in_order_of_time(found, _of_nova(args, found))
         if args.format == "json":
             print(json.dumps(timed(found)))
         else:
@@ -48,3 +55,28 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     return record_stores.with_store("story", args, ask)
+
+
+def _of_nova(args: argparse.Namespace, found: Sequence[HostEvent]) -> list[HostEvent]:
+    """What Nova did on the host with the servers that the records name, the newest servers first.
+
+    :raises RecordsError: when Nova's databases cannot be read
+    """
+    servers = (server for one in reversed(found) for server in one["instances"])
+    return [
+        HostEvent(at=one["at"], request_id=one["request_id"], instances=[one["instance"]], text=_text(one))
+        for one in nova_events.read(args, servers) if one["host"] == args.host
+    ]  # fmt: skip
+
+
+def _text(event: NovaEvent) -> str:
+    if event["action"] == FAULT:
+        return f"Nova, fault: {event['details']}"
+    return ": ".join(filter(None, [f"Nova, {event['action']}", event["event"], event["result"], event["details"]]))
+
+
+def _in_order_of_time(ours: Sequence[HostEvent], novas: Sequence[HostEvent]) -> list[HostEvent]:
+    """Nova keeps whole seconds, and begins a build after its decision, so its events stand at the end of a second."""
+    stands_at = accumulate((one["at"] for one in ours), max)  # ours are in order already
+    ordered = [*((one["at"] + 1, one) for one in novas), *zip(stands_at, ours, strict=True)]
+    return [one for _, one in sorted(ordered, key=lambda each: each[0])]

@@ -206,7 +206,8 @@ SOURCES = TermGroup("Facts that compare reads", "compare: the word after the nod
 
 COUNTERS = TermGroup(
     "Counters",
-    "status: counts since the process started; a counter of 0 is not printed. A counter with a name in CamelCase, for "
+    "status: counts since the process started; a counter of 0 is not printed, and of the others the first sentence of "
+    "the definition. A counter with a name in CamelCase, for "
     "example RequestArrived, counts the events of that name that the scheduler processed.", {
     "requests_answered": "Requests that were answered with hosts.",
     "requests_failed": "Requests that failed.",
@@ -364,8 +365,8 @@ STORIES = TermGroup("Lines of a story", "why, why-not and story.", {
     "checking": "Time in which the server group or the spreading was checked after the write.",
     "yielding": "Time in which claims were taken back, because other members of the group came first.",
     "failing": "Time in which claims were taken back, because the request had failed.",
-    "state": "Epoch and sequence of the last message of the agent of the host that the scheduler knew; 0/0 without an "
-             "agent.",
+    "state": "The last message of the agent of the host that the scheduler knew: the epoch is the number of a run of "
+             "the agent, and the sequence that of the message in this run.",
 })  # fmt: skip
 
 TOP = TermGroup("Live view", "top and the page of serve: what the running schedulers do.", {

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,13 +20,12 @@ from shared_scheduler.answers.host_facts import outcome, rejection, tries_after,
 from shared_scheduler.answers.next_steps import next_steps, unknown_causes
 from shared_scheduler.answers.shapes import FAULT, UNFINISHED, NovaEvent, Why
 from shared_scheduler.answers.times import timed
-from shared_scheduler.cmd import record_stores, terms
+from shared_scheduler.cmd import nova_events, record_stores, terms
 from shared_scheduler.records.amounts import counts_first
-from shared_scheduler.records.errors import RecordsError
 from shared_scheduler.records.moments import moment, second
+from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed, printable
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, COMPARISON, DATABASES, DECISION, PLACED, Record, Store
-from shared_scheduler.records.story import INSTANCES_MAX
 
 #: groups of terms that ``--help`` defines
 TERMS = (
@@ -47,11 +45,7 @@ HANDED_BACK = "ended (the build was handed back to nova-conductor)"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument("id", metavar="ID", help="id of a request, global id of a request, or uuid of a server")
-    parser.add_argument(
-        "--nova",
-        action="store_true",
-        help="also show Nova's instance actions and faults, which are read from Nova's databases",
-    )
+    nova_events.add_argument(parser)
     record_stores.add_arguments(parser)
 
 
@@ -63,27 +57,11 @@ def run(args: argparse.Namespace) -> int:
         if story is None:
             return record_stores.not_found("why", args.id)
         if args.nova:
-            story["nova"] = _nova_events(args, story)
+            story["nova"] = nova_events.read(args, (uuid for one in story["records"] for uuid in one["instances"]))
         print(json.dumps(timed(story)) if args.format == "json" else "\n".join(lines(story)))
         return 0
 
     return record_stores.with_store("why", args, ask)
-
-
-def _nova_events(args: argparse.Namespace, story: Why) -> list[NovaEvent]:
-    """The events of the story's servers.
-
-    :raises RecordsError: when Nova's databases cannot be read
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")  # a library of Nova's imports it
-        from shared_scheduler.nova import instance_actions  # takes a second, and only this option needs Nova
-
-    servers = dict.fromkeys(uuid for record in story["records"] for uuid in record["instances"])
-    try:
-        return instance_actions.read(args.config_file, list(servers)[:INSTANCES_MAX])
-    except Exception as error:  # the exceptions depend on the database driver
-        raise RecordsError("--nova", error, "run it with the nova.conf of a scheduler (--config-file)") from error
 
 
 def lines(story: Why) -> list[str]:
@@ -97,9 +75,9 @@ def _lines(story: Why) -> Iterator[str]:
     yield from (f"  unknown   {text}" for text in unknown_causes(story))
     yield from (f"  lacking   {text}" for text in story["would_help"])
     yield from (f"  next      {text}" for text in next_steps(story))
-    ours = [((record["at"], _PLACES.get(record.get("kind", DECISION), LAST)),
+    ours = [((stands_at, _PLACES.get(record.get("kind", DECISION), LAST)),
              ["", *_SHOWN.get(record.get("kind", DECISION), _unknown)(record)])
-            for record in story["records"]]  # fmt: skip
+            for stands_at, record in in_order(story["records"])]  # fmt: skip
     novas = [(_place(story, event), ["", *_nova_event(story, event)]) for event in story.get("nova", ())]
     for _, shown in sorted([*ours, *novas], key=lambda one: one[0]):
         yield from shown

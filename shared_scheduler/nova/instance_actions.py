@@ -44,7 +44,7 @@ def _faults(cell: context.RequestContext, instance: str) -> Iterator[NovaEvent]:
     for fault in reversed(objects.InstanceFaultList.get_by_instance_uuids(cell, [instance])):  # the newest is first
         yield NovaEvent(
             at=fault.created_at.timestamp(), request_id="", action=FAULT, event=str(fault.code),
-            host=fault.host or "", result="Error", details=fault.message or "",
+            host=fault.host or "", result="Error", details=fault.message or "", instance=instance,
         )  # fmt: skip
 
 
@@ -55,5 +55,5 @@ def _events(cell: context.RequestContext, instance: str) -> Iterator[NovaEvent]:
             yield NovaEvent(
                 at=event.start_time.timestamp(), request_id=action.request_id, action=action.action,
                 event=event.event, host=event.host or "", result=event.result or UNFINISHED,
-                details=event.details or "",
+                details=event.details or "", instance=instance,
             )  # fmt: skip

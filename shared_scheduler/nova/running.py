@@ -54,12 +54,13 @@ from shared_scheduler.placement.questions import PlacementQuestions
 from shared_scheduler.protocol.rate_limits import TokenBucket
 from shared_scheduler.records import entries
 from shared_scheduler.records.agreement import PASSES_NOW, UNKNOWN_HOST, ComparedRequest
+from shared_scheduler.records.askers import Askers
 from shared_scheduler.records.database import RecordTable
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.opening import open_named
 from shared_scheduler.records.recorder import Recorder
 from shared_scheduler.records.store import Store
-from shared_scheduler.records.unfinished import unfinished
+from shared_scheduler.records.unfinished import placed_lately, unfinished
 from shared_scheduler.release import release
 from shared_scheduler.service.admin import SUFFIX, AdminError, AdminServer
 from shared_scheduler.service.comparisons import Comparisons
@@ -129,6 +130,7 @@ class RunningScheduler:
         self.comparisons = Comparisons(self, self.engine.counters)
         self._placement = PlacementClient(ReportClientTransport(), count=cost.count)
         self._recent = Recent()
+        self._askers = Askers()
         self._explanations = TokenBucket(EXPLANATIONS_PER_S, EXPLANATIONS_BURST)
         self._admin = self._admin_server()
         self._is_loaded = False
@@ -194,6 +196,7 @@ class RunningScheduler:
         try:
             store = open_named(ours.records_connection or ours.records_file)
             try:
+                self._askers.recorded(placed_lately(store, time.time()))
                 found = unfinished(store, self._name, time.time())
             finally:
                 store.close()
@@ -284,6 +287,7 @@ class RunningScheduler:
             at_s = time.time()
             LOG.info(entries.line(outcome.record))
             self._recent.add(outcome, at_s)
+            self._askers.decided(outcome.record)
             if self._metrics is not None:
                 self._metrics.observe(outcome.record)
             if self.recorder:
@@ -309,10 +313,8 @@ class RunningScheduler:
         if isinstance(effect, RecordNode):
             self.recorder.add(entries.node_entry(effect, self._name, time.time()))
             return
-        past = self._recent.find(effect.consumer)
-        decision = None if past is None else past.record
         at_s = time.time() if effect.at_s is None else effect.at_s
-        self.recorder.add(entries.build_entry(effect, decision, self._name, at_s))
+        self.recorder.add(entries.build_entry(effect, self._askers.of(effect.consumer), self._name, at_s))
 
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that does not reach its caller."""

@@ -105,7 +105,8 @@ class PageQuestions:
         since_s, until_s = (_number(fields, name) for name in ("since", "until"))
         kind, project, host, result, reason = (_optional(fields, name) for name in CONDITIONS)
         wanted = RecordConditions(kind, project, host, result, reason, since_s, until_s)
-        return from_records.last(self._store, _whole(fields, "count", RECORDS_DEFAULT, FOUND_MAX), wanted)
+        found = from_records.last(self._store, _whole(fields, "count", RECORDS_DEFAULT, FOUND_MAX), wanted)
+        return from_records.with_askers_of(self._store, found)
 
     def last_failures(self, count: int) -> list[RecordEntry]:
         """The newest ``count`` failures, oldest first."""

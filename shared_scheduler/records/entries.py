@@ -10,6 +10,7 @@ from typing import Any
 from shared_scheduler.core.effects import RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
+from shared_scheduler.records.askers import Asker, asker_of
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.records.store import ACTIVE, AGENT, BUILD, DATABASES, DECISION, FAILED, NODE, PLACED
 
@@ -46,16 +47,12 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTH
 
     ``hosts`` are those of the answer and those that were tried; ``reasons`` are those of the last decision.
     """
-    request_id, global_id = _ids(record)
     return {
         "kind": DECISION,
         "at": round(at_s, 6),
         "started_at": round(at_s - record.timings_ms.get("total", 0.0) / 1000, 6),
         "scheduler": scheduler,
-        "request_id": request_id,
-        "global_request_id": global_id,
-        "project_id": record.asked["project_id"],
-        "user_id": record.asked["user_id"],
+        **_fields(asker_of(record)),
         "instances": [uuid for uuid in record.asked["instances"] if uuid],
         "hosts": sorted({inner[0] for inner in record.answer if inner} | {one.host for one in record.attempts}),
         "result": record.failure or PLACED,
@@ -71,23 +68,18 @@ def entry(record: DecisionRecord, scheduler: str, at_s: float, near: Near = NOTH
     }
 
 
-def _fields(one: DecisionCounts | Weighed | Attempt) -> dict[str, Any]:
+def _fields(one: DecisionCounts | Weighed | Attempt | Asker) -> dict[str, Any]:
     """The fields as they are; ``dataclasses.asdict`` copies what they hold, and takes ten times as long."""
     return {name: getattr(one, name) for name in one.__slots__}
 
 
-def build_entry(build: RecordBuild, decision: DecisionRecord | None, scheduler: str, at_s: float) -> dict[str, Any]:
-    """The record of the end of a build.  ``decision``: the decision that placed the instance, if it is remembered."""
-    request_id, global_id = ("", "") if decision is None else _ids(decision)
-    asked = {} if decision is None else decision.asked
+def build_entry(build: RecordBuild, asker: Asker, scheduler: str, at_s: float) -> dict[str, Any]:
+    """The record of the end of a build.  ``asker``: who asked for the instance, if it is known."""
     return {
         "kind": BUILD,
         "at": round(at_s, 6),
         "scheduler": scheduler,
-        "request_id": request_id,
-        "global_request_id": global_id,
-        "project_id": asked.get("project_id", ""),
-        "user_id": asked.get("user_id", ""),
+        **_fields(asker),
         "instances": [build.consumer],
         "hosts": [build.host],
         "result": ACTIVE if build.succeeded else FAILED,
@@ -104,12 +96,6 @@ def node_entry(change: RecordNode, scheduler: str, at_s: float) -> dict[str, Any
         "result": str(change.change), "epoch": change.epoch, "sequence": change.sequence,
         "increments": change.increments,
     }  # fmt: skip
-
-
-def _ids(record: DecisionRecord) -> tuple[str, str]:
-    """The id in Nova's logs, and the global id; empty if the caller sent none."""
-    local = record.local_request_id or record.request_id
-    return local, record.request_id if record.request_id != local else ""
 
 
 def line(record: DecisionRecord) -> str:

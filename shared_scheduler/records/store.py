@@ -139,7 +139,10 @@ def names_of(record: Record) -> Iterator[str]:
     """What a record is found by, each once."""
     ids = (record.get("request_id"), record.get("global_request_id"), *record.get("instances", ()))
     yield from dict.fromkeys(one for one in ids if one)
-    yield from map(host_name, dict.fromkeys(record.get("hosts", ())))
+    hosts = dict.fromkeys(record.get("hosts", ()))
+    yield from map(host_name, hosts)
+    near = dict.fromkeys(one["host"] for one in record.get("near", ()))
+    yield from (near_name(host) for host in near if host not in hosts)
 
 
 def marks_of(record: Record) -> Iterator[str]:
@@ -168,3 +171,8 @@ def part_of_reasons(part: str) -> str:
 def host_name(host: str) -> str:
     """The name by which the records of a host are found; no id looks like it."""
     return f"host:{host}"
+
+
+def near_name(host: str) -> str:
+    """The name by which the decisions are found that tell why they rejected a host, and did not try it."""
+    return f"near:{host}"

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared_scheduler.records.amounts import counts_first, short_of
+from shared_scheduler.records.joined_ends import with_askers
 from shared_scheduler.records.lasting import too_much_for_empty_hosts
+from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed
 from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NO_REASON, PLACED, Record, Store
 
@@ -63,27 +65,27 @@ def story_of(store: Store, name: str) -> Story | None:
     for uuid in list(instances)[:INSTANCES_MAX]:
         if uuid != name:
             found += store.find(uuid)
-    records = tuple(_each_once(sorted(found, key=lambda record: float(record["at"]))))
+    ordered = [record for _, record in in_order(found)]
+    records = tuple(with_askers(list(_each_once(ordered)), ordered))
     own = [record for record in records if record.get("kind") != COMPARISON]
     outcome = _outcome(own) if own else "nova-scheduler has answered the request (mode shadow)"
     return Story(name, records, outcome, tuple(_causes(own)), tuple(_would_help(own)))
 
 
 def _each_once(records: Sequence[Record]) -> Iterator[Record]:
-    """Without repetitions, and with one of the ends of a build that two schedulers recorded."""
+    """Without repetitions, and with one of the ends of a build that two schedulers recorded.
+
+    After a new decision, the same build may fail again."""
     seen: list[Any] = []
+    decisions = 0
     for record in records:
         key: Any = record
         if record.get("kind") == BUILD:
-            key = [record["instances"], record["hosts"], record["result"], record["reason"], _attempt(records, record)]
+            key = [record["instances"], record["hosts"], record["result"], record["reason"], decisions]
         if key not in seen:
             seen.append(key)
+            decisions += record.get("kind") == DECISION
             yield record
-
-
-def _attempt(records: Sequence[Record], build: Record) -> int:
-    """The number of decisions before a build: after a new decision, the same build may fail again."""
-    return sum(1 for one in records if one.get("kind") == DECISION and one["at"] <= build["at"])
 
 
 def _outcome(records: Sequence[Record]) -> str:

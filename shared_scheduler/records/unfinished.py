@@ -33,7 +33,7 @@ def unfinished(store: Store, scheduler: str, now_s: float) -> tuple[UnfinishedBu
     builds = store.last(READ_MAX, RecordConditions(BUILD, since_s=since_s))
     if len(builds) == READ_MAX:  # the ends of older ones are not read
         since_s = float(builds[0]["at"])
-    placed = store.last(READ_MAX, RecordConditions(DECISION, result=PLACED, since_s=since_s))
+    placed = placed_lately(store, now_s, since_s)
     begun = {uuid: (record, host) for record in placed for uuid, host in _claimed(record)}  # the newest of each
     ends = _by_server(builds)
     return tuple(
@@ -42,6 +42,15 @@ def unfinished(store: Store, scheduler: str, now_s: float) -> tuple[UnfinishedBu
         if record.get("scheduler") == scheduler or now_s - float(record["at"]) > OTHERS_AGE_MIN_S
         for told in _failed(ends.get(uuid, ()), float(record["at"]) - CLOCKS_DIFFER_S)
     )
+
+
+def placed_lately(store: Store, now_s: float, since_s: float = 0.0) -> list[Record]:
+    """The newest decisions that placed servers, of the last day and since then, oldest first.
+
+    :raises RecordsError: when the records cannot be read
+    """
+    since_s = max(since_s, now_s - AGE_MAX_S)
+    return store.last(READ_MAX, RecordConditions(DECISION, result=PLACED, since_s=since_s))
 
 
 def _claimed(record: Record) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
 from shared_scheduler.protocol.phases import FRESHNESS, WindowPhase
 from shared_scheduler.records import entries
+from shared_scheduler.records.askers import NOBODY
 from tests.unit.records.test_entries import record
 
 STATES = [WindowPhase.IN_ORDER] * 60 + [WindowPhase.UNVERIFIED, WindowPhase.GAP, WindowPhase.SILENT, WindowPhase.NEW]
@@ -102,7 +103,7 @@ def _with_resources(entry: dict[str, Any]) -> dict[str, Any]:
 def build(server: str, host: str, at_s: float, reason: str) -> dict[str, Any]:
     """The end of a build; without a reason it succeeded."""
     ended = RecordBuild("n", host, server, not reason, reason, cause="x")
-    return entries.build_entry(ended, None, "controller-1", at_s)
+    return entries.build_entry(ended, NOBODY, "controller-1", at_s)
 
 
 def _refused(server: str, hosts: int, rng: Random, named: Mapping[str, Any]) -> Any:

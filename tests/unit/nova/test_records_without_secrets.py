@@ -16,6 +16,7 @@ from shared_scheduler.nova import shadow
 from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.records import entries
 from shared_scheduler.records.agreement import Chosen, compare
+from shared_scheduler.records.askers import asker_of
 from tests.unit.nova.conftest import PROJECT, USER, NoNodes, request_spec
 
 UUID = "11111111-1111-4111-8111-111111111111"
@@ -59,7 +60,9 @@ def test_no_secret_is_in_a_record_of_another_kind(kind: str) -> None:
     compared = compare(asked, decision, Chosen(), stock, 0.0, lambda _: "ComputeFilter")
     # when it is recorded
     kept = {
-        "build": entries.build_entry(RecordBuild("node-1", "cmp1", UUID, True, "", cause="b"), decision, "sched1", 1.0),
+        "build": entries.build_entry(
+            RecordBuild("node-1", "cmp1", UUID, True, "", cause="b"), asker_of(decision), "sched1", 1.0
+        ),
         "node": entries.node_entry(RecordNode("cmp1", NodeChange.SNAPSHOT, 1, 2, 3, cause="n"), "sched1", 1.0),
         "comparison": compared.entry("sched1", 1.0),
     }[kind]

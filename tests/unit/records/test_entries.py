@@ -11,6 +11,7 @@ from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRe
 from shared_scheduler.decision.request import Flavor, Request
 from shared_scheduler.protocol.messages import Usage
 from shared_scheduler.records import entries
+from shared_scheduler.records.askers import NOBODY, asker_of
 
 
 def record(instances: tuple[str, ...] = ("i-1",), **changes: Any) -> DecisionRecord:
@@ -73,12 +74,12 @@ def test_the_entry_has_the_search_keys_and_the_whole_decision() -> None:
 def test_the_end_of_a_build_has_the_names_of_its_decision() -> None:
     build = RecordBuild("n2", "cmp2", "i-1", False, "NoMoreFixedIps: none left", cause="build of i-1")
 
-    kept = entries.build_entry(build, record(local_request_id="req-local"), "sched1", 1.0)
+    kept = entries.build_entry(build, asker_of(record(local_request_id="req-local")), "sched1", 1.0)
 
     assert (kept["kind"], kept["result"], kept["reason"]) == ("build", "failed", "NoMoreFixedIps: none left")
     assert (kept["request_id"], kept["global_request_id"], kept["instances"]) == ("req-local", "req-7", ["i-1"])
     assert (kept["project_id"], kept["hosts"]) == ("demo", ["cmp2"])
-    assert entries.build_entry(build, None, "sched1", 1.0)["request_id"] == "", "placed before this process started"
+    assert entries.build_entry(build, NOBODY, "sched1", 1.0)["request_id"] == "", "placed before this process started"
 
 
 def test_a_failure_is_its_outcome() -> None:

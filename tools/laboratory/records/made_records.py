@@ -10,6 +10,7 @@ from shared_scheduler.core.effects import RecordBuild
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, DecisionRecord, Weighed
 from shared_scheduler.records import entries
+from shared_scheduler.records.askers import asker_of
 from shared_scheduler.records.store import Record
 
 HOSTS = 10_000
@@ -49,7 +50,8 @@ def _of_request(number: int) -> list[Record]:
         return [entries.entry(decision, scheduler, at_s, entries.Near(near, {"no_room:MEMORY_MB": (24, 2_048)}))]
     reason = NO_ADDRESS if number % FAILING_BUILDS_EVERY == 0 else ""
     build = RecordBuild("n", decision.answer[0][0], server(number), not reason, reason, cause="")
-    return [entries.entry(decision, scheduler, at_s), entries.build_entry(build, decision, scheduler, at_s + 3.0)]
+    end = entries.build_entry(build, asker_of(decision), scheduler, at_s + 3.0)
+    return [entries.entry(decision, scheduler, at_s), end]
 
 
 def _decision(number: int, failed: bool) -> DecisionRecord:
