@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import shlex
+import socket
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -148,3 +149,26 @@ def test_a_file_without_results_of_the_benchmark_is_named(tmp_path: Path, capsys
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == f"tools/lab bench: {other}: no results of this benchmark ('format 0, wanted 1')\n"
+
+
+def test_a_query_that_the_database_does_not_answer_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a cloud that is stopped: its port is taken, and nobody listens there
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        identity = {"ports": {"mariadb": taken.getsockname()[1]}, "mark": "m"}
+        (tmp_path / "identity.json").write_text(json.dumps(identity))
+        ending = command.main(["cloud", "sql", "--data", str(tmp_path), "nova_api", "SELECT 1"])
+
+    # then the error of the database is told, and no traceback
+    assert ending == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("tools/lab cloud: sql: nova_api: 2003: Can't connect")
+
+
+def test_a_query_without_a_cloud_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["cloud", "sql", "--data", str(tmp_path), "nova_api", "SELECT 1"]) == 1
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == f"tools/lab cloud: sql: there is no cloud in {tmp_path}; `tools/lab cloud up` makes one"
