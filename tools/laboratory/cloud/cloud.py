@@ -305,7 +305,10 @@ class Cloud:
         return self._lifecycle.api.placement(method, path, body)
 
     def sql(self, name: str, query: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query in a database: nova_api, nova_cell0, nova_cell1 ..., placement, keystone, glance, neutron."""
+        """Rows of a query in a database: nova_api, nova_cell0, nova_cell1 ..., placement, keystone, glance, neutron.
+
+        :raises pymysql.MySQLError: when the database is away, or does not accept the query
+        """
         with probes.database(self.layout, name) as connection, connection.cursor() as cursor:
             cursor.execute(query, arguments)
             return list(cursor.fetchall())

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pymysql
+
 from tools.laboratory.cloud import brokers
 from tools.laboratory.cloud.bursts import burst
 from tools.laboratory.cloud.cloud import Cloud
@@ -228,7 +230,13 @@ def logs(cloud: Cloud, arguments: argparse.Namespace) -> Any:
 
 
 def sql(cloud: Cloud, arguments: argparse.Namespace) -> Any:
-    return [[str(value) for value in row] for row in cloud.sql(arguments.database, arguments.query)]
+    if not cloud.layout.exists():
+        raise LabError(cloud.layout.absence())
+    try:
+        rows = cloud.sql(arguments.database, arguments.query)
+    except pymysql.MySQLError as error:
+        raise LabError(f"{arguments.database}: {': '.join(map(str, error.args))}") from error
+    return [[str(value) for value in row] for row in rows]
 
 
 def by_name(method: str) -> Callable[[Cloud, argparse.Namespace], Any]:

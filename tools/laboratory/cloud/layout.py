@@ -61,6 +61,10 @@ class Layout:
     def exists(self) -> bool:
         return bool(self.mark)
 
+    def absence(self) -> str:
+        """What to say if it does not exist."""
+        return f"there is no cloud in {self.data}; `tools/lab cloud up` makes one"
+
     def prepare(self) -> None:
         """Create the directories; choose ports and the mark of our processes, once."""
         longest = self.admin_sockets / "sched32-4194304.sock"

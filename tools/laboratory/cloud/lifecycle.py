@@ -183,7 +183,7 @@ class Lifecycle:
 
     def _expect_up(self) -> dict[str, Service]:
         if not self.layout.settings_file.exists():
-            raise LabError(f"there is no cloud in {self.layout.data}; `tools/lab cloud up` makes one")
+            raise LabError(self.layout.absence())
         return self.plan()
 
     def _known(self, plan: dict[str, Service], name: str) -> Service:
