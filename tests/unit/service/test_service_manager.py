@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
-import shutil
+import configparser
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from shared_scheduler.conf import opts
+from shared_scheduler.service.runner import REFUSED_TO_START
 from shared_scheduler.service.service_manager import ALIVE, READY, STOPPING, Watchdog, notify, watchdog_s
 from tests.unit.service.test_runner import program
 
@@ -91,17 +94,36 @@ def test_a_socket_that_is_gone_is_no_error(tmp_path: Path, monkeypatch: pytest.M
     notify(READY)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd")
+def test_a_unit_does_not_restart_what_cannot_start() -> None:
+    status = {unit.stem: settings(unit).get("RestartPreventExitStatus") for unit in UNITS}
+
+    assert status["shared-scheduler"] == status["compute-agent"] == str(os.EX_CONFIG)
+    assert REFUSED_TO_START == os.EX_CONFIG
+
+
+def test_systemd_waits_longer_than_the_options_allow_a_scheduler_to_take() -> None:
+    # given the unit, and the defaults of the options that it names
+    unit = settings(ROOT / "etc" / "systemd" / "shared-scheduler.service")
+    defaults = {option.name: option.default for option in opts.ALL}
+
+    # then a start and an orderly stop end before systemd kills the process
+    assert int(unit["TimeoutStartSec"]) > defaults["startup_wait_s"]
+    assert int(unit["TimeoutStopSec"]) > defaults["drain_timeout_s"]
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_accepts_the_units(unit: Path, tmp_path: Path) -> None:
-    # the programs are looked for where they are installed
-    text = unit.read_text().replace("/usr/bin/", f"{Path(sys.executable).parent}/")
-    copy = tmp_path / unit.name
-    copy.write_text(text)
+def test_only_a_program_that_notifies_systemd_is_waited_for(unit: Path) -> None:
+    found = settings(unit)
 
-    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True)
+    assert (found["Type"] == "notify") == ("WatchdogSec" in found) == (unit.stem != "shared-scheduler-stock")
 
-    assert (done.returncode, done.stderr) == (0, "")
+
+def settings(unit: Path) -> Mapping[str, str]:
+    """What the unit says of its service.  ``tests/functional/test_delivery.py`` lets systemd itself judge the units."""
+    parser = configparser.RawConfigParser()
+    parser.optionxform = str  # type: ignore[method-assign, assignment]
+    parser.read(unit)
+    return parser["Service"]
 
 
 def test_there_is_a_unit_for_each_program() -> None:
