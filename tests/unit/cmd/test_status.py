@@ -85,6 +85,20 @@ def test_each_counter_says_what_it_counts(
     ]
 
 
+def test_without_an_argument_the_schedulers_are_those_of_novas_own_configuration(
+    sockets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given a nova.conf where Nova's commands find it
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / ".nova").mkdir(parents=True)
+    conf = f"[shared_scheduler]\nadmin_socket_dir = {sockets}\n"
+    (tmp_path / "home" / ".nova" / "nova.conf").write_text(conf)
+
+    # then its schedulers are asked
+    assert manage.main(["status"]) == 0
+    assert "sched1 (process 17)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_cell_that_is_cut_off_is_a_failure(
     sockets: Path, form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
