@@ -31,8 +31,8 @@ SHOWN_MAX = 50
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     parser.add_argument(
-        "--config-file", type=Path, action="append", required=True, metavar="PATH",
-        help="nova.conf of the schedulers (may be repeated)",
+        "--config-file", type=Path, action="append", default=[], metavar="PATH",
+        help="nova.conf of the schedulers, may be repeated (default: where Nova looks for it)",
     )  # fmt: skip
     parser.add_argument(
         "--wait", type=number(0, 3600), default=0.0, metavar="SECONDS", help="repeat the comparison for this time"

@@ -15,8 +15,11 @@ from shared_scheduler.service import admin
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that locate the schedulers."""
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--config-file", type=Path, action="append", metavar="PATH", help="nova.conf of the schedulers")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--config-file", type=Path, action="append", default=[], metavar="PATH",
+        help="nova.conf of the schedulers (default: where Nova looks for it)",
+    )  # fmt: skip
     where.add_argument("--socket-dir", type=Path, metavar="DIR", help="admin_socket_dir of the schedulers")
 
 
