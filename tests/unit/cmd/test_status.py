@@ -17,6 +17,7 @@ from shared_scheduler.cmd import manage
 from shared_scheduler.service import admin
 from shared_scheduler.sync.read_registry import SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
+from tests.unit.service.test_admin import impatient_with
 
 ANSWER = {
     "scheduler": "sched1", "pid": 17, "release": "1.1.0",
@@ -147,7 +148,7 @@ def test_the_reads_are_data_too(sockets: Path, capsys: pytest.CaptureFixture[str
 def test_a_frozen_scheduler_is_reported_beside_the_answers_of_the_others(
     sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+    impatient_with(sockets / "sched2-18.sock", monkeypatch)
     with socket.socket(socket.AF_UNIX) as frozen:
         frozen.bind(str(sockets / "sched2-18.sock"))
         frozen.listen()

@@ -24,11 +24,11 @@ from compute_agent.service.agent import AgentFacts, NodeFacts
 from compute_agent.service.state_directory import StateDirectory
 from compute_agent.service.status_socket import problems
 from shared_scheduler.release import release
-from tests.support.unix_http import OverUnixSocket, get
+from tests.support.unix_http import OverUnixSocket, get, listens
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.node_facts import HOST, NODE, claim
 
-WAIT_S = 180.0
+WAIT_S = 120.0
 READ_INTERVAL_S = 0.05
 #: the discard port: nobody listens
 NO_BROKER = "rabbit://guest:guest@127.0.0.1:9/"
@@ -196,7 +196,7 @@ def test_metrics_and_health_are_served_at_the_configured_address(process: Proces
     path = tmp_path / "metrics.sock"
     process.configure(metrics_listen=path)
     process.start()
-    process.wait(path.exists)
+    process.wait(lambda: listens(path))
 
     status, text = get(OverUnixSocket(path), "/metrics")
 
@@ -222,7 +222,7 @@ def test_the_status_of_the_agent_names_what_is_missing(
 
     # when it runs, without broker and nova-compute
     process.start()
-    process.wait((tmp_path / "compute-agent" / "status.sock").exists)
+    process.wait(lambda: listens(tmp_path / "compute-agent" / "status.sock"))
 
     assert status.main(asked) == 1
     told = capsys.readouterr().out
