@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from shared_scheduler.sync import placement_reads
 from shared_scheduler.sync.databases import DatabaseError
 from shared_scheduler.sync.decision_reads import REFUSALS_BURST, DecisionReads
 from shared_scheduler.sync.fleet import KnownNodes
-from shared_scheduler.sync.read_registry import NODE_LIST, RETRY_MOST_S, SERVICES
+from shared_scheduler.sync.read_registry import NODE_LIST, RETRY_MOST_S, SERVICES, SOURCES
 from shared_scheduler.sync.revalidator import Revalidator
 from tests.unit.placement.conftest import placement_app, world
 from tests.unit.placement.real_placement import World, in_trouble
@@ -288,7 +289,8 @@ def test_cells_are_asked_side_by_side() -> None:
     cells = {f"cell-{number}": Waiting(f"cell-{number}", all_asked) for number in range(3)}
     fleet = KnownNodes(0, time.monotonic)
     fleet.cells = cells  # type: ignore[assignment]
-    revalidator = Revalidator(lambda event: None)
+    quiet = [replace(each, poll_s=None) for each in SOURCES]  # nobody but the decisions asks them
+    revalidator = Revalidator(lambda event: None, sources=quiet, max_wait_s=WAIT_S)
     revalidator.provide({
         SERVICES: lambda key, _: cells[key[0]].ask(SERVICES),
         NODE_LIST: lambda key, _: cells[key[0]].ask(NODE_LIST),

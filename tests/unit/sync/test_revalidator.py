@@ -364,7 +364,7 @@ def test_when_the_polls_have_ended_a_decision_reads_for_itself_and_questions_are
         answered.set()
         return ()
 
-    sut = Revalidator(lambda event: None, sources=quick)
+    sut = Revalidator(lambda event: None, sources=quick, max_wait_s=WAIT_S)
     sut.provide({AGGREGATES: read, CONSUMER: answer})
     sut.start()
     sut.wait_for([CLOUD], 0.0)

@@ -82,7 +82,10 @@ def nova(tmp_path: Path) -> NovaDatabases:
 
 
 @pytest.fixture
-def cloud(nova: NovaDatabases, world: World) -> Cloud:
+def cloud(nova: NovaDatabases, world: World, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    # a busy machine makes no read late
+    monkeypatch.setattr(service_checks, "MAX_WAIT_S", WAIT_S)
+    monkeypatch.setattr(service_checks, "JOIN_S", WAIT_S)
     return Cloud(nova, Site(nova, world, nodes_max=2))
 
 
@@ -129,7 +132,6 @@ def test_a_write_waits_for_the_check_that_began_with_its_claim(cloud: Cloud, mon
         return read(hosts)
 
     monkeypatch.setattr(cloud.site.cell.database, "accepting", slow)
-    monkeypatch.setattr(service_checks, "MAX_WAIT_S", WAIT_S)
     cloud.checks.expect("claim-1", cloud.nova.cell_uuid, "cmp-1")
     assert asked.wait(WAIT_S)
     # when the write comes before the answer
@@ -184,13 +186,28 @@ def test_effects_keep_their_order(cloud: Cloud) -> None:
 
 
 def test_writes_that_come_together_share_one_query(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a query that is under way for a first one
     asked: list[frozenset[str]] = []
+    begun, others_wait = threading.Event(), threading.Event()
     read = cloud.site.cell.database.accepting
-    monkeypatch.setattr(cloud.site.cell.database, "accepting", lambda hosts: asked.append(hosts) or read(hosts))
-    for number, host in enumerate(("cmp-1", "cmp-2", "cmp-1")):
+
+    def accepting(hosts: frozenset[str]) -> Any:
+        asked.append(hosts)
+        begun.set()
+        assert others_wait.wait(WAIT_S)
+        return read(hosts)
+
+    monkeypatch.setattr(cloud.site.cell.database, "accepting", accepting)
+    cloud.checks.expect("claim-0", cloud.nova.cell_uuid, "cmp-1")
+    assert begun.wait(WAIT_S)
+    # when others come meanwhile
+    for number, host in enumerate(("cmp-1", "cmp-2", "cmp-1"), 1):
+        cloud.checks.expect(f"claim-{number}", cloud.nova.cell_uuid, host)
         cloud.write(host, f"claim-{number}")
+    others_wait.set()
     cloud.run()
-    assert asked == [frozenset({"cmp-1", "cmp-2"})] and len(cloud.placement.given) == 3
+    # then they share the next one
+    assert asked == [frozenset({"cmp-1"}), frozenset({"cmp-1", "cmp-2"})] and len(cloud.placement.given) == 3
 
 
 def test_a_database_that_does_not_answer_holds_up_no_write(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,14 +255,14 @@ def test_a_cell_that_had_nothing_to_check_for_a_minute_is_checked_again(
     now_s = [100.0]
     monkeypatch.setattr(service_checks, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     cloud.expect("claim-1", "cmp-1")
-    now_s[0] += 60.0
+    now_s[0] += WAIT_S + 60.0
     # when a service is disabled after the last poll
     cloud.nova.change(models.Service, "cmp-1", disabled=True)
     # then the next check finds it, once the thread of the first one rests
-    for number in range(2, 202):
+    number, until_s = 1, time.monotonic() + WAIT_S
+    while not cloud.site.heard and time.monotonic() < until_s:
+        number += 1
         cloud.expect(f"claim-{number}", "cmp-1")
-        if cloud.site.heard:
-            break
         time.sleep(0.01)
     assert [type(event) for event in cloud.site.heard] == [ServicesRead]
 
@@ -269,7 +286,7 @@ def test_a_database_that_hangs_holds_up_neither_writes_nor_deletes(
     assert asked.wait(WAIT_S)
     works += [cloud.write("cmp-2", "claim-2"), DeleteAllocation("claim-3", "server", {}, "req-1")]
     cloud.checks.submit(works[2])
-    until_s = time.monotonic() + 5.0
+    until_s = time.monotonic() + WAIT_S / 2
     while len(cloud.placement.given) < len(works) and time.monotonic() < until_s:
         time.sleep(0.01)
     passed_on = list(cloud.placement.given)
