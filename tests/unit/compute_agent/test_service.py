@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from compute_agent import core as core_module
 from compute_agent.agent_settings import AgentSettings
 from compute_agent.core import AgentCore
 from compute_agent.effects import ReadAllocations, ReadTree
@@ -45,7 +46,7 @@ from tests.support.memory_bus import MemoryBus
 from tests.unit.compute_agent.fake_placement import FakePlacement
 from tests.unit.compute_agent.node_facts import HOST, NODE, ROOT_LEAVES, SlotFit, claim
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 #: another node of the same host
 SECOND = "4d6ad7b1-6b1c-4f5d-8f5f-000000000002"
 CHILD = "4d6ad7b1-6b1c-4f5d-8f5f-0000000000c1"
@@ -134,7 +135,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(core_module, "OPEN_AFTER_S", WAIT_S)  # a busy machine shows no node before it is ready
     made = World(tmp_path / "agent")
     yield made
     if made.thread.is_alive():
@@ -408,7 +410,8 @@ class Story:
     """A fallback with Nova's defaults; the test advances the time, from the agent's start."""
 
     def __init__(self, world: World) -> None:
-        self.start_s = self.now = time.monotonic()
+        assert world.agent.tap_lost_at_s is not None
+        self.start_s = self.now = world.agent.tap_lost_at_s  # this moment may be seconds later on a busy machine
         self.conductor = Conductor(self.now)
         self.fallback = Fallback(world.agent, self.conductor, FallbackTimes(after_s=30, busy_s=1, idle_s=15))
 

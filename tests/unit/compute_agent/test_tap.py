@@ -37,7 +37,7 @@ from shared_scheduler.sim.topology import is_pool
 from tests.unit.compute_agent.node_facts import HOST, NODE
 from tests.unit.compute_agent.real_tracker import CONTEXT, Devices, Tracker, guest, record
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 #: another node of the same host
 SECOND = "4d6ad7b1-6b1c-4f5d-8f5f-000000000002"
 MIGRATION = "5e0d8a4a-0000-4000-8000-00000000000a"

@@ -17,9 +17,21 @@ from nova import objects
 from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.service import admin
+from shared_scheduler.service import fit as fit_questions
 from tests.unit.nova.conftest import admin as admin_context
 from tests.unit.nova.conftest import flavor
-from tests.unit.nova.test_manager import Cloud, ask, cloud, placement_app, placement_is_away, small, start, uuids, world
+from tests.unit.nova.test_manager import (
+    WAIT_S,
+    Cloud,
+    ask,
+    cloud,
+    placement_app,
+    placement_is_away,
+    small,
+    start,
+    uuids,
+    world,
+)
 from tests.unit.nova.test_request_filters import add_aggregate
 
 __all__ = ["cloud", "placement_app", "start", "world"]  # fixtures
@@ -33,8 +45,10 @@ def sockets(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def begin(start: Any, conf: Any, sockets: Path) -> Iterator[Any]:
+def begin(start: Any, conf: Any, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Starts the scheduler with a control socket."""
+    monkeypatch.setattr(fit_questions, "TIME_MAX_S", WAIT_S)
+    monkeypatch.setattr(fit_questions, "WAIT_MAX_S", WAIT_S)
 
     def started() -> Any:
         conf.set_override("admin_socket_dir", str(sockets), group="shared_scheduler")

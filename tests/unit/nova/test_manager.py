@@ -13,6 +13,7 @@ import traceback
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,12 @@ from shared_scheduler.nova.request_spec import make_request
 from shared_scheduler.placement.connection import no_reply
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.protocol.signing import Signing
+from shared_scheduler.records import recorder
 from shared_scheduler.records.json_lines import JsonLines
+from shared_scheduler.service import admin as admin_socket
+from shared_scheduler.sync import service_checks, state_sync
 from shared_scheduler.sync.read_registry import SOURCES
+from shared_scheduler.sync.revalidator import Revalidator
 from tests.unit.nova.conftest import NoNodes, admin, flavor, request_spec, user_context
 from tests.unit.nova.test_host_state import compute_node
 from tests.unit.nova.test_request_filters import add_aggregate, cell1, set_version
@@ -84,7 +89,17 @@ class Cloud:
 @pytest.fixture
 def cloud(databases: None, world: World, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     monkeypatch.setattr(running, "ReportClientTransport", lambda: world.transport)
+    be_patient(monkeypatch)
     return Cloud(world)
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine makes nothing late: decisions wait for what they read, a stop for records, clients for answers."""
+    monkeypatch.setattr(state_sync, "Revalidator", partial(Revalidator, max_wait_s=WAIT_S))
+    monkeypatch.setattr(service_checks, "MAX_WAIT_S", WAIT_S)
+    monkeypatch.setattr(recorder, "STOP_WAIT_S", WAIT_S)
+    monkeypatch.setattr(admin_socket, "ANSWER_TIMEOUT_S", 3 * WAIT_S)
+    monkeypatch.setattr(admin_socket, "CLIENT_TIMEOUT_S", WAIT_S)
 
 
 @pytest.fixture
@@ -370,7 +385,7 @@ def test_the_number_of_alternates_can_be_asked_for(start: Any, cloud: Cloud) -> 
 def test_a_request_is_answered_if_servers_may_be_spread(start: Any, cloud: Cloud, conf: Any) -> None:
     cloud.compute("cmp1", 32)
     conf.set_override("spread_keys", ["rack"], group="shared_scheduler")
-    conf.set_override("request_timeout_s", 5, group="shared_scheduler")
+    conf.set_override("request_timeout_s", 30, group="shared_scheduler")
     start()
 
     [[chosen, *_]] = ask(small(), uuids(1))

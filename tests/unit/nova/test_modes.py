@@ -67,7 +67,8 @@ class Stock:
 
 
 @pytest.fixture
-def stock(cloud: Cloud) -> Iterator[Stock]:
+def stock(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stock]:
+    monkeypatch.setattr("shared_scheduler.nova.stock.PING_S", WAIT_S)
     cloud.compute("cmp1", 16)
     cloud.compute("cmp2", 4)
     made = Stock(cloud, "cmp1")
@@ -105,7 +106,10 @@ class Started:
 
 
 @pytest.fixture
-def start(cloud: Cloud, conf: Any, tmp_path: Path) -> Iterator[Callable[[Mode], Started]]:
+def start(
+    cloud: Cloud, conf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Mode], Started]]:
+    monkeypatch.setattr(comparisons, "OURS_MAX_S", WAIT_S)
     records = tmp_path / "records.jsonl"
     conf.set_override("admin_socket_dir", "", group="shared_scheduler")
     conf.set_override("records_file", str(records), group="shared_scheduler")
