@@ -7,13 +7,16 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shared_scheduler.cmd import manage
+from shared_scheduler.cmd import records as records_command
 from shared_scheduler.core.effects import NodeChange, RecordBuild, RecordNode
 from shared_scheduler.decision.explain import HostAnswer
 from shared_scheduler.decision.record import Attempt, DecisionCounts, Weighed
@@ -340,7 +343,7 @@ def test_following_prints_each_new_record_once_even_one_that_is_stored_late(
             raise KeyboardInterrupt
         store.write(late.pop(0))
 
-    monkeypatch.setattr("shared_scheduler.cmd.records.time.sleep", pause)
+    monkeypatch.setattr(records_command, "time", SimpleNamespace(sleep=pause, time=time.time))
 
     code = manage.main(["records", "last", "5", "--follow", "--format", "json", "--records", str(tmp_path / "r")])
 

@@ -25,22 +25,25 @@ from shared_scheduler.service import http_server
 from shared_scheduler.service.telemetry_address import TelemetryAddress
 from tests.support.unix_http import OverUnixSocket, get
 from tests.unit.cmd.test_questions_to_records import stored
+from tests.unit.cmd.waiting import WAIT_S
 
+#: clouds take thousands of ports of 127.0.0.1 while a command begins
+OWN_LOOPBACK = "127.8.78.1"
 MANAGE = [sys.executable, "-m", "shared_scheduler.cmd.manage"]
 
 
 @contextmanager
-def serving(directory: Path, listen: str) -> Iterator[str]:
+def serving(directory: Path, listen: str, *more: str) -> Iterator[str]:
     """A process of the command; yields where it serves."""
     JsonLines(directory / "records").write(stored())
-    command = [*MANAGE, "serve", "--records", str(directory / "records"), "--listen", listen]
+    command = [*MANAGE, "serve", "--records", str(directory / "records"), "--listen", listen, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().split()[-1]
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 128 + signal.SIGTERM
+            assert process.wait(WAIT_S) == 128 + signal.SIGTERM
 
 
 def test_the_same_answer_over_a_socket_that_only_the_group_may_use(
@@ -57,13 +60,14 @@ def test_the_same_answer_over_a_socket_that_only_the_group_may_use(
 
 
 def test_silent_clients_do_not_keep_others_from_the_page(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    # given a port of an address of this machine that nobody else uses
+    with socket.create_server((OWN_LOOPBACK, 0)) as free:
         port = free.getsockname()[1]
-    with serving(tmp_path, f"127.0.0.1:{port}") as where:
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+    with serving(tmp_path, f"{OWN_LOOPBACK}:{port}", "--host-name", OWN_LOOPBACK) as where:
+        silent = [socket.create_connection((OWN_LOOPBACK, port)) for _ in range(20)]
         try:
-            assert where == f"http://127.0.0.1:{port}/"
-            assert get(http.client.HTTPConnection("127.0.0.1", port, timeout=60), "/records")[0] == 200
+            assert where == f"http://{OWN_LOOPBACK}:{port}/"
+            assert get(http.client.HTTPConnection(OWN_LOOPBACK, port, timeout=WAIT_S), "/records")[0] == 200
         finally:
             for each in silent:
                 each.close()

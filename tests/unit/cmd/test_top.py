@@ -20,6 +20,7 @@ from shared_scheduler.answers.schema import schemas
 from shared_scheduler.cmd import manage
 from shared_scheduler.protocol.phases import WindowPhase
 from shared_scheduler.service import admin
+from tests.unit.cmd.waiting import WAIT_S
 
 FORGED = "c9\x1b[2K"
 LOAD = {
@@ -113,4 +114,4 @@ def test_a_terminal_is_drawn_until_control_c(sockets: Path) -> None:
                     pass
             except OSError:  # the terminal is closed when the command has ended
                 pass
-        assert running.wait(30) == 130
+        assert running.wait(WAIT_S) == 130

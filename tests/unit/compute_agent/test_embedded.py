@@ -376,7 +376,7 @@ def test_a_report_that_did_not_fit_is_sent_when_there_is_room(
     held_up: tuple[Compute, Any, threading.Event], scheduler: Scheduler,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    made, tracker, free = held_up
+    _, tracker, free = held_up
     monkeypatch.setattr(agent_module, "INBOX_MAX", 0)
     monkeypatch.setattr(agent_module, "RESERVE_MAX", 1)
     for count in (1, 2):

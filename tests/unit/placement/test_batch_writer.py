@@ -307,7 +307,7 @@ def test_a_stop_sends_queued_writes(world: World) -> None:
     batches = Batches(world)
     effects = [intent(world.provider()) for _ in range(20)]
     first = batches.while_one_is_held(*effects)
-    batches.writer.stop()
+    batches.writer.stop(drain_s=WAIT_S)
     assert batches.codes(first, *effects) == [W] * 21
 
 

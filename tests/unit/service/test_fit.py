@@ -46,7 +46,7 @@ def make(asked: WhatIf, servers: int) -> Request:
 def fit(engine: InspectedEngine, **changes: Any) -> FitQuestions:
     parts: dict[str, Any] = {
         "make_request": make, "prepare": lambda table: (Decider(table), AcceptAll()), "candidates": None,
-        "last_words_max": 3, "rest": lambda _: None,
+        "last_words_max": 3, "rest": lambda _: None, "clock": lambda: 0.0,
     }  # fmt: skip
     return FitQuestions(cast(Engine, engine), "sched1", **(parts | changes))
 
