@@ -18,7 +18,7 @@ RISKY = [
     "tests/unit/transport/test_channel.py",
     "tests/unit/transport/test_kombu_memory.py",
 ]
-TIMEOUT_S = 840
+TIMEOUT_S = 1700
 
 
 def test_code_that_waits_locks_and_forks_passes_under_eventlet() -> None:

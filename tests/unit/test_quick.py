@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.quick import ROOT
 
-COLLECT_TIMEOUT_S = 300
+COLLECT_TIMEOUT_S = 1500
 #: collects with these modules missing, as if they were not installed
 CODE = """
 import sys

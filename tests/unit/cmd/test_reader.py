@@ -28,7 +28,7 @@ def with_nobody_reading(command: Sequence[str]) -> subprocess.CompletedProcess[s
     os.close(reads)
     try:
         return subprocess.run(
-            command, cwd=ROOT, env=BUFFERED, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=300, check=False
+            command, cwd=ROOT, env=BUFFERED, stdout=writes, stderr=subprocess.PIPE, text=True, timeout=1500, check=False
         )
     finally:
         os.close(writes)

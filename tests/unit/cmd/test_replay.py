@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Path:
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command as a program, because it reads Nova's configuration for the whole process."""
     command = [sys.executable, "-m", "shared_scheduler.cmd.manage", "replay", "--config-file", str(place / "nova.conf")]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, timeout=1500)
 
 
 def test_a_file_is_decided_again_with_its_own_and_with_another_configuration(place: Path) -> None:

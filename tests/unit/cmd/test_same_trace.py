@@ -21,7 +21,7 @@ def test_the_trace_is_the_same_byte_for_byte_in_another_process(tmp_path: Path) 
         file = tmp_path / f"trace-{seed_of_hashes}.txt"
         subprocess.run(
             [sys.executable, "-m", "shared_scheduler.cmd.manage", *ASKED, "--trace", file],
-            env={**os.environ, "PYTHONHASHSEED": seed_of_hashes}, stdout=subprocess.DEVNULL, check=True, timeout=300,
+            env={**os.environ, "PYTHONHASHSEED": seed_of_hashes}, stdout=subprocess.DEVNULL, check=True, timeout=1500,
         )  # fmt: skip
         traces.append(file.read_bytes())
     assert len(traces[0].splitlines()) > 1_000

@@ -103,7 +103,7 @@ def test_a_url_that_cannot_be_used_ends_in_one_line_without_the_password(tmp_pat
 
     done = subprocess.run(
         [sys.executable, "-m", "shared_scheduler.cmd.scheduler", "--config-file", str(file)],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=1500,
     )  # fmt: skip
 
     output = done.stdout + done.stderr
