@@ -58,7 +58,7 @@ def test_a_mistake_is_noticed_a_harmless_change_is_not_and_the_copy_is_as_before
     [real] = chosen(["memo_*"])
     slots = '__slots__ = ("most", "was_emptied", "weight")'
     harmless = replace(real, name="harmless", old=slots, new='__slots__ = ("weight", "was_emptied", "most")')
-    with copied() as tree, runner(tree, 300.0) as running:
+    with copied() as tree, runner(tree, 1500.0) as running:
         noticed = running.try_one(real, ("tests",))
         missed = running.try_one(harmless, ("tests",))
         assert (tree.path / real.file).read_text() == (ROOT / real.file).read_text()

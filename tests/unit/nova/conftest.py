@@ -45,7 +45,7 @@ def conf() -> Iterator[Any]:
     for group in ("scheduler", "filter_scheduler", "shared_scheduler", "workarounds"):
         for name in CONF[group]:
             CONF.clear_override(name, group=group)
-    for name in ("default_availability_zone", "host"):
+    for name in ("default_availability_zone", "host", "service_down_time"):
         CONF.clear_override(name)
 
 

@@ -87,14 +87,15 @@ class Cloud:
 
 
 @pytest.fixture
-def cloud(databases: None, world: World, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+def cloud(databases: None, world: World, conf: Any, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     monkeypatch.setattr(running, "ReportClientTransport", lambda: world.transport)
-    be_patient(monkeypatch)
+    be_patient(conf, monkeypatch)
     return Cloud(world)
 
 
-def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine makes nothing late: decisions wait for what they read, a stop for records, clients for answers."""
+def be_patient(conf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine makes nothing late: no compute, no read that a decision waits for, no record and no answer."""
+    conf.set_override("service_down_time", 1_000_000)
     monkeypatch.setattr(state_sync, "Revalidator", partial(Revalidator, max_wait_s=WAIT_S))
     monkeypatch.setattr(service_checks, "MAX_WAIT_S", WAIT_S)
     monkeypatch.setattr(recorder, "STOP_WAIT_S", WAIT_S)

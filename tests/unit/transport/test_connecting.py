@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 from shared_scheduler.transport.bus import CHANNEL_NAME, Endpoint
 from shared_scheduler.transport.kombu_bus import KombuBus
@@ -21,7 +22,8 @@ def agents_of(url: str, options: RabbitOptions | None = None, number: int = 1) -
     """Started endpoints of agents with this nova.conf."""
     endpoints: list[Endpoint] = []
     for host in range(number):
-        endpoint = KombuBus(parse_transport_url(url, options), CHANNEL_NAME).agent_endpoint(f"compute-{host}")
+        bus = KombuBus(parse_transport_url(url, options), CHANNEL_NAME, rng=Random(host))
+        endpoint = bus.agent_endpoint(f"compute-{host}")
         endpoint.start(lambda bodies: None, lambda connected: None)
         endpoints.append(endpoint)
     return endpoints
