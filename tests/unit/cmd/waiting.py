@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 #: a process may be slow to begin on a busy machine
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 def eventually(found: Callable[[], Any]) -> Any:

@@ -28,7 +28,7 @@ from tests.support.unix_http import OverUnixSocket, get, listens
 from tests.unit.compute_agent.fake_placement import FakePlacement, served
 from tests.unit.compute_agent.node_facts import HOST, NODE, claim
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 READ_INTERVAL_S = 0.05
 #: the discard port: nobody listens
 NO_BROKER = "rabbit://guest:guest@127.0.0.1:9/"

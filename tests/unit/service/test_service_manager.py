@@ -23,7 +23,7 @@ from tests.unit.service.test_runner import program
 
 ROOT = Path(__file__).resolve().parents[3]
 UNITS = sorted((ROOT / "etc" / "systemd").glob("*.service"))
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture
