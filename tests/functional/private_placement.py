@@ -29,7 +29,7 @@ from tools.laboratory.processes.guard import Guard
 from tools.laboratory.processes.startup import Service, wait_for
 from tools.laboratory.processes.table import ProcessTable
 
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 300.0
 LOG_TAIL = 2000
 SETTINGS = CloudSettings(computes=0, schedulers=0)
 

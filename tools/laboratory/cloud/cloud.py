@@ -3,12 +3,12 @@
 
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tools.laboratory.errors import LabError
 from tools.laboratory.processes.table import ProcessTable
 
 ACTIVE_TIMEOUT_S = 240.0
+FAULT_WAIT_S = 60.0
 POLL_S = 0.1
 PARALLEL_MAX = 64
 
@@ -166,7 +167,10 @@ class Cloud:
         return {server: row["host"] for server, row in ended.items()}
 
     def wait_built(self, servers: Iterable[str], timeout_s: float = ACTIVE_TIMEOUT_S) -> dict[str, dict[str, Any]]:
-        """Wait until all are ACTIVE or ERROR; returns server -> its row (see `servers`)."""
+        """Wait until all are ACTIVE or ERROR; returns server -> its row (see `servers`).
+
+        Nova writes the fault after the state, so one in ERROR is read again until it has a fault, for `FAULT_WAIT_S`.
+        """
         wanted = list(servers)
         rows: dict[str, dict[str, Any]] = {}
 
@@ -174,7 +178,12 @@ class Cloud:
             rows.update({row["id"]: row for row in self.servers() if row["id"] in wanted})
             return all(rows.get(server, {}).get("status") in ("ACTIVE", "ERROR") for server in wanted)
 
+        def explained() -> bool:
+            return all(row["fault"] or row["status"] != "ERROR" for row in rows.values())
+
         self.wait(lambda: built(), f"{len(wanted)} servers to be built", timeout_s)
+        with contextlib.suppress(LabError):
+            self.wait(lambda: explained() or (built() and explained()), "their faults", FAULT_WAIT_S)
         return {server: rows[server] for server in wanted}
 
     def delete(self, servers: Iterable[str], wait: bool = True) -> None:
@@ -365,7 +374,7 @@ def add_cloud(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave the cloud running")
 
 
-@contextmanager
+@contextlib.contextmanager
 def passing_cloud(asked: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Cloud]:
     """A cloud that is stopped at the end, unless it is to be kept."""
     cloud = Cloud(asked.data, say)

@@ -6,7 +6,7 @@ from typing import Any
 from shared_scheduler.service import admin
 from tools.laboratory.cloud.cloud import Cloud
 
-IDLE_TIMEOUT_S = 120.0
+IDLE_TIMEOUT_S = 240.0
 
 
 def rows(cloud: Cloud, question: str = "nodes") -> list[list[dict[str, Any]]]:

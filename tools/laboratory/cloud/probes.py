@@ -12,7 +12,7 @@ from tools.laboratory.cloud.ports import LOOPBACK
 from tools.laboratory.cloud.web import call
 from tools.laboratory.errors import LabError
 
-CONNECT_TIMEOUT_S = 3
+CONNECT_TIMEOUT_S = 15
 
 
 def database(layout: Layout, name: str | None = None) -> Any:

@@ -20,9 +20,9 @@ from tools.laboratory.processes.startup import Startup, wait_for
 from tools.laboratory.processes.table import ProcessTable, clean_environment
 from tools.laboratory.processes.usage import cpu_seconds
 
-CONTROL_TIMEOUT_S = 120
-STOP_TIMEOUT_S = 30.0
-PORT_FREE_TIMEOUT_S = 30.0
+CONTROL_TIMEOUT_S = 300
+STOP_TIMEOUT_S = 60.0
+PORT_FREE_TIMEOUT_S = 120.0
 
 
 class PrivateRabbit:

@@ -11,12 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from tools.laboratory.cloud.cloud import Cloud
+from tools.laboratory.cloud.cloud import FAULT_WAIT_S, Cloud
 from tools.laboratory.errors import LabError
 
 TIMEOUT_S = 240.0
 POLL_S = 0.2
-FAULT_WAIT_S = 10.0
 REQUEST_ID = "x-openstack-request-id"
 
 AT_REST = (

@@ -25,8 +25,10 @@ OUR_CODE = {"PYTHONPATH": str(ROOT)}
 
 PLACEMENT_MODULES = {False: "placement.wsgi.api", True: "shared_scheduler.placement_app.wsgi"}
 
-SCHEDULER_STOP_S = 20.0
+SCHEDULER_STOP_S = 60.0
+"""Longer than `graceful_shutdown_timeout` of a scheduler: one that is killed loses the requests that it ends."""
 COMPUTE_STOP_S = 20.0
+AGENT_STOP_S = 60.0
 SLOW_STOP_S = 60.0
 
 
@@ -197,6 +199,7 @@ def _agent(layout: Layout, settings: CloudSettings, number: int) -> Service:
     forked_by, first = _forked(layout, settings, "agent")
     return Service(f"agent-{host}", "agent", argv, layout.log_of(f"agent-{host}"), files=files, env=OUR_CODE,
                    needs=("rabbitmq", "placement", "catalog", "hosts", *first), forked_by=forked_by,
+                   stop_grace_s=AGENT_STOP_S,
                    ready=lambda: _is_agent(layout, host, settings.cell_of(number)))  # fmt: skip
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from tools.laboratory.errors import LabError
 from tools.laboratory.processes.table import Process, ProcessTable
 
-READY_TIMEOUT_S = 180.0
+READY_TIMEOUT_S = 300.0
 POLL_S = 0.15
 QUICK_STOP_S = 10.0
-FORK_TIMEOUT_S = 30.0
+FORK_TIMEOUT_S = 120.0
 END_EARLY_S = 60.0
 """How long an interrupted start waits for the steps that are under way."""
 LOG_LINES = 40

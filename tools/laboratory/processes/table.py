@@ -22,7 +22,7 @@ MARK = "SHARED_SCHEDULER_CLOUD_MARK"
 KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
 """Without this, setproctitle writes a long title over the environment that /proc shows, and so over the mark."""
 STOP_GRACE_S = 15.0
-KILLED_S = 10.0
+KILLED_S = 60.0
 """How long the kernel may take to end a killed process."""
 POLL_S = 0.05
 

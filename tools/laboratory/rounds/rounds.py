@@ -20,7 +20,7 @@ from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.host_tables import rows, wait_idle
 from tools.laboratory.cloud.provisioning import Flavor
 
-EMPTY_TIMEOUT_S = 120.0
+EMPTY_TIMEOUT_S = 240.0
 PINNED = {"hw:cpu_policy": "dedicated"}
 MB_2_PAGES = {"hw:mem_page_size": "2048"}
 
