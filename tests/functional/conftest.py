@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.errors import LabError
 from tools.laboratory.processes.guard import Guard
@@ -40,7 +41,7 @@ def running_cloud() -> Iterator[Cloud]:
     cloud.layout.prepare()
     guard = None if keep else Guard(cloud.processes, None if chosen else data)
     try:
-        cloud.up(schedulers=0, agents="none", **at_first)
+        cloud.up(schedulers=0, agents="none", nova_options=cloud_state.PATIENT, **at_first)
         yield cloud
     finally:
         if keep:

@@ -11,6 +11,7 @@ import pytest
 
 from shared_scheduler.model.leaves import PROVIDER
 from shared_scheduler.protocol.messages import RefusalCode, Usage
+from tests.functional import cloud_state
 from tests.functional.listening_scheduler import ListeningScheduler
 from tools.laboratory.cloud.cloud import Cloud
 from tools.laboratory.cloud.cloud_settings import SLOT_MB
@@ -22,14 +23,14 @@ USAGE = Usage(1, SLOT_MB, 1, 1, 1)
 
 @pytest.fixture(scope="module", autouse=True)
 def without_tap(cloud: Cloud) -> Iterator[None]:
-    options = {"compute_agent": {"tap_enabled": "false", "fallback_after_s": "1"}}
+    options = {**cloud_state.PATIENT, "compute_agent": {"tap_enabled": "false", "fallback_after_s": "1"}}
     cloud.up(
         scheduler="nova", schedulers=1, computes=1, agents="all", compute_slots=(SLOTS,), numa_cells=0, vfs=0,
         nova_options=options,
     )  # fmt: skip
     cloud.reset()
     yield
-    cloud.up(nova_options={})
+    cloud.up(nova_options=cloud_state.PATIENT)
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
-from shared_scheduler.service import admin
 from tests.functional import cloud_state
 from tools.laboratory.cloud.cloud import Cloud
 
@@ -49,13 +47,12 @@ class Watch:
         until_s = time.monotonic() + cloud_state.SETTLE_S
         while "choosable" not in self._moments and time.monotonic() < until_s:
             self._reads += 1
-            with contextlib.suppress(admin.AdminError):
-                [table] = cloud_state.tables(self._cloud).values()
-                row = table.get("c3")
-                if row and row["epoch"]:
-                    self._moments.setdefault("snapshot", self._reads)
-                    if row["choosable"]:
-                        self._moments["choosable"] = self._reads
+            [table] = cloud_state.tables(self._cloud).values()
+            row = table.get("c3")
+            if row and row["epoch"]:
+                self._moments.setdefault("snapshot", self._reads)
+                if row["choosable"]:
+                    self._moments["choosable"] = self._reads
             time.sleep(READ_INTERVAL_S)
 
     def reads_from_snapshot_to_choice(self) -> int:
