@@ -25,7 +25,7 @@ def prepare(cloud: Cloud, schedulers: int, **changes: object) -> None:
 
 
 def refusals(cloud: Cloud) -> int:
-    return cloud_state.counter(cloud, "claims_refused")
+    return cloud_state.counter(cloud, "refused")
 
 
 def assert_nothing_came_back(report: BurstReport) -> None:
