@@ -161,7 +161,7 @@ def test_a_shelved_server_has_no_allocations_and_is_unshelved_on_another_host(cl
     # an unshelve whose answer is lost leaves a place taken: nova-conductor gives it up, and writes that down
     leave_an_allocation(cloud, server.server, server.host)
     cloud.sql("nova_cell1", "UPDATE instances SET updated_at = UTC_TIMESTAMP() WHERE uuid = %s", [server.server])
-    cloud.wait(lambda: not cloud.usages(), "what nobody was told of to be let go", 2 * AGAIN_S)
+    cloud.wait(lambda: not cloud.usages(), "what nobody was told of to be let go", 4 * AGAIN_S)
     assert_right(cloud)
 
     only(cloud, *sorted(HOSTS - {server.host}))
