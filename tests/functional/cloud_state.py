@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ AS_A_TEST_FINDS_IT: dict[str, Any] = {
 }
 COMMAND_TIMEOUT_S = 300
 UNDISTURBED_TRIES_MAX = 10
+#: counters of claims that an agent did not answer, or not in the usual time
+UNANSWERED = ("late", "verdicts_missed", "agents_gone")
 #: the exit code of ``compare`` when a source could not be read
 NOT_COMPARED = 2
 
@@ -101,7 +104,13 @@ def ask_all(cloud: Cloud, question: str) -> list[Any]:
 
 def counter(cloud: Cloud, name: str) -> int:
     """The sum of a counter over all schedulers."""
-    return sum(row["counters"].get(name, 0) for row in status(cloud))
+    return sum_of(cloud, [name])
+
+
+def sum_of(cloud: Cloud, names: Iterable[str]) -> int:
+    """The sum of these counters over all schedulers."""
+    rows = status(cloud)
+    return sum(row["counters"].get(name, 0) for row in rows for name in names)
 
 
 def tables(cloud: Cloud) -> dict[str, dict[str, dict[str, Any]]]:
@@ -163,10 +172,10 @@ def boot_undisturbed(cloud: Cloud, **extra: Any) -> tuple[str, int]:
     the server is then not where the weights want it: it is deleted, and another one is booted.
     """
     for _ in range(UNDISTURBED_TRIES_MAX):
-        late, answered = counter(cloud, "late"), counter(cloud, "requests_answered")
+        unanswered, answered = sum_of(cloud, UNANSWERED), counter(cloud, "requests_answered")
         [server] = cloud.boot(1, **extra)
         cloud.wait_built([server])
-        if counter(cloud, "late") == late:
+        if sum_of(cloud, UNANSWERED) == unanswered:
             return server, counter(cloud, "requests_answered") - answered
         cloud.delete([server])
     raise AssertionError(f"an agent was late in each of {UNDISTURBED_TRIES_MAX} boots")

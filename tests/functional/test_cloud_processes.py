@@ -22,6 +22,7 @@ from tools.laboratory.processes.guard import ROOT, Guard
 from tools.laboratory.processes.startup import Startup, Step, wait_for
 from tools.laboratory.processes.table import MARK, ProcessTable, is_same, session_of, stat_of, wait_dead
 
+WAIT_S = 180.0
 WITH_CHILD = ("sh", "-c", "sleep 600 & wait")
 DEAF = (
     sys.executable,
@@ -102,7 +103,7 @@ def test_a_process_is_found_again_by_another_run_of_the_tool(table: ProcessTable
 
 def test_kill_ends_forked_processes_too(table: ProcessTable, tmp_path: Path) -> None:
     pid = spawn(table, tmp_path, "parent", WITH_CHILD)
-    wait_for("its child", lambda: len(session_of(pid)) == 2, 10)
+    wait_for("its child", lambda: len(session_of(pid)) == 2, WAIT_S)
     members = session_of(pid)
 
     table.kill("parent")
@@ -113,7 +114,7 @@ def test_kill_ends_forked_processes_too(table: ProcessTable, tmp_path: Path) -> 
 
 def test_one_that_ignores_term_is_killed_and_named(table: ProcessTable, tmp_path: Path) -> None:
     spawn(table, tmp_path, "deaf", DEAF)
-    wait_for("it to be deaf", lambda: "deaf" in (tmp_path / "deaf.log").read_text(), 10)
+    wait_for("it to be deaf", lambda: "deaf" in (tmp_path / "deaf.log").read_text(), WAIT_S)
     spawn(table, tmp_path, "polite")
 
     killed = table.stop(["deaf", "polite"], grace_s=3.0)
@@ -126,7 +127,7 @@ def test_a_frozen_one_is_stopped_as_well(table: ProcessTable, tmp_path: Path) ->
     spawn(table, tmp_path, "frozen")
     table.signal("frozen", signal.SIGSTOP)
 
-    assert table.stop(["frozen"], grace_s=10) == []
+    assert table.stop(["frozen"], WAIT_S) == []
     assert table.alive("frozen") is None
 
 
@@ -160,17 +161,17 @@ def test_a_process_whose_record_was_never_written_is_found_by_its_mark(table: Pr
     table.forget("lost")
 
     # its environment is that of its parent until it has started its program
-    wait_for("the process to be found", lambda: table.strays() == [pid], 10)
+    wait_for("the process to be found", lambda: table.strays() == [pid], WAIT_S)
 
     os.kill(pid, signal.SIGKILL)
-    assert wait_dead([record], 10) == []
+    assert wait_dead([record], WAIT_S) == []
     assert table.strays() == []
 
 
 def test_a_process_that_renames_itself_is_found_by_its_mark(table: ProcessTable, tmp_path: Path) -> None:
     # given a process that overwrites its command line, as nova-conductor does, and whose record is lost
     pid = spawn(table, tmp_path, "renamed", RENAMED)
-    wait_for("its new name", lambda: "renamed" in (tmp_path / "renamed.log").read_text(), 10)
+    wait_for("its new name", lambda: "renamed" in (tmp_path / "renamed.log").read_text(), WAIT_S)
     table.forget("renamed")
 
     found = table.strays()
@@ -209,7 +210,7 @@ def test_nothing_survives_an_owner_that_a_signal_has_ended(number: signal.Signal
         owner.send_signal(number)
 
     # then its processes end, and its directory goes
-    wait_for("the directory to go", lambda: not home.exists(), 30)
+    wait_for("the directory to go", lambda: not home.exists(), WAIT_S)
     assert [pid for pid in started if session_of(pid)] == []
 
 
@@ -220,11 +221,11 @@ def test_an_interrupted_test_session_leaves_no_process(tmp_path: Path) -> None:
     note = tmp_path / "note"
     with subprocess.Popen([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)], cwd=ROOT,
                           env={**os.environ, "NOTE": str(note)}, stdout=subprocess.DEVNULL) as session:  # fmt: skip
-        wait_for("the test to run", note.exists, 60)
+        wait_for("the test to run", note.exists, WAIT_S)
         session.terminate()
 
     pid, home = note.read_text().split()
-    wait_for("its directory to go", lambda: not Path(home).exists(), 30)
+    wait_for("its directory to go", lambda: not Path(home).exists(), WAIT_S)
     assert session_of(int(pid)) == []
 
 
@@ -243,7 +244,7 @@ def test_our_own_environment_does_not_leak_into_the_services(tmp_path: Path, tab
     monkeypatch.setenv("PYTHONPATH", "/somewhere/else")
 
     table.spawn("env", ["env"], {"OURS": "1"}, tmp_path / "env.log", "test", "")
-    wait_for("its output", lambda: "OURS=1" in (tmp_path / "env.log").read_text(), 10)
+    wait_for("its output", lambda: "OURS=1" in (tmp_path / "env.log").read_text(), WAIT_S)
 
     seen = (tmp_path / "env.log").read_text()
     assert "OS_CLOUD" not in seen and "PYTHONPATH" not in seen
@@ -267,7 +268,7 @@ def test_programs_are_asked_and_one_that_was_killed_answers_again_in_its_next_li
     one.kill()
 
     assert one.ended_by == signal.SIGKILL
-    assert ask_those_that_answer(programs, "consumers", 10.0) == [None, {}]
+    assert ask_those_that_answer(programs, "consumers", WAIT_S) == [None, {}]
     one.start()
     assert (one.ended_by, one.ask("consumers")) == (0, {})
 
@@ -275,7 +276,7 @@ def test_programs_are_asked_and_one_that_was_killed_answers_again_in_its_next_li
 def test_a_frozen_program_is_known_as_such_and_does_not_answer(programs: list[Program]) -> None:
     one, two = programs
     one.signal(signal.SIGSTOP)
-    wait_for("it to stop", lambda: one.stopped, 10)
+    wait_for("it to stop", lambda: one.stopped, WAIT_S)
 
     assert not two.stopped
     with pytest.raises(ControlError, match=r"one\.sock: consumers: timed out"):
