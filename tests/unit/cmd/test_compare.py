@@ -15,19 +15,21 @@ from shared_scheduler.nova import source_readers
 from shared_scheduler.novalib import threading_backend
 from shared_scheduler.protocol.errors import KeyringError
 from shared_scheduler.service import admin
-from shared_scheduler.service.source_differences import PLACEMENT, SourceView
+from shared_scheduler.service.source_differences import AGENT, PLACEMENT, Fact, SourceView
 
 
 class SourceReadersStub:
     """The views of databases, Placement and agents: an error, or no nodes."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
+    def __init__(self, error: Exception | None = None, agents: tuple[str, ...] = ()) -> None:
+        self.error, self.agents = error, agents
 
     def read(self, say: Any) -> tuple[list[SourceView], frozenset[str]]:
         if self.error is not None:
             raise self.error
-        return [SourceView(PLACEMENT, frozenset(), {})], frozenset()
+        known: dict[str, dict[Fact, Any]] = {"node-1": {}, "node-2": {}} if self.agents else {}
+        agents: dict[str, dict[Fact, Any]] = {node: {} for node in self.agents}
+        return [SourceView(PLACEMENT, frozenset(), known), SourceView(AGENT, frozenset(), agents)], frozenset()
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,19 @@ def test_foreign_changes_are_counted_for_each_scheduler_and_no_difference(
     finally:
         server.stop()
     assert "foreign changes since the start (status --foreign-changes): sched2 7" in capsys.readouterr().out
+
+
+def test_nodes_whose_agent_did_not_answer_are_counted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given two nodes, of which one has an agent that answers
+    monkeypatch.setattr(source_readers, "SourceReaders", lambda: SourceReadersStub(agents=("node-1",)))
+
+    # then a reader learns that the other one was compared without it
+    assert run() == 0
+    assert "of 1 of 2 nodes, no agent answered" in capsys.readouterr().out
+    assert run("--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["nodes_without_agent"] == ["node-2"]
 
 
 def test_a_difference_exits_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
