@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from shared_scheduler.cmd import terms
 from shared_scheduler.cmd.arguments import number
 from shared_scheduler.records.plain_text import printable
 from shared_scheduler.service import admin, source_differences, source_views
-from shared_scheduler.service.source_differences import PLACEMENT, SourceView
+from shared_scheduler.service.source_differences import AGENT, PLACEMENT, SourceView
 
 #: groups of terms that ``--help`` defines
 TERMS = (terms.SOURCES,)
@@ -77,6 +77,7 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
     report_progress("asking the schedulers")
     every = [*others, *table_views(sockets)]
     [placement] = [view for view in others if view.source == PLACEMENT]
+    answered = {node for view in others if view.source == AGENT for node in view.nodes}
     found = [
         *map(str, source_differences.differences(every)),
         *source_differences.overcommitted(placement),
@@ -84,6 +85,7 @@ def _compare_once(source_readers: Any, sockets: Path, report_progress: Callable[
     ]
     return {
         "sources": {view.source: len(view.nodes) for view in every},
+        "nodes_without_agent": sorted(placement.nodes.keys() - answered),
         "differences": found,
         "foreign_changes": foreign_changes(sockets),
     }
@@ -107,13 +109,20 @@ def text_of(report: dict[str, Any]) -> str:
     """The report as lines without control characters, because agents wrote parts of it."""
     sources = [f"{source}: {nodes} nodes" for source, nodes in report["sources"].items()]
     found: Sequence[str] = report["differences"]
-    lines = [*sources, *found[:SHOWN_MAX]]
+    lines = [*sources, *_without_agent(report), *found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:
         lines.append(f"(+{len(found) - SHOWN_MAX} more)")
     changes = [f"{scheduler} {count}" for scheduler, count in report["foreign_changes"].items() if count]
     if changes:
         lines.append(f"foreign changes since the start (status --foreign-changes): {', '.join(changes)}")
     return "\n".join([*map(printable, lines), f"{len(found)} differences" if found else "no difference"])
+
+
+def _without_agent(report: dict[str, Any]) -> Iterator[str]:
+    """How many nodes are compared without an agent, if other nodes have one."""
+    count, nodes = len(report["nodes_without_agent"]), report["sources"][PLACEMENT]
+    if 0 < count < nodes:
+        yield f"of {count} of {nodes} nodes, no agent answered in time; the word of their agents is not compared"
 
 
 def _print_progress(line: str) -> None:

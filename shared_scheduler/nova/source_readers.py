@@ -36,8 +36,8 @@ CONF = nova.conf.CONF
 
 #: Migrations in these states have ended (nova/db/main/api.py, migration_get_in_progress_*).
 ENDED_MIGRATIONS = ("confirmed", "reverted", "error", "failed", "completed", "cancelled", "done")
-#: How long agents have to connect and to answer.
-AGENTS_WAIT_S = 5.0
+#: How long agents have to connect and to answer, and how much longer for each node, whose answer has to be read.
+AGENTS_WAIT_S, AGENTS_WAIT_EACH_S = 5.0, 0.002
 #: An agent answers a resync within its own bounds; after this time the resync is repeated, because it may be lost.
 ASK_AGAIN_S = 1.0
 
@@ -197,8 +197,7 @@ class Inbox:
 
 
 def ask_agents(cells: Iterable[Cell], reads: Sequence[NodeRead]) -> list[Snapshot]:
-    """Snapshots of all agents that answer within ``AGENTS_WAIT_S``; the other nodes have no agent, or it does not
-    run."""
+    """Snapshots of all agents that answer in time; the other nodes have no agent, or it does not run."""
     inbox = Inbox()
     channels = Channels("compare", inbox.handle)
     channels.load_keys()
@@ -206,7 +205,7 @@ def ask_agents(cells: Iterable[Cell], reads: Sequence[NodeRead]) -> list[Snapsho
     questions = [AgentQuestion(channel, inbox, reads) for channel in opened]
     for channel in opened:
         channel.start()
-    until_s = time.monotonic() + AGENTS_WAIT_S
+    until_s = time.monotonic() + AGENTS_WAIT_S + len(reads) * AGENTS_WAIT_EACH_S
     try:
         while time.monotonic() < until_s and not all(q.answered for q in questions):
             for question in questions:
