@@ -141,8 +141,9 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     refusing = {host: {"refuses_builds": NO_ADDRESS} for host in COMPUTES}
     first = {"c1": refusing["c1"]}
     cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(9, 3, 3), hardware_of=first)
-    server, row = boot(cloud)
-    found["alternate"] = Case(server, f"active on {row['host']} (the build on c1 failed before)")
+    server, _ = cloud_state.boot_undisturbed(cloud)
+    host = cloud.server(server)["host"]
+    found["alternate"] = Case(server, f"active on {host} (the build on c1 failed before)")
     cloud_state.begin(cloud, schedulers=2, nova_options=options, hardware_of=refusing)
     server, _ = boot(cloud)
     found["addresses"] = Case(server, f"the builds on {listed(tried_by_nova(cloud, server))} failed", [NO_ADDRESS])
