@@ -91,7 +91,8 @@ class PlacementDriver(SchedulerDriver):
     """A core without agents.  ``select`` is the call of a conductor."""
 
     def __init__(self, transport: Transport, **settings: Any) -> None:
-        super().__init__(**settings)
+        # ten seconds are not enough for a write where the machine stands still
+        super().__init__(**{"write_timeout_s": WAIT_S, **settings})
         self.http = Interfering(transport)
         self.outcomes: list[ef.Answer | ef.Fail] = []
         self.written_unchecked = 0

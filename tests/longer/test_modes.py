@@ -23,6 +23,9 @@ OURS, STOCK = ("sched1", "sched2"), ("sched3", "sched4")
 #: with one scheduler of each kind
 SERVING, NOVAS = "sched1", "sched2"
 IN_FLIGHT = 20
+#: Requests wait for a nova-scheduler that is frozen, or starts again, longer than the minute in which Nova wants a sign
+#: of life.
+PATIENT = {"DEFAULT": {"rpc_response_timeout": "300"}}
 
 
 @pytest.fixture
@@ -71,7 +74,9 @@ def test_a_hundred_switches_and_back_to_stock(cloud: Cloud) -> None:
 
 def test_requests_in_flight_end_under_the_mode_in_which_they_began(cloud: Cloud, behind: Behind) -> None:
     # given a nova-scheduler behind that does not answer, and requests that were passed on to it
-    cloud_state.begin(cloud, scheduler="both", compute_slots=(8,), allocation_conflict_retry_count=1)
+    cloud_state.begin(
+        cloud, scheduler="both", compute_slots=(8,), allocation_conflict_retry_count=1, nova_options=PATIENT
+    )
     behind.start()
     switch(cloud, Mode.SHADOW)
     cloud.stop(NOVAS)
@@ -95,7 +100,7 @@ def test_requests_in_flight_end_under_the_mode_in_which_they_began(cloud: Cloud,
 
 def test_shadow_waits_for_a_nova_scheduler_that_is_down(cloud: Cloud, behind: Behind) -> None:
     # when none is behind, the scheduler stays as it is and says why
-    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1)
+    cloud_state.begin(cloud, scheduler="both", allocation_conflict_retry_count=1, nova_options=PATIENT)
     offset = cloud.log_size(SERVING)
     modes.reload(cloud, SERVING, Mode.SHADOW)
     cloud.wait(lambda: "start shared-scheduler-stock" in cloud.logs(SERVING, offset), "the reason to be logged")
