@@ -90,7 +90,7 @@ def test_the_map_is_walked_with_arrows_and_opens_a_host(browser: webdriver.Chrom
 
     press(browser, Keys.ARROW_RIGHT, Keys.ARROW_DOWN, Keys.ARROW_UP, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
 
-    assert told.text.startswith("rack000-c03")
+    WebDriverWait(browser, PATIENCE_S).until(lambda _: told.text.startswith("rack000-c03"))
     press(browser, Keys.ENTER)
     until(browser, "rack000-c03")
 
@@ -101,7 +101,8 @@ def test_pages_are_reached_by_tab_and_the_first_step_skips_to_the_content(
     browser.get(place)
     tab_to(browser, "Skip to the content")
     press(browser, Keys.ENTER)
-    assert browser.switch_to.active_element.get_attribute("id") == "main"
+    wait = WebDriverWait(browser, PATIENCE_S)
+    wait.until(lambda found: found.switch_to.active_element.get_attribute("id") == "main")
 
     for name, title in (("Records", "Records"), ("Reasons", "Why requests and builds fail"), ("Fleet", "Fleet")):
         browser.get(place)

@@ -26,6 +26,7 @@ def test_switch_back_and_over_again(cloud: Cloud) -> None:
 def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: Cloud) -> None:
     # stock schedulers need this option of Placement's beside any other writer (doc/source/admin/placement.rst)
     cloud_state.begin(cloud, scheduler="both", compute_slots=(6,), allocation_conflict_retry_count=1)
+    wait_for_two_at_the_topic(cloud)
     before = cloud_state.counter(cloud, "requests_answered")
 
     servers = cloud.boot(14, parallel=4)
@@ -34,6 +35,11 @@ def test_both_kinds_on_one_topic_lose_no_request_and_do_not_over_commit(cloud: C
     assert 0 < ours < 14, "the topic is shared round robin"
     assert cloud.overcommit() == {}
     cloud_state.assert_consistent(cloud)
+
+
+def wait_for_two_at_the_topic(cloud: Cloud) -> None:
+    """A scheduler that is still starting gets no share of the requests."""
+    cloud.wait(lambda: cloud.consumers("scheduler") >= 2, "two schedulers to serve the topic")
 
 
 def test_an_orderly_stop_under_load_loses_nothing(cloud: Cloud) -> None:
