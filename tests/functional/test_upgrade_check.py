@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from shared_scheduler.transport import transport_settings
 from shared_scheduler.transport.broker_check import PERMISSIONS, broker_problems
 from shared_scheduler.transport.urls import parse_transport_url
 from tools.laboratory.cloud.rabbitmq import PrivateRabbit
@@ -18,6 +19,12 @@ def rabbit() -> Iterator[PrivateRabbit]:
     with PrivateRabbit() as broker:
         broker.ctl("add_user", "nova", "s3cret")
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker on a machine that stands still for some seconds is not away."""
+    monkeypatch.setattr(transport_settings, "CONNECT_TIMEOUT_S", 60.0)
 
 
 def problem(rabbit: PrivateRabbit, *permissions: str) -> str:
