@@ -149,6 +149,22 @@ def wait_fresh(cloud: Cloud, hosts: set[str], timeout_s: float = SETTLE_S) -> No
     cloud.wait(fresh, f"fresh rows of {sorted(hosts)} in every scheduler", timeout_s)
 
 
+def wait_most_free(cloud: Cloud, host: str) -> None:
+    """Wait until every scheduler sees that this host has the most free memory.
+
+    The row of a host that was restarted with another size is fresh, with the old size, until its first audit.
+    """
+
+    def most_free() -> bool:
+        for answer in ask_all(cloud, "tables"):
+            free = {row["host"]: row["leaves"].get("cn.free_ram_mb", 0) for row in answer["nodes"]}
+            if free.pop(host, 0) <= max(free.values()):
+                return False
+        return True
+
+    cloud.wait(most_free, f"{host} to have the most free memory in every scheduler", SETTLE_S)
+
+
 def boot_until_active(cloud: Cloud, timeout_s: float = SETTLE_S, **extra: Any) -> str:
     """Boot one server; while the cloud still heals, try again.  Returns its uuid.
 

@@ -87,6 +87,7 @@ def looks_until_freed_everywhere(cloud: Cloud) -> int:
 def test_a_build_that_the_compute_gives_back_goes_to_an_alternate(cloud: Cloud) -> None:
     # given a compute that is the best of all by free memory, and gives every build back
     cloud_state.begin(cloud, compute_slots=(9, 3, 3), hardware_of={"c1": {"refuses_builds": "no room"}})
+    cloud_state.wait_most_free(cloud, "c1")
     forget_failed_builds(cloud, "c1")
 
     server, answered = cloud_state.boot_undisturbed(cloud)

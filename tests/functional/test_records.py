@@ -147,6 +147,7 @@ def cases(cloud: Cloud) -> dict[str, Case]:
     refusing = {host: {"refuses_builds": NO_ADDRESS} for host in COMPUTES}
     first = {"c1": refusing["c1"]}
     cloud_state.begin(cloud, schedulers=2, nova_options=options, compute_slots=(9, 3, 3), hardware_of=first)
+    cloud_state.wait_most_free(cloud, "c1")
     server, _ = cloud_state.boot_undisturbed(cloud)
     host = cloud.server(server)["host"]
     found["alternate"] = Case(server, f"active on {host} (the build on c1 failed before)")
