@@ -12,6 +12,7 @@ import pytest
 from shared_scheduler.cmd import compare, status
 from shared_scheduler.protocol.limits import RELEASE_MAX_CHARS
 from shared_scheduler.service.inspection import status_of_core
+from shared_scheduler.service.source_differences import PLACEMENT
 from tests.unit.attacks.test_forged_lines import FORGED
 from tests.unit.cmd.test_status import ANSWER
 from tests.unit.core.scheduler_driver import SchedulerDriver, snapshot
@@ -48,7 +49,8 @@ def test_each_line_of_status_is_printable() -> None:
 
 def test_each_line_of_compare_is_printable() -> None:
     report: dict[str, Any] = {
-        "sources": {FORGED: 1}, "differences": [FORGED], "foreign_changes": {FORGED: 1},
+        "sources": {PLACEMENT: 2, FORGED: 1}, "nodes_without_agent": [FORGED], "differences": [FORGED],
+        "foreign_changes": {FORGED: 1},
     }  # fmt: skip
 
     assert all(line.isprintable() for line in compare.text_of(report).split("\n"))
