@@ -201,7 +201,7 @@ def introduction(results: Results) -> str:
 def page_of(results: Results) -> str:
     """The main figures of a run, for the documentation; `--show` prints all figures of its file."""
     sizes = " and ".join(f"{size:,}" for size in sorted({one.hosts for one in results.rounds}))
-    title = f"{sizes} hosts"
+    title = f"{sizes} hosts" + (", with placement_app" if results.plan.get("placement_app") else "")
     shown = bursts(results) if _has_bursts(results) else summary(results)
     return "\n".join([f"{title}\n{'-' * len(title)}\n", rst(introduction(results)), rst(shown)])
 
