@@ -27,13 +27,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
 from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import TIMEOUT_S, ConsumerWrite, PlacementClient
+from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
@@ -48,8 +49,6 @@ LOG = logging.getLogger(__name__)
 
 #: Waits before a delete is sent again, so that two writers do not conflict again.
 RETRY_BACKOFF = Backoff.between(0.005, 0.050)
-#: The generation of a record without allocations.
-ORPHAN = 0
 #: Wait before a read without an answer is sent again.
 READ_AGAIN_S = 0.25
 #: Writes of one serialised intent that are checked and deleted, and the wait between them.
@@ -100,13 +99,14 @@ class _Course:
     known: bool = False  # ``before`` is what the table knows, and was not read
     rest: Allocations | None = None  # set by a merge with another writer: what remains if the write is taken back
     merges: int = 0  # with another writer
-    sent: int = 0
     unsure: bool = False  # a write without an answer may have been carried out
     may_arrive: bool = False  # one of them may be carried out later
-    conflicts_since_s: float | None = None
-    tried_orphan: bool = False
     providers: consumer_conflicts.Generations | None = None  # generations before the last write of a new consumer
     last: Reply | None = None
+    patience: ConflictPatience = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.patience = ConflictPatience(self.effect.deadline_s)
 
     @property
     def consumer(self) -> str:
@@ -235,13 +235,13 @@ class AllocationWriter:
             answer = self._send(course) or self._compare(course)
             if answer is not None:
                 return answer
-            self._pause(consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.sent))
+            self._pause(consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, course.patience.sent))
 
     def _send(self, course: _Course) -> AllocationWritten | None:
         """Send the write once; None if the consumer must be read."""
         effect = course.effect
         course.last = reply = self._put(course.next, effect.request_id, effect.deadline_s)
-        course.sent += 1
+        course.patience.sent += 1
         meaning = reply.meaning
         if meaning is Meaning.DONE:
             return self._end(course, WriteCode.WRITTEN)
@@ -300,33 +300,19 @@ class AllocationWriter:
 
     def _patience(self, course: _Course, finding: ConflictCase) -> WriteCode | None:
         """The result of a write that is not sent again; None: send it again."""
-        now = self._clock()
-        unanswered = course.last is None or course.last.meaning is Meaning.UNKNOWN
-        if now >= course.effect.deadline_s or course.sent >= consumer_conflicts.MAX_ATTEMPTS:
-            return WriteCode.UNREACHABLE if unanswered else WriteCode.PROVIDER_CONFLICT
-        if unanswered:
-            course.conflicts_since_s = None
-            return None
-        if course.conflicts_since_s is None:
-            course.conflicts_since_s = now
-        if now - course.conflicts_since_s < consumer_conflicts.ORPHAN_AFTER_S:
-            return None
-        if self._is_late(self._late_creations, course.consumer):
-            return None
-        if finding is ConflictCase.NOTHING and self._goes_on(course):
-            return None
-        return self._lost_to(course, finding)
-
-    def _goes_on(self, course: _Course) -> bool:
-        """Whether another write follows: one with 0, in case of an orphan, and then one with null."""
-        if course.next.generation == ORPHAN:
+        answered = course.last is not None and course.last.meaning is not Meaning.UNKNOWN
+        may_be_created = self._is_late(self._late_creations, course.consumer)
+        step = course.patience.after(finding, course.next.generation, self._clock(), answered, may_be_created)
+        if step is NextWrite.OVERDUE:
+            return WriteCode.PROVIDER_CONFLICT if answered else WriteCode.UNREACHABLE
+        if step is NextWrite.LOST:
+            return self._lost_to(course, finding)
+        if step is NextWrite.TAKE_OVER:
+            course.next = replace(course.next, generation=ORPHAN)
+        elif step is NextWrite.LAST:
             course.next = replace(course.next, generation=None)
             course.providers = self._generations(course)
-            return True
-        if course.tried_orphan:
-            return False
-        course.tried_orphan, course.next = True, replace(course.next, generation=ORPHAN)
-        return True
+        return None
 
     def _lost_to(self, course: _Course, finding: ConflictCase) -> WriteCode:
         """Whether the conflict that retries did not end is one of the consumer or of a provider."""

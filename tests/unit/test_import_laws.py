@@ -34,7 +34,12 @@ PURE: dict[str, tuple[str, ...]] = {
     for position, room in enumerate(ORDER)
 }
 PURE["shared_scheduler.independent"] = tuple(f"shared_scheduler.{below}" for below in ORDER[:-1])
-PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE)
+#: the rules of the writer, which the simulator's writer follows too
+WRITER_PURE = tuple(
+    f"shared_scheduler.placement.{module}" for module in "conflict_patience consumer_conflicts late_writes".split()
+)
+PURE["shared_scheduler.sim"] = (*PURE, *AGENT_PURE, *WRITER_PURE)
+PURE.update(dict.fromkeys(WRITER_PURE, tuple(f"shared_scheduler.{below}" for below in ORDER) + WRITER_PURE))
 PURE.update(dict.fromkeys(AGENT_PURE, ("shared_scheduler.protocol", "shared_scheduler.model", *AGENT_PURE)))
 
 #: no I/O, no clock, no threads, no global configuration, no database
@@ -166,6 +171,8 @@ def test_every_import_obeys_the_laws() -> None:
         ("shared_scheduler.independent.scheduler", "shared_scheduler.core.claims"),
         ("shared_scheduler.independent.scheduler", "nova.objects"),
         ("shared_scheduler.core.claims", "shared_scheduler.independent.scheduler"),
+        ("shared_scheduler.sim.writers", "shared_scheduler.placement.client"),
+        ("shared_scheduler.placement.late_writes", "threading"),
         ("shared_scheduler.placement.client", "placement.util"),
         ("shared_scheduler.service.engine", "shared_scheduler.placement_app.assembly"),
         ("shared_scheduler.placement_app.handler", "shared_scheduler.conf.opts"),
