@@ -34,6 +34,9 @@ no answer to, may be under way: a slow Placement repeats a write that loses race
 Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
 null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the
 generation before it reads what it deletes.
+
+A third gap needs two schedulers: a scheduler knows only its own writes.  If a server is asked for again by way of
+another one, while Placement still repeats the first write, that scheduler may take the record over.
 """
 
 from __future__ import annotations

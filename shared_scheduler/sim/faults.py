@@ -36,6 +36,8 @@ AGENT_JUMP_MAX_S = 4
 RARE = 0.25
 #: a slow Placement takes so long for each server that it writes
 SLOW_S = 12.0
+#: a write that loses races fails after so long; longer than a writer waits, and less than ``PROXY_TIMEOUT_S``
+LOSES_S = (5.0, 28.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Faults:
         self._rare: dict[str, Callable[[float, float], str]] = {
             "node_lies": self._node_lies,
             "node_goes": self._node_goes,
+            "placement_loses": self._placement_loses,
         }
 
     def draw(
@@ -365,6 +368,13 @@ class Faults:
         world = self._world
         self._span(at_s, for_s, lambda: world.slow_placement(SLOW_S), lambda: world.slow_placement(0.0))
         return f"{SLOW_S:g} s a server"
+
+    def _placement_loses(self, at_s: float, for_s: float) -> str:
+        """It repeats the writes that begin now for a long time, and answers then that they lost a race."""
+        world = self._world
+        loses_s = world.rng(f"loses at {at_s}").uniform(*LOSES_S)
+        self._span(at_s, for_s, lambda: world.let_placement_lose(loses_s), lambda: world.let_placement_lose(0.0))
+        return f"races for {loses_s:.3f} s"
 
     def _placement_down(self, at_s: float, for_s: float) -> str:
         world = self._world

@@ -35,6 +35,7 @@ WHILE_IT_RUNS = {
     "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
     "done by one more try.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
+    "no_lost_records": "Every allocation has the record of its consumer.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
     "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",
 }

@@ -2,8 +2,13 @@
 """A Placement for the simulator that behaves as the real one (docs: Placement's allocation API).
 
 * Capacity by the one rule of ``model/resources.py``.
-* A consumer is new (generation null) or it exists; a write for a consumer with other allocations
-  is a conflict, and one that repeats the existing allocations is a success (the writer reads it back).
+* A consumer is new (generation null) or has a record; a write with another generation than the record's is a conflict.
+  If it repeats the existing allocations it is a success (the writer reads it back).
+* A write commits the record of a new consumer, with generation 0, when it begins.  If it fails, it deletes that
+  record, even if another write has taken the record over meanwhile.  If Placement is interrupted, the record stays.
+  Allocations without a record are counted, and nobody reads or deletes them.
+* Placement repeats a write that loses races for a provider.  ``loses_s``: a write that begins now fails after this
+  time with a conflict.
 * The check reads the state at the beginning of a write and the rows appear at its end, so that
   racing writes for one provider over-commit it, as the real one does: Placement alone does not
   prevent it.  ``races=False`` turns the race off.
@@ -12,37 +17,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.model.providers import Provider
 from shared_scheduler.model.resources import Inventory, Shortage, add_amounts, first_shortage, same_allocations
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.selections import is_selected
 
 
+@dataclass(slots=True, eq=False)
+class Record:
+    """The record of a consumer.  ``writer``: who has written last."""
+
+    generation: int
+    writer: str
+
+
 @dataclass(slots=True)
 class Write:
-    """A write under way: the allocations to write, those that it replaces, and the shortage found when it began."""
+    """A write under way: the allocations to write, and what it found when it began: the shortage, and the record.
+
+    ``generation``: that of the record; None: it was another one than the writer expected, a conflict.
+    ``creates``: it has made the record.
+    """
 
     consumer: str
     allocations: Allocations
+    writer: str
     shortage: Shortage | None
-    before: Allocations | None
+    record: Record | None
+    generation: int | None
+    creates: bool
+
+
+def _ignore(_writer: str, _consumer: str, _is_lost: bool) -> None:
+    """Nobody is interested."""
 
 
 @dataclass(slots=True)
 class SimPlacement:
-    """Providers and allocations; each node is a tree that consists of its root only."""
+    """Providers and allocations; each node is a tree that consists of its root only.
+
+    ``dropped`` is called when a write fails and its record is deleted: the writer, the consumer, and whether it has
+    allocations.
+    """
 
     races: bool = True
+    dropped: Callable[[str, str, bool], None] = _ignore
     up: bool = True
+    loses_s: float = 0.0
+    #: for how long a proxy holds a call before Placement begins it
+    held_s: float = 0.0
     #: how slow it is: seconds for each consumer of a write, and for each call, besides the usual time of a call
     consumer_s: float = 0.0
     call_s: float = 0.0
     providers: dict[str, Provider] = field(default_factory=dict)
     consumers: dict[str, Allocations] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
     _used: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -79,26 +113,36 @@ class SimPlacement:
         """The additional time of a call that writes, or reads, so many consumers."""
         return self.call_s + consumers * self.consumer_s
 
-    def begin_write(self, consumer: str, allocations: Allocations) -> Write:
-        """Begin a write: check the capacity."""
-        return Write(consumer, allocations, self._shortage(allocations), self.consumers.get(consumer))
+    def begin_write(
+        self, consumer: str, allocations: Allocations, generation: int | None = None, writer: str = ""
+    ) -> Write:
+        """Begin a write that expects this generation: check the capacity, and make the record of a new consumer."""
+        record, creates = self.records.get(consumer), False
+        if record is None and generation is None:
+            record, creates, generation = Record(0, writer), True, 0
+            self.records[consumer] = record
+        agreed = generation if record is not None and record.generation == generation else None
+        held = self.consumers.get(consumer, {})
+        add_amounts(self._used, held, -1)
+        shortage = self._shortage(allocations)
+        add_amounts(self._used, held)
+        return Write(consumer, allocations, writer, shortage, record, agreed, creates)
 
-    def begin_writes(self, writes: Sequence[tuple[str, Allocations]]) -> list[Write]:
-        """Begin a call with several writes (consumer, allocations): each is checked beside those before it."""
+    def begin_writes(self, wanted: Sequence[tuple[str, Allocations, int | None]], writer: str) -> list[Write]:
+        """Begin a call with several writes (consumer, allocations, generation): each is checked beside those before
+        it."""
         begun = []
-        for consumer, allocations in writes:
-            begun.append(self.begin_write(consumer, allocations))
+        for consumer, allocations, generation in wanted:
+            begun.append(self.begin_write(consumer, allocations, generation, writer))
             add_amounts(self._used, allocations)
-        for _, allocations in writes:
+        for _, allocations, _ in wanted:
             add_amounts(self._used, allocations, -1)
         return begun
 
     def refusal(self, write: Write) -> tuple[WriteCode, str] | None:
         """Why a write is refused at its end; None if it is carried out."""
-        stands = self.consumers.get(write.consumer)
-        if stands is not None:
-            same = same_allocations(stands, write.allocations)
-            return None if same else (WriteCode.CONSUMER_CONFLICT, f"{write.consumer} holds other allocations")
+        if not self._is_agreed(write):
+            return self._conflict(write)
         if any(node not in self.providers for node in write.allocations):
             return WriteCode.UNKNOWN_PROVIDER, "no such resource provider"
         shortage = write.shortage if self.races else self._shortage(write.allocations)
@@ -106,25 +150,61 @@ class SimPlacement:
             return WriteCode.NO_CAPACITY, f"{shortage.resource_class}: {shortage.detail()}"
         return None
 
+    def _is_agreed(self, write: Write) -> bool:
+        """Whether the record still has the generation that the write found."""
+        record = self.records.get(write.consumer)
+        return record is not None and record is write.record and record.generation == write.generation
+
+    def _conflict(self, write: Write) -> tuple[WriteCode, str] | None:
+        stands = self.standing(write.consumer).allocations
+        if not stands:
+            return WriteCode.PROVIDER_CONFLICT, f"{write.consumer} has a record of another generation"
+        if same_allocations(stands, write.allocations) and not write.creates:
+            return None
+        return WriteCode.CONSUMER_CONFLICT, f"{write.consumer} holds other allocations"
+
     def end_write(self, write: Write) -> tuple[WriteCode, str]:
         """End a write: store the allocations, or return why they are refused."""
         refusal = self.refusal(write)
-        if refusal is None and write.consumer not in self.consumers:
-            self._put(write.consumer, write.allocations)
+        if refusal is not None:
+            self.fail(write)
+        elif self._is_agreed(write):
+            self._remove(write.consumer)
+            self._put(write.consumer, write.allocations, write.writer)
         return refusal or (WriteCode.WRITTEN, "")
 
-    def _put(self, consumer: str, allocations: Allocations) -> None:
+    def fail(self, write: Write) -> None:
+        """End a write that is refused: delete the record that it has made.
+
+        Not simulated: that another process has taken the record over, which no writer can know.
+        """
+        record = self.records.get(write.consumer)
+        is_lost = write.consumer in self.consumers
+        if record is None or record is not write.record or not write.creates:
+            return
+        if is_lost and record.writer != write.writer:
+            return
+        del self.records[write.consumer]
+        self.dropped(write.writer, write.consumer, is_lost)
+
+    def _put(self, consumer: str, allocations: Allocations, writer: str = "") -> None:
         self.consumers[consumer] = allocations
+        record = self.records.setdefault(consumer, Record(0, writer))
+        record.generation, record.writer = record.generation + 1, writer
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
         add_amounts(self._used, allocations)
 
-    def delete(self, consumer: str) -> None:
-        """Delete all allocations of a consumer."""
+    def _remove(self, consumer: str) -> None:
         held = self.consumers.pop(consumer, {})
         for node in held:
             self._on[node].pop(consumer, None)
         add_amounts(self._used, held, -1)
+
+    def delete(self, consumer: str) -> None:
+        """Delete all allocations of a consumer, and with the last one its record."""
+        if consumer in self.consumers and self.records.pop(consumer, None) is not None:
+            self._remove(consumer)
 
     def begin_move(self, consumer: str, migration: str, node: str) -> bool:
         """The conductor's write for a live migration: the migration holds the source's part from now on, the consumer
@@ -138,10 +218,17 @@ class SimPlacement:
         self._put(consumer, {node: amounts})
         return True
 
+    def standing(self, consumer: str) -> ConsumerAllocations:
+        """What a reader of a consumer gets."""
+        record = self.records.get(consumer)
+        if record is None or consumer not in self.consumers:
+            return ConsumerAllocations()
+        return ConsumerAllocations(self.consumers[consumer], record.generation)
+
     def holds_exactly(self, consumer: str, written: Allocations) -> bool:
         """Whether the allocations of the consumer are the ones that were written."""
-        stands = self.consumers.get(consumer)
-        return stands is not None and same_allocations(stands, written)
+        stands = self.standing(consumer).allocations
+        return bool(stands) and same_allocations(stands, written)
 
     # -- asking
 

@@ -261,6 +261,8 @@ class Rest:
             orphaned = server is not None and self._world.lost_with_scheduler(server)
             what = (consumer, server and (server.state, "on", server.node or "nothing"))
             self._check("no_orphans", owned or orphaned, ", ".join(allocations), *what)
+            recorded = consumer in self._world.placement.records
+            self._check("no_lost_records", recorded, ", ".join(allocations), *what)
         for node in self._world.nodes.values():
             if node.agent is not None:
                 held = node.agent.ledger.pending.values()

@@ -132,7 +132,7 @@ class SimScheduler:
         self._stopwatch = stopwatch
         self._rng = rng
         self._frozen = False
-        self._writers = SimWriters(around, self.clock, rng, self)
+        self._writers = SimWriters(self.name, around, self.clock, rng, self)
         self._unheard: list[ev.Event] = []
         table = WatchedTable(partial(listener.applied, self), partial(listener.assumed, self))
         identity = Identity(self.name, life)

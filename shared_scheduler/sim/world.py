@@ -40,6 +40,8 @@ from shared_scheduler.table.row import Version
 RPC_S = 0.004
 #: a caller waits this much longer than its scheduler may take
 CALLER_GRACE_S = 1.0
+#: who writes the allocations of alternates
+CONDUCTOR = "conductor"
 #: mean time after which a user requests a server again that got no host
 AGAIN_S = 3.0
 #: a delete waits this long for a live migration, possibly several times
@@ -89,7 +91,7 @@ class World:
         self.trace = Trace(self.agenda, detailed_lines)
         channel_rng = self.rng("network")
         self.network = Network(self.agenda, channel_rng, network_faults, self.trace, decode_each)
-        self.placement = SimPlacement()
+        self.placement = SimPlacement(dropped=self._record_dropped)
         self.settings = settings if settings is not None else settings_for(sizes)
         self.users = Users(workload, self.rng("users"))
         self.counters: Counter[str] = Counter()
@@ -406,8 +408,7 @@ class World:
         """The conductor claims the next alternate in Placement itself."""
         for i, choice in enumerate(alternates):
             assert choice.candidate is not None
-            write = self.placement.begin_write(server.uuid, choice.candidate.allocations)
-            if self.placement.up and self.placement.end_write(write)[0] == ev.WriteCode.WRITTEN:
+            if self.placement.up and self._claim_alternate(server, choice.candidate.allocations):
                 self.counters["alternates_used"] += 1
                 disturb_group(server)
                 self.checkers.drop_claims_of(choice.node, server.uuid)
@@ -416,6 +417,10 @@ class World:
                 return
         server.state = ServerState.FAILED
         self.counters["builds_given_up"] += 1
+
+    def _claim_alternate(self, server: Server, allocations: Allocations) -> bool:
+        write = self.placement.begin_write(server.uuid, allocations, writer=CONDUCTOR)
+        return self.placement.end_write(write)[0] == ev.WriteCode.WRITTEN
 
     def delete(self, server: Server) -> None:
         """A user deletes a server, unless it was deleted already."""
@@ -454,6 +459,15 @@ class World:
         self.placement.up = up
         self._placement_down_s = self.now
 
+    def let_placement_lose(self, for_s: float) -> None:
+        """Let each write that begins now fail after this time with a conflict; 0: well again."""
+        self.trace.note("placement", f"loses races for {for_s:.3f} s")
+        self.placement.loses_s = for_s
+        self._placement_down_s = self.now
+
+    def _record_dropped(self, writer: str, consumer: str, is_lost: bool) -> None:
+        self.checkers.check("no_lost_records", not is_lost, writer, consumer, "had allocations when its record went")
+
     def slow_placement(self, consumer_s: float, call_s: float = 0.0) -> None:
         """Let Placement take this much longer for each server that is written, and for each call; 0: well again."""
         self.trace.note("placement", f"takes {consumer_s:.3f} s a server, {call_s:.3f} s a call")
@@ -462,7 +476,9 @@ class World:
 
     def is_placement_well(self, since_s: float) -> bool:
         """Whether Placement answers, and has done so, as fast as usual, since this time."""
-        return self.placement.up and not self.placement.takes_s(1) and self._placement_down_s <= since_s
+        placement = self.placement
+        as_usual = placement.up and not placement.takes_s(1) and not placement.loses_s
+        return as_usual and self._placement_down_s <= since_s
 
     def was_down_since(self, since_s: float) -> bool:
         """Whether Placement was stopped or started after ``since_s``."""

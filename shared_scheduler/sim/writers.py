@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The writes of one simulated scheduler: what ``placement/batch_writer.py`` does with threads, in virtual time.
 
-The queue and its pace are those of the product.  A call travels to Placement, takes the time of its consumers there,
-and returns.  A call that is not answered before the deadline of its writes is given up, although Placement carries it
-out later, unless it takes longer than a proxy in front of it allows.  Its consumers are then in doubt: they are read
-at again a few times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
-
-A write whose answer is lost is answered with UNREACHABLE at once; the product reads the consumer first.
+The queue and its pace are those of the product.  A refused batch is split.  A consumer whose write gets no answer, or a
+conflict, is completed by ``lone_writes.py``.  A write that was given up is in doubt: the consumer is read again a few
+times, as ``placement/in_doubt_writes.py`` does, and what nobody needs is deleted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -22,20 +20,14 @@ from shared_scheduler.core.write_pace import DELETERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.placement import Write
+from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites
 from shared_scheduler.sim.surroundings import Surroundings
+from shared_scheduler.sim.write_calls import CallReply, Wanted, WriteCalls
 
-#: part of the calls under way that Placement has not done when it stops; the answers of all are lost
-LOST_BEFORE_WRITING = 0.5
-#: time after which Placement does not carry out a call any more.  Less than ``CARRIED_OUT_WITHIN_S``, because the
-#: clock of a scheduler may jump meanwhile.
-PROXY_TIMEOUT_S = 30.0
 #: time after which a delete is given up
 DELETE_PATIENCE_S = 10.0
 #: interval at which writes that waited until their deadline are ended
 DEADLINE_INTERVAL_S = 0.25
-#: least time for which an answer is awaited
-CALL_MIN_S = 0.5
 #: when a consumer in doubt is read, after its write was given up; and the pause if an operation is under way
 DOUBT_CHECKS_AFTER_S = (2.0, 10.0, 30.0)
 DOUBT_CHECK_PAUSE_S = 10.0
@@ -54,38 +46,30 @@ class WritersListener(Protocol):
         """These allocations, which stand in Placement, are about to be deleted."""
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    """One call that writes a batch.  ``done`` is called once, when its writer is free again."""
-
-    batch: Batch
-    done: Callable[[], None]
-    sent_s: float
-    arrived_s: float = 0.0
-    is_awaited: bool = True
-    writes: list[Write] = field(default_factory=list)
-
-    def effects(self) -> list[ef.WriteAllocation]:
-        """The writes of the batch."""
-        return [job.work for job in self.batch if isinstance(job.work, ef.WriteAllocation)]
+#: answers after which the consumer is read
+UNSETTLED = frozenset({ev.WriteCode.UNREACHABLE, ev.WriteCode.PROVIDER_CONFLICT, ev.WriteCode.CONSUMER_CONFLICT})
 
 
 class SimWriters:
     """The queue of one scheduler's writes, and the calls under way."""
 
-    def __init__(self, around: Surroundings, clock: LocalClock, rng: Random, listener: WritersListener) -> None:
+    def __init__(
+        self, name: str, around: Surroundings, clock: LocalClock, rng: Random, listener: WritersListener
+    ) -> None:
         self._agenda = around.agenda
         self._placement = around.placement
         self._trace = around.trace
         self._delay_s = around.placement_delay_s
         self._clock = clock
-        self._rng = rng
         self._listener = listener
         self._pace = WritePace()
         self._queue: WriteQueue[Work] = WriteQueue(self._pace)
         self._idle_writers, self._idle_deleters = WRITERS, DELETERS
         self._deadline_is_set = False
         self._halted = False
+        self._parked: list[Callable[[], None]] = []  # steps of a frozen process
+        self._calls = WriteCalls(around, rng, name)
+        self._lone = LoneWrites(around, clock, rng, self._calls, self._run)
 
     def submit(self, work: Work) -> None:
         """Queue an effect."""
@@ -101,7 +85,16 @@ class SimWriters:
     def resume(self) -> None:
         """The process continues."""
         self._halted = False
+        parked, self._parked = self._parked, []
+        for step in parked:
+            step()
         self._send()
+
+    def _run(self, step: Callable[[], None]) -> None:
+        if self._halted:
+            self._parked.append(step)
+        else:
+            step()
 
     # -- the queue
 
@@ -140,69 +133,48 @@ class SimWriters:
         if batch[0].deletes:
             self._agenda.work(self._delay_s() / 2, self._delete, batch[0], done)
             return
-        call = _Call(batch, done, self._clock.now)
-        left_s = max(job.deadline_s for job in batch) - call.sent_s
-        self._agenda.work(self._delay_s() / 2, self._arrive, call)
-        self._agenda.after(max(CALL_MIN_S, left_s), self._give_up, call)
+        sent_s = self._clock.now
+        left_s = max(job.deadline_s for job in batch) - sent_s
+        wanted = [Wanted(one.claim_id, one.consumer, one.allocations) for one in _effects(batch)]
+        self._calls.send(wanted, left_s, partial(self._replied, batch, done, sent_s))
 
-    def _arrive(self, call: _Call) -> None:
-        """Placement begins: it checks the capacity."""
-        if not self._placement.up:
-            self._answer(call, ev.WriteCode.UNREACHABLE, "down", may_arrive=False)
-            return
-        call.arrived_s = self._agenda.now
-        call.writes = self._placement.begin_writes([(one.consumer, one.allocations) for one in call.effects()])
-        takes_s = self._delay_s() / 2 + self._placement.takes_s(len(call.batch))
-        self._agenda.work(takes_s, self._end, call)
-
-    def _end(self, call: _Call) -> None:
-        """Placement commits: all writes of the call, or none."""
-        placement = self._placement
-        if self._agenda.now - call.arrived_s > PROXY_TIMEOUT_S:
-            return
-        if not placement.up and self._rng.random() < LOST_BEFORE_WRITING:
-            self._answer(call, ev.WriteCode.UNREACHABLE, "died before")
-            return
-        refusal = next(filter(None, map(placement.refusal, call.writes)), None)
-        if refusal is None:
-            for write in call.writes:
-                placement.end_write(write)
-        if not placement.up:
-            self._answer(call, ev.WriteCode.UNREACHABLE, "the answer is lost")
-        elif refusal is not None and len(call.batch) > 1:
-            self._split(call)
-        else:
-            self._answer(call, *(refusal or (ev.WriteCode.WRITTEN, "")))
-
-    def _split(self, call: _Call) -> None:
-        if call.is_awaited:
-            call.is_awaited = False
-            self._queue.put_back(halves(call.batch))
-            call.done()
-
-    def _give_up(self, call: _Call) -> None:
-        """No answer came in time."""
-        if call.is_awaited:
-            for effect in call.effects():
-                self._doubt(effect)
-            self._answer(call, ev.WriteCode.UNREACHABLE, "Placement did not answer in time")
-
-    def _answer(self, call: _Call, code: ev.WriteCode, detail: str, may_arrive: bool = True) -> None:
-        for effect in call.effects():
-            self._trace.note("placement", f"{code.value} {effect.claim_id} {effect.consumer}")
-        if not call.is_awaited:
-            return
-        call.is_awaited = False
+    def _replied(self, batch: Batch, done: Callable[[], None], sent_s: float, reply: CallReply) -> None:
+        """A call has ended."""
+        code = reply.code
         if code in (ev.WriteCode.WRITTEN, ev.WriteCode.UNREACHABLE):
-            answered = code is ev.WriteCode.WRITTEN
-            self._pace.measured(len(call.batch), self._clock.now - call.sent_s, answered)
-        for job in call.batch:
+            self._pace.measured(len(batch), self._clock.now - sent_s, code is ev.WriteCode.WRITTEN)
+        elif len(batch) > 1:
+            self._queue.put_back(halves(batch))
+            done()
+            return
+        if code in UNSETTLED:
+            self._complete(batch, done, reply)
+            return
+        for job in batch:
             self._queue.done(job)
-        call.done()
-        for effect in call.effects():
-            event = ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations, cause=effect.cause)
-            late = may_arrive and code is ev.WriteCode.UNREACHABLE
-            self._reply(replace(event, consumer_s=self._pace.consumer_s, may_arrive=late))
+        done()
+        for effect in _effects(batch):
+            self._answer(effect, code, reply.detail, False)
+
+    def _complete(self, batch: Batch, done: Callable[[], None], reply: CallReply) -> None:
+        """Read each consumer, and go on with it alone; the writer is free when all have ended."""
+        left = list(batch)
+
+        def ended(job: Job[Work], lone: LoneWrite, code: ev.WriteCode) -> None:
+            left.remove(job)
+            self._queue.done(job)
+            if not left:
+                done()
+            if lone.unsure and code is not ev.WriteCode.WRITTEN:
+                self._doubt(lone.effect)
+            self._answer(lone.effect, code, lone.detail, lone.may_arrive)
+
+        for job, effect in zip(batch, _effects(batch), strict=True):
+            self._lone.go_on(LoneWrite(effect, partial(ended, job), sent_s=self._clock.now), reply)
+
+    def _answer(self, effect: ef.WriteAllocation, code: ev.WriteCode, detail: str, may_arrive: bool) -> None:
+        event = ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations, cause=effect.cause)
+        self._reply(replace(event, consumer_s=self._pace.consumer_s, may_arrive=may_arrive))
 
     # -- deletes
 
@@ -253,3 +225,8 @@ class SimWriters:
             self._take_back(effect.consumer, effect.allocations, effect.claim_id)
         elif needed is None:
             self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, effect)
+
+
+def _effects(batch: Batch) -> list[ef.WriteAllocation]:
+    """The writes of a batch."""
+    return [job.work for job in batch if isinstance(job.work, ef.WriteAllocation)]

@@ -19,7 +19,7 @@ from shared_scheduler.core.claims import ClaimState, OpenClaim
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.schedulers import SimScheduler
 from shared_scheduler.sim.workload import Server, ServerState, Workload
-from shared_scheduler.sim.world import Sizes, World
+from shared_scheduler.sim.world import Sizes, World, settings_for
 from tools.drawings.rst_tables import table
 
 #: a part that has no state of the claim
@@ -47,7 +47,7 @@ class Setting:
     sizes: Sizes
     workload: Workload
     loss: float = 0.0  # part of the messages that is lost
-    placement_down_s: float = 0.0  # how long Placement is down each time
+    placement_down_s: float = 0.0  # how long Placement is down each time: longer than a write waits
 
 
 #: three small nodes that are nearly full, so that claims collide; some builds fail, and servers are deleted soon.
@@ -142,6 +142,9 @@ RARE: Mapping[str, str] = {
         confirmed/assumed/-/held/built > confirmed/-/-/held/built
         confirmed/assumed/-/held/builds > confirmed/assumed/tracked/held/built
     """,
+    "Rare: the agent reads that the allocation is gone before its scheduler hears that it is deleted": """
+        deleting/assumed/pending/-/waits > deleting/assumed/-/-/waits
+    """,
     "Rare: the release of a late claim is lost, and the same node gets the next claim of the server": """
         late/-/pending/-/waits > late/-/pending/held/waits
         late/-/pending/held/waits > late/-/tracked/held/waits
@@ -218,7 +221,10 @@ def conductor_of(server: Server, node: str) -> str:
 
 def watched(setting: Setting, seed: int) -> Counter[Step]:
     """Every step that occurs in one world of a setting, and how often."""
-    world = World(seed, setting.sizes, setting.workload, NetworkFaults(loss=setting.loss))
+    settings = settings_for(setting.sizes)
+    if setting.placement_down_s:
+        settings = replace(settings, write_timeout_s=setting.placement_down_s / 3)
+    world = World(seed, setting.sizes, setting.workload, NetworkFaults(loss=setting.loss), settings=settings)
     world.checkers.rows_every = 0  # other tests check the rows
     watcher = Watcher(world)
     for _ in range(PARTS):

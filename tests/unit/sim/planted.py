@@ -32,6 +32,7 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering
+from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
@@ -451,6 +452,12 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
     """The room of a write without an answer is given out again as soon as nothing of it is found."""
     patch.setattr(claims, "CARRIED_OUT_WITHIN_S", 0.0)
     patch.setattr(claim_ledger, "CARRIED_OUT_WITHIN_S", 0.0)
+
+
+@bug("no_lost_records")
+def take_over_what_an_own_write_may_create(patch: pytest.MonkeyPatch) -> None:
+    """A record without allocations is taken for an orphan, although an own write without an answer may create it."""
+    patch.setattr(LateWrites, "may_arrive", lambda self, consumer, now: False)
 
 
 # -- spreading

@@ -24,7 +24,7 @@ SEEDS = (*range(20), 27)
 #: time: seed, fault, seconds between two faults, seconds in all
 PLACEMENT_FAULTS = [*((seed, "placement_down", 8.0, 40.0) for seed in range(16, 20)), (0, "placement_slow", 30.0, 80.0)]
 #: crowded clouds in which writes are carried out late
-LATE_SEEDS = (3, 1)
+LATE_SEEDS = (3, 2)
 #: worlds in which several schedulers place servers with one label at the same moment
 SPREAD_SEEDS = range(4)
 #: for bugs that few worlds show: the turn of a world that showed them, which is tried before all others
@@ -33,7 +33,7 @@ SHOWN_BY = {
     "trust_the_members_of_the_request": 16,
     "miss_a_lost_last_message": 20,
     "forget_a_write_that_may_arrive": 22,
-    "delete_what_the_second_try_wrote": 26,
+    "delete_what_the_second_try_wrote": 35,
     "trust_the_table": 29,
     "count_what_may_yield": 29,
     "answer_without_checking_the_racks": 30,
@@ -42,6 +42,7 @@ SHOWN_BY = {
     "offer_alternates_of_any_cell": 33,
     "trust_the_traits_of_the_row": 33,
     "keep_nodes_that_are_gone": 34,
+    "take_over_what_an_own_write_may_create": 35,
 }
 #: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
 LYING_SEEDS = range(2)
@@ -118,6 +119,16 @@ def plans() -> Iterator[RunPlan]:
         network_faults=NetworkFaults(loss=0.05, late=0.3, late_max_s=3.0),
         fault_every_s=8.0,
         fault_kinds=("node_goes",),
+        rows_every=1,
+    )
+    # servers that are asked for again while their first write is repeated, and that live until it is over
+    yield RunPlan(
+        seed=1,
+        duration_s=60.0,
+        sizes=Sizes(nodes=2, schedulers=1),
+        workload=Workload(rate_per_s=0.5, lifetime_s=100.0, asks_again=1.0, flavors=FLAVORS[:1]),
+        fault_every_s=20.0,
+        fault_kinds=("placement_loses",),
         rows_every=1,
     )
 

@@ -86,14 +86,14 @@ def test_a_world_is_not_checked_while_a_request_is_under_way() -> None:
 
 
 def test_a_late_write_of_a_dead_scheduler_for_a_deleted_server_is_left_to_nova() -> None:
-    # given a request that failed because Placement is slow, and whose write will be carried out late
+    # given a request that failed because a proxy holds its write, which Placement will carry out late
     world = quiet_world(NOBODY)
-    world.slow_placement(0.0, call_s=LATE_S)
+    world.placement.held_s = LATE_S
     failed = ask_for(world)
     world.run(LATE_S - 5.0)
     assert isinstance(failed.outcome, Fail)
     # when the server is asked for again, lives, and is deleted, and its first scheduler dies
-    world.slow_placement(0.0)
+    world.placement.held_s = 0.0
     world.crash(world.schedulers[0])
     other = world.schedulers[1]
     again = world.users.ask_again(failed, other.name, world.now, lambda server: world.nodes[server.node].host)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writes of single consumers after a conflict or without an answer: what ``placement/allocation_writer.py`` does
+with a thread, in virtual time and with its rules.
+
+The consumer is read, and compared with what the write wants.  Then the write ends, or it is sent again after a pause.
+A conflict that lasts is never blamed on the consumer: simulated providers have no generations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
+from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
+from shared_scheduler.placement.late_writes import LateWrites
+from shared_scheduler.sim.clock import LocalClock
+from shared_scheduler.sim.surroundings import Surroundings
+from shared_scheduler.sim.write_calls import CALL_MIN_S, CallReply, Wanted, WriteCalls
+
+#: pause before a read without an answer is repeated
+READ_AGAIN_S = 0.25
+
+_ENDS = {ConflictAction.DONE: WriteCode.WRITTEN, ConflictAction.REFUSE: WriteCode.CONSUMER_CONFLICT}
+
+
+@dataclass(slots=True, eq=False)
+class LoneWrite:
+    """One write.  ``ended`` is called once, with the write and its result."""
+
+    effect: WriteAllocation
+    ended: Callable[[LoneWrite, WriteCode], None]
+    generation: int | None = None
+    unsure: bool = False  # a write without an answer may have been carried out
+    may_arrive: bool = False  # one of them may be carried out later
+    answered: bool = False  # the last one
+    detail: str = ""
+    sent_s: float = 0.0
+    patience: ConflictPatience = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.patience = ConflictPatience(self.effect.deadline_s)
+
+    def replied(self, reply: CallReply) -> None:
+        """Note an answer."""
+        self.answered = reply.code is not WriteCode.UNREACHABLE
+        self.unsure |= not self.answered
+        self.may_arrive |= reply.may_arrive
+        self.detail = reply.detail
+
+    def compare(self, standing: ConsumerAllocations, now: float, may_be_created: bool) -> WriteCode | None:
+        """How the write ends; None: it is sent again, with the ``generation``."""
+        generation = consumer_conflicts.generation_after(self.generation)
+        wanted = ConsumerAllocations(self.effect.allocations, generation)
+        finding = consumer_conflicts.find_new(standing, wanted, unsure=self.unsure)
+        action = consumer_conflicts.RULES[ConsumerPolicy.NEW][finding]
+        if action in _ENDS:
+            return _ENDS[action]
+        if action is ConflictAction.REPLACE:
+            self.generation = standing.generation
+        elif finding is ConflictCase.NOTHING and self.generation != ORPHAN:
+            self.generation = None
+        return self._next(self.patience.after(finding, self.generation, now, self.answered, may_be_created))
+
+    def _next(self, step: NextWrite) -> WriteCode | None:
+        if step is NextWrite.OVERDUE:
+            return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
+        if step is NextWrite.LOST:
+            return WriteCode.PROVIDER_CONFLICT
+        if step is not NextWrite.AGAIN:
+            self.generation = ORPHAN if step is NextWrite.TAKE_OVER else None
+        return None
+
+
+class LoneWrites:
+    """The writes of one scheduler that are under way.  ``run`` runs a step, while its process is frozen later."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        clock: LocalClock,
+        rng: Random,
+        calls: WriteCalls,
+        run: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._agenda = around.agenda
+        self._placement = around.placement
+        self._delay_s = around.placement_delay_s
+        self._clock = clock
+        self._rng = rng
+        self._calls = calls
+        self._run = run
+        self._late_creations = LateWrites()
+
+    def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
+        """Go on after the answer to a call that has sent the write."""
+        if reply.may_arrive and lone.generation is None:
+            self._late_creations.add(lone.effect.consumer, lone.sent_s)
+        lone.replied(reply)
+        self._read(lone)
+
+    def _read(self, lone: LoneWrite) -> None:
+        takes_s = self._delay_s() + self._placement.takes_s(1)
+        left_s = max(CALL_MIN_S, lone.effect.deadline_s - self._clock.now)
+        self._agenda.work(min(takes_s, left_s), self._run, lambda: self._end_read(lone, takes_s <= left_s))
+
+    def _end_read(self, lone: LoneWrite, in_time: bool) -> None:
+        if in_time and self._placement.up:
+            self._compare(lone)
+        elif self._clock.now + READ_AGAIN_S < lone.effect.deadline_s:
+            self._agenda.work(READ_AGAIN_S, self._run, lambda: self._read(lone))
+        else:
+            lone.ended(lone, WriteCode.UNREACHABLE)
+
+    def _compare(self, lone: LoneWrite) -> None:
+        consumer, now = lone.effect.consumer, self._clock.now
+        may_be_created = self._late_creations.may_arrive(consumer, now)
+        code = lone.compare(self._placement.standing(consumer), now, may_be_created)
+        if code is not None:
+            lone.ended(lone, code)
+            return
+        pause_s = consumer_conflicts.CONFLICT_BACKOFF.wait_s(self._rng, lone.patience.sent)
+        self._agenda.work(pause_s, self._run, lambda: self._send(lone))
+
+    def _send(self, lone: LoneWrite) -> None:
+        effect = lone.effect
+        lone.sent_s = self._clock.now
+        lone.patience.sent += 1
+        wanted = Wanted(effect.claim_id, effect.consumer, effect.allocations, lone.generation)
+        self._calls.send([wanted], effect.deadline_s - lone.sent_s, lambda reply: self._hear(lone, reply))
+
+    def _hear(self, lone: LoneWrite, reply: CallReply) -> None:
+        if reply.code in (WriteCode.UNREACHABLE, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT):
+            self._run(lambda: self.go_on(lone, reply))
+        else:
+            lone.detail = reply.detail
+            lone.ended(lone, reply.code)
