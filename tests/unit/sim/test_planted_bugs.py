@@ -49,7 +49,16 @@ LYING_SEEDS = range(2)
 
 
 def plans() -> Iterator[RunPlan]:
-    """Small worlds with everything that can go wrong, by turns busy and quiet.
+    """Small worlds with everything that can go wrong; ``SHOWN_BY`` names some by their turn."""
+    yield from lossy_plans()
+    yield from placement_plans()
+    yield from spreading_plans()
+    yield from lying_plans()
+    yield from rare_plans()
+
+
+def lossy_plans() -> Iterator[RunPlan]:
+    """Worlds that lose messages, by turns busy and quiet.
 
     In every fourth only messages are lost: where faults end, everybody begins anew, and what a lost
     last message has left behind is gone.
@@ -80,6 +89,10 @@ def plans() -> Iterator[RunPlan]:
             rows_every=1,
             decode_each=True,
         )
+
+
+def placement_plans() -> Iterator[RunPlan]:
+    """Placement is away or slow."""
     for seed, fault, every_s, duration_s in PLACEMENT_FAULTS:
         yield RunPlan(
             seed=seed,
@@ -90,6 +103,10 @@ def plans() -> Iterator[RunPlan]:
             fault_kinds=(fault,),
             rows_every=1,
         )
+
+
+def spreading_plans() -> Iterator[RunPlan]:
+    """Servers with one label spread over racks."""
     for seed in SPREAD_SEEDS:
         yield RunPlan(
             seed=seed,
@@ -99,6 +116,10 @@ def plans() -> Iterator[RunPlan]:
             network_faults=NetworkFaults(loss=0.05 * (seed % 2), late=0.2, late_max_s=1.0),
             fault_every_s=2.0 * (seed // 2),
         )
+
+
+def lying_plans() -> Iterator[RunPlan]:
+    """A node lies for some seconds."""
     for seed in LYING_SEEDS:
         yield RunPlan(
             seed=seed,
@@ -111,6 +132,9 @@ def plans() -> Iterator[RunPlan]:
             rows_every=1,
         )
 
+
+def rare_plans() -> Iterator[RunPlan]:
+    """Faults that other worlds draw rarely: a node goes for good, and Placement loses races."""
     yield RunPlan(
         seed=1,
         duration_s=30.0,
