@@ -14,7 +14,7 @@ from shared_scheduler.protocol.messages import RefusalCode, Usage
 from tests.functional import cloud_state
 from tests.functional.listening_scheduler import ListeningScheduler
 from tools.laboratory.cloud.cloud import Cloud
-from tools.laboratory.cloud.cloud_settings import SLOT_MB
+from tools.laboratory.cloud.cloud_settings import SLOT_MB, CloudSettings
 
 HOST = "c1"
 SLOTS = 2
@@ -26,11 +26,11 @@ def without_tap(cloud: Cloud) -> Iterator[None]:
     options = {**cloud_state.PATIENT, "compute_agent": {"tap_enabled": "false", "fallback_after_s": "1"}}
     cloud.up(
         scheduler="nova", schedulers=1, computes=1, agents="all", compute_slots=(SLOTS,), numa_cells=0, vfs=0,
-        nova_options=options,
+        nova_options=options, service_down_time_s=30,
     )  # fmt: skip
     cloud.reset()
     yield
-    cloud.up(nova_options=cloud_state.PATIENT)
+    cloud.up(nova_options=cloud_state.PATIENT, service_down_time_s=CloudSettings().service_down_time_s)
 
 
 @pytest.fixture

@@ -67,7 +67,8 @@ class CloudSettings:
     forked: bool = False
     """Fork our schedulers and agents from a process that has imported Nova, like computes. Off: start programs."""
     report_interval_s: int = 2
-    service_down_time_s: int = 30
+    service_down_time_s: int = 60
+    """Nova's default. On a busy machine a report of a restarted nova-compute was more than 30 s late."""
     update_resources_interval_s: int = 0
     """nova-compute's audit: 0 is Nova's default of 60 s."""
     allocation_conflict_retry_count: int = 0

@@ -141,7 +141,7 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     add("--report-interval", dest="report_interval_s", type=int, metavar="S",
         help="[DEFAULT] report_interval (default 2)")  # fmt: skip
     add("--service-down-time", dest="service_down_time_s", type=int, metavar="S",
-        help="[DEFAULT] service_down_time (default 30)")  # fmt: skip
+        help="[DEFAULT] service_down_time (default 60)")  # fmt: skip
     add("--audit-interval", dest="update_resources_interval_s", type=int, metavar="S",
         help="interval of nova-compute's audit; 0: Nova's 60 s")  # fmt: skip
     add("--allocation-conflict-retry-count", type=int, metavar="N", help="the option of Placement; 0: its default")

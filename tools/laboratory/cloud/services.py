@@ -177,7 +177,7 @@ def _compute(layout: Layout, settings: CloudSettings, number: int) -> Service:
     host, cell = f"c{number}", settings.cell_of(number)
     conductor = "conductor1" if cell == 1 else f"conductor-cell{cell}"
     files = (layout.compute_dir(host) / "nova.conf", layout.compute_dir(host) / "hardware.json")
-    fresh_s = max(1, settings.service_down_time_s - settings.report_interval_s)
+    fresh_s = max(1, settings.service_down_time_s // 2)  # its next report may be late, and it must stay up until then
 
     def ready() -> bool:
         consumed = probes.consumers(layout, f"compute.{host}", cell) > 0
