@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.verdict_limit import FIRST_S, SHORTEST_S, VerdictLimit
@@ -14,6 +16,7 @@ from tests.unit.core.scheduler_driver import (
     claims_in,
     host_of,
     nodes_of,
+    of_kind,
     only,
     only_claim,
     releases_in,
@@ -157,6 +160,75 @@ def test_a_pause_of_the_scheduler_itself_is_no_reason_to_claim_another_host() ->
     assert driver.give(ev.Tick()) == []
     write = only(ef.WriteAllocation, driver.accept(claim, sequence=20))
     assert nodes_of(only(ef.Answer, driver.written(write))) == [claim.node]
+
+
+@pytest.mark.parametrize("frozen_s", [3.2, 5.0, 9.0, 12.5])
+def test_a_verdict_that_arrives_while_the_scheduler_is_frozen_is_in_time(frozen_s: float) -> None:
+    # given a claim, and its verdict, which arrives while the process is frozen for longer than a claim waits
+    driver = with_quick_agents()
+    claim = only_claim(driver.ask())
+    driver.now += frozen_s
+    # when the process continues, and the timers ring before the verdict is handled
+    effects = driver.give(ev.Tick())
+    # then the claim is accepted, and no other host is claimed
+    assert (releases_in(effects), resyncs_in(effects)) == ([], [])
+    assert {one.claim_id for one in claims_in(effects)} <= {claim.claim_id}
+    write = only(ef.WriteAllocation, driver.accept(claim, sequence=20))
+    assert nodes_of(only(ef.Answer, driver.written(write))) == [claim.node]
+    assert driver.core.counters().get("verdicts_missed", 0) == 0
+
+
+def test_a_late_verdict_that_arrives_while_the_scheduler_is_frozen_has_come() -> None:
+    # given a claim that was left because its agent was late
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    second = left_after(driver, deaf)
+    driver.written(only(ef.WriteAllocation, driver.accept(second, sequence=20)))
+    # when its verdict arrives while the process is frozen
+    driver.now += 5.0
+    assert resyncs_in(driver.give(ev.Tick())) == []
+    driver.accept(deaf, sequence=20)
+    # then nobody takes the agent for one that never answers
+    driver.wait(10.0)
+    assert driver.core.counters().get("verdicts_missed", 0) == 0
+
+
+def test_a_silent_agent_is_given_up_soon_after_the_scheduler_was_frozen() -> None:
+    # given an agent that does not answer, and a scheduler that was frozen for six seconds
+    driver = with_quick_agents()
+    deaf = only_claim(driver.ask())
+    driver.now += 6.0
+    assert releases_in(driver.give(ev.Tick())) == []
+    # when the longest time has passed once more, then another host is claimed
+    effects = driver.wait(driver.core.settings.verdict_timeout_s)
+    assert releases_in(effects) == [deaf.claim_id] and resyncs_in(effects) == [deaf.node]
+    (second,) = claims_in(effects)
+    assert second.node != deaf.node
+
+
+def test_a_scheduler_that_stands_still_again_and_again_does_not_wait_longer_than_it_may_write() -> None:
+    # given an agent that does not answer, and a process that gets the processor twice a second
+    driver = with_quick_agents()
+    deaf, asked_s = only_claim(driver.ask()), driver.now
+    released: list[str] = []
+    while deaf.claim_id not in released:
+        driver.now += 0.5
+        released = releases_in(driver.give(ev.Tick()))
+        # then it is given up when a verdict would be of no use any more
+        assert driver.now - asked_s <= driver.core.settings.written_within_s + 0.5
+
+
+def test_a_request_ends_in_its_time_even_if_the_scheduler_was_frozen() -> None:
+    # given a caller that waits for eight seconds, and a scheduler that is frozen for seven of them
+    driver = with_quick_agents()
+    claim = only_claim(driver.ask(within_s=8.0))
+    driver.now += 7.0
+    # when the process continues, then the caller gets its answer at once, and the claim is released
+    effects = driver.give(ev.Tick())
+    assert [fail.code for fail in of_kind(ef.Fail, effects)] == [ef.FailureCode.TIMED_OUT]
+    assert releases_in(effects) == [claim.claim_id]
+    assert {one.claim_id for one in claims_in(effects)} <= {claim.claim_id}
+    driver.idle()
 
 
 def test_a_late_verdict_of_another_node_changes_nothing() -> None:
