@@ -18,6 +18,8 @@ CLAIMING   accepted                                 WRITING      write
 CLAIMING   refused                                  REFUSED      forget
 CLAIMING   no verdict in time, or one that leaves   TIMED_OUT    forget; cast Release
            no time to write
+CLAIMING   the time for the verdict is over, but    CLAIMING     wait as long again, at most
+           this process stood still meanwhile                    ``verdict_timeout_s``
 CLAIMING   the broker returns the cast: no agent    UNDELIVERED  forget; cast Release
            is connected
 CLAIMING   the agent is late and another host       LATE         forget; cast Release; listen for the verdict
@@ -81,7 +83,9 @@ WATCHED  Placement does not have it there     (gone)   forget
 WATCHED  Placement has it, or did not answer  WATCHED
 =======  ===================================  =======  ======================================
 
-A process that stood still handles its timers before the messages that waited, so one timer may ring too early.
+A process that stood still handles its timers before the messages that waited, so one timer may ring too early.  The
+timers for a verdict allow for that: an agent that may have answered meanwhile gets as much time again as the process
+stood still, but at most ``verdict_timeout_s``, and only while there is time to write.
 """
 
 from __future__ import annotations
@@ -266,8 +270,9 @@ class OpenClaim:
     intent: Intent
     state: ClaimState
     began_s: float
-    #: when the agent is late
+    #: when the agent is late, and when it is not waited for any more
     late_s: float = float("inf")
+    verdict_s: float = float("inf")
     #: the version of the row that the decision used
     seen: Version = DATABASES
     judged_s: float | None = None  # when the verdict came, and the epoch of the agent
@@ -393,7 +398,8 @@ class Claims:
         self._assume(claim)
         if intent.by_agent:
             self._in_flight[intent.node] = self._in_flight.get(intent.node, 0) + 1
-            self._timers.set(("verdict", claim_id), step.now + self._settings.verdict_timeout_s)
+            claim.verdict_s = step.now + self._settings.verdict_timeout_s
+            self._timers.set(("verdict", claim_id), claim.verdict_s)
             if limit_s < self._settings.verdict_timeout_s:
                 claim.late_s = step.now + limit_s
                 self._timers.set(("late", claim_id), claim.late_s)
@@ -513,33 +519,45 @@ class Claims:
             self._cast_release(step, verdict.claim_id, intent)
 
     def on_late_timer(self, step: Step, claim_id: str) -> None:
-        """Report that the agent of a claim is late.
-
-        A timer that rings late shows that this process stood still, and the verdict may wait to be handled: the agent
-        gets as much time again.
-        """
+        """Report that the agent of a claim is late."""
         claim = self._open[claim_id]
-        stood_still_s, claim.late_s = step.now - claim.late_s, step.now
-        if stood_still_s > STOOD_STILL_S:
-            claim.late_s += stood_still_s
-            self._timers.set(("late", claim_id), claim.late_s)
+        again_s = self._again_s(step, claim, claim.late_s)
+        if again_s is not None:
+            claim.late_s = again_s
+            self._timers.set(("late", claim_id), again_s)
         else:
             step.trigger = claim.cause
             step.tell(AgentLate(claim))
 
+    def _again_s(self, step: Step, claim: OpenClaim, due_s: float) -> float | None:
+        """When a timer for a verdict that was due at ``due_s`` rings again; None if the agent was waited for.
+
+        A timer that rings late shows that this process stood still, and the verdict may wait to be handled.
+        """
+        stood_still_s = step.now - due_s
+        again_s = min(step.now + min(stood_still_s, self._settings.verdict_timeout_s), self._written_by_s(claim))
+        return again_s if stood_still_s > STOOD_STILL_S and again_s > step.now else None
+
     def leave(self, step: Step, claim: OpenClaim) -> None:
         """End a claim whose agent is late, because another host is tried; its verdict is still listened for."""
-        verdict_s = self._timers.at_s(("verdict", claim.claim_id))
         self._give_up(step, claim, ClaimState.LATE)
-        self._timers.set(("verdict", claim.claim_id), verdict_s)
+        self._timers.set(("verdict", claim.claim_id), claim.verdict_s)
         self._late[claim.claim_id] = claim
 
     def on_verdict_timer(self, step: Step, claim_id: str) -> None:
         """End a claim whose verdict did not come in time; of a late one, report that it will not come."""
-        if claim_id in self._open:
-            self._give_up(step, self._open[claim_id], ClaimState.TIMED_OUT)
-        elif (late := self._late.pop(claim_id, None)) is not None:
-            step.tell(LateVerdict(late.intent.node, came=False))
+        claim = self._open.get(claim_id) or self._late.get(claim_id)
+        if claim is None:
+            return
+        again_s = self._again_s(step, claim, claim.verdict_s)
+        if again_s is not None:
+            claim.verdict_s = again_s
+            self._timers.set(("verdict", claim_id), again_s)
+        elif claim_id in self._open:
+            self._give_up(step, claim, ClaimState.TIMED_OUT)
+        else:
+            del self._late[claim_id]
+            step.tell(LateVerdict(claim.intent.node, came=False))
 
     def undelivered(self, step: Step, claim_id: str) -> None:
         """End a claim whose cast the broker has returned, because no agent is connected.
