@@ -17,6 +17,7 @@ from shared_scheduler.model.leaves import AGENT_READY
 from shared_scheduler.model.resources import same_allocations, sum_amounts
 from shared_scheduler.protocol.digest import told_digest
 from shared_scheduler.protocol.messages import Allocations, Claim, Heartbeat, Increment, Message, Snapshot, Verdict
+from shared_scheduler.sim.attached_ports import without_ports
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.published import Published
@@ -314,6 +315,8 @@ class Checkers:
         undisturbed = scheduler.disturbed_s < asked.asked_s
         self.check("answered_once", in_time or not undisturbed, where, request_id, "late")
         self._check_record(asked, effect)
+        if asked.moved is not None:
+            self._world.ports.check(asked.servers[0].uuid, where)
         if undisturbed and self._world.is_placement_well(asked.asked_s - WELL_AFTER_S):
             ill = isinstance(effect, ef.Fail) and effect.code in ILL_PLACEMENT
             self.check("well_again", not ill, where, request_id, isinstance(effect, ef.Fail) and effect.text)
@@ -336,8 +339,9 @@ class Checkers:
         for server, inner in zip(asked.servers, answer.choices, strict=True):
             candidate = inner[0].candidate
             stands = placement.consumers.get(server.uuid, {})
-            written = candidate is not None and same_allocations(stands, candidate.allocations)
-            self.check("written_first", written, asked.scheduler, server.uuid, stands)
+            written = candidate is not None and same_allocations(without_ports(stands), candidate.allocations)
+            taken = asked.moved is not None and self._world.scheduled_moves.is_over(server.uuid)
+            self.check("written_first", written or taken, asked.scheduler, server.uuid, stands)
             if (inner[0].node, server.uuid) not in self._lost:
                 self._promised.setdefault((asked.scheduler, inner[0].node), {})[server.uuid] = server
             others = all(c.cell == inner[0].cell and c.node not in chosen for c in inner[1:])

@@ -91,6 +91,11 @@ class SimTracker:
         self.instances[consumer] = replace(self.instances[consumer], migration=migration)
         return self._change(consumer)
 
+    def stay(self, consumer: str) -> TrackerReported:
+        """End a move from this node that failed."""
+        self.instances[consumer] = replace(self.instances[consumer], migration="")
+        return self._change(consumer)
+
     def drop(self, consumer: str) -> TrackerReported:
         """Remove an instance: it was deleted, or its build was aborted."""
         self.instances.pop(consumer, None)

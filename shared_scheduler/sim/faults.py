@@ -32,6 +32,8 @@ JUMP_MAX_S = 30
 #: scheduler writes within ``write_timeout_s``: if clocks differed by more than the time between them,
 #: the agent would release resources that are about to be written
 AGENT_JUMP_MAX_S = 4
+#: mean time between two moves with ports
+PORT_MOVES_S = 1.0
 #: part of the worlds with faults in which each rare kind occurs
 RARE = 0.25
 #: a slow Placement takes so long for each server that it writes
@@ -84,6 +86,7 @@ class Faults:
             "node_lies": self._node_lies,
             "node_goes": self._node_goes,
             "placement_loses": self._placement_loses,
+            "ports_in_moves": self._ports_in_moves,
         }
 
     def draw(
@@ -289,6 +292,20 @@ class Faults:
         liar = LyingNode(world, node, rng)
         self._span(at_s, for_s, lambda: world.liars.append(liar), lambda: world.liars.remove(liar))
         return node.node
+
+    def _ports_in_moves(self, at_s: float, for_s: float) -> str:
+        """Schedulers are asked to move servers, and somebody else attaches ports to these meanwhile."""
+        world = self._world
+        rng = world.rng(f"ports at {at_s}")
+
+        def begin() -> None:
+            world.scheduled_moves.begin(rng)
+            pause_s = rng.expovariate(1 / PORT_MOVES_S)
+            if world.now + pause_s < at_s + for_s:
+                world.agenda.after(pause_s, begin)
+
+        world.agenda.at(at_s, begin)
+        return f"of servers, merged: {' '.join(world.sizes.merged_moves) or 'none'}"
 
     # -- schedulers
 

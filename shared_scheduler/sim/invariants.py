@@ -35,6 +35,8 @@ WHILE_IT_RUNS = {
     "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
     "done by one more try.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
+    "others_kept": "What others have allocated to a server that moves is there, and besides that only the resources of "
+    "its flavor, once, on the host that the outcome of the move names.",
     "no_lost_records": "Every allocation has the record of its consumer.",
     "nothing_left_behind": "A request that failed has deleted what it wrote.",
     "well_again": "Ten seconds after Placement is well again, no request fails because of Placement.",

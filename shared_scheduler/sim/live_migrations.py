@@ -41,7 +41,7 @@ class Moves:
     def _begin(self) -> None:
         world = self._world
         stays = (server for server in world.living.values() if server.state is ServerState.LIVES)
-        movable = [server for server in stays if not server.topology]
+        movable = [server for server in stays if not server.topology and not world.ports.of(server.uuid)]
         if not movable or not world.placement.up or len(world.nodes) < 2:
             return
         server = self._rng.choice(movable)

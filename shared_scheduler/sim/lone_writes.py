@@ -3,6 +3,7 @@
 with a thread, in virtual time and with its rules.
 
 The consumer is read, and compared with what the write wants.  Then the write ends, or it is sent again after a pause.
+The write of a move is merged with what others have added to the server, if the option names the move.
 A conflict that lasts is never blamed on the consumer: simulated providers have no generations.
 """
 
@@ -12,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.late_writes import LateWrites
+from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.write_calls import CALL_MIN_S, CallReply, Wanted, WriteCalls
@@ -34,7 +37,11 @@ class LoneWrite:
 
     effect: WriteAllocation
     ended: Callable[[LoneWrite, WriteCode], None]
+    allocations: Allocations = field(init=False)  # what is written next
     generation: int | None = None
+    before: ConsumerAllocations | None = None  # set by a merge: what it was merged with
+    base: Allocations = field(default_factory=dict)  # what remains if the write is taken back
+    merges: int = 0
     unsure: bool = False  # a write without an answer may have been carried out
     may_arrive: bool = False  # one of them may be carried out later
     answered: bool = False  # the last one
@@ -43,7 +50,13 @@ class LoneWrite:
     patience: ConflictPatience = field(init=False)
 
     def __post_init__(self) -> None:
+        self.allocations = self.effect.allocations
         self.patience = ConflictPatience(self.effect.deadline_s)
+
+    @property
+    def made(self) -> int | None:
+        """The generation that a merge has made; None: it was a write of a new consumer."""
+        return None if self.before is None else consumer_conflicts.generation_after(self.generation)
 
     def replied(self, reply: CallReply) -> None:
         """Note an answer."""
@@ -52,12 +65,18 @@ class LoneWrite:
         self.may_arrive |= reply.may_arrive
         self.detail = reply.detail
 
-    def compare(self, standing: ConsumerAllocations, now: float, may_be_created: bool) -> WriteCode | None:
-        """How the write ends; None: it is sent again, with the ``generation``."""
-        generation = consumer_conflicts.generation_after(self.generation)
-        wanted = ConsumerAllocations(self.effect.allocations, generation)
-        finding = consumer_conflicts.find_new(standing, wanted, unsure=self.unsure)
-        action = consumer_conflicts.RULES[ConsumerPolicy.NEW][finding]
+    def compare(
+        self, standing: ConsumerAllocations, now: float, may_be_created: bool, is_merged: bool
+    ) -> WriteCode | None:
+        """How the write ends; None: it is sent again, with the ``allocations`` and the ``generation``.
+
+        ``is_merged``: it is the write of a move that the option names.
+        """
+        finding = self._find(standing)
+        if finding is ConflictCase.FOREIGN and is_merged and self._merge(standing, now):
+            return None
+        policy = ConsumerPolicy.NEW if self.before is None else ConsumerPolicy.MERGE
+        action = consumer_conflicts.RULES[policy][finding]
         if action in _ENDS:
             return _ENDS[action]
         if action is ConflictAction.REPLACE:
@@ -65,6 +84,23 @@ class LoneWrite:
         elif finding is ConflictCase.NOTHING and self.generation != ORPHAN:
             self.generation = None
         return self._next(self.patience.after(finding, self.generation, now, self.answered, may_be_created))
+
+    def _find(self, standing: ConsumerAllocations) -> ConflictCase:
+        if self.before is not None:
+            return consumer_conflicts.find_merge(standing, self.before, self.allocations)
+        wanted = ConsumerAllocations(self.allocations, consumer_conflicts.generation_after(self.generation))
+        return consumer_conflicts.find_new(standing, wanted, unsure=self.unsure)
+
+    def _merge(self, standing: ConsumerAllocations, now: float) -> bool:
+        """Merge with what another writer has added, if that is decidable."""
+        part = consumer_conflicts.without(self.allocations, self.base)
+        merged = merge(self.base, part, standing.allocations)
+        if merged is None or self.merges >= MAX_MERGES or now >= self.effect.deadline_s:
+            return False
+        self.merges += 1
+        self.before, self.base = standing, merged.rest
+        self.allocations, self.generation = merged.allocations, standing.generation
+        return True
 
     def _next(self, step: NextWrite) -> WriteCode | None:
         if step is NextWrite.OVERDUE:
@@ -86,6 +122,7 @@ class LoneWrites:
         rng: Random,
         calls: WriteCalls,
         run: Callable[[Callable[[], None]], None],
+        is_merged_move: Callable[[str], bool],
     ) -> None:
         self._agenda = around.agenda
         self._placement = around.placement
@@ -94,6 +131,7 @@ class LoneWrites:
         self._rng = rng
         self._calls = calls
         self._run = run
+        self._is_merged_move = is_merged_move
         self._late_creations = LateWrites()
 
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
@@ -119,7 +157,8 @@ class LoneWrites:
     def _compare(self, lone: LoneWrite) -> None:
         consumer, now = lone.effect.consumer, self._clock.now
         may_be_created = self._late_creations.may_arrive(consumer, now)
-        code = lone.compare(self._placement.standing(consumer), now, may_be_created)
+        standing, is_merged = self._placement.standing(consumer), self._is_merged_move(consumer)
+        code = lone.compare(standing, now, may_be_created, is_merged)
         if code is not None:
             lone.ended(lone, code)
             return
@@ -130,7 +169,7 @@ class LoneWrites:
         effect = lone.effect
         lone.sent_s = self._clock.now
         lone.patience.sent += 1
-        wanted = Wanted(effect.claim_id, effect.consumer, effect.allocations, lone.generation)
+        wanted = Wanted(effect.claim_id, effect.consumer, lone.allocations, lone.generation)
         self._calls.send([wanted], effect.deadline_s - lone.sent_s, lambda reply: self._hear(lone, reply))
 
     def _hear(self, lone: LoneWrite, reply: CallReply) -> None:

@@ -295,6 +295,10 @@ class SimNode:
         """A live migration begins here."""
         self.feed(self.tracker.leave(consumer, migration))
 
+    def stay(self, consumer: str) -> None:
+        """A move from here has failed."""
+        self.feed(self.tracker.stay(consumer))
+
     def moved_out(self, consumer: str, migration: str) -> Held:
         """A live migration has ended: the source runs an audit at once."""
         held = self.tracker.instances[consumer]

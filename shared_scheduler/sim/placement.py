@@ -218,6 +218,25 @@ class SimPlacement:
         self._put(consumer, {node: amounts})
         return True
 
+    def begin_scheduled_move(self, consumer: str, migration: str) -> None:
+        """The conductor's write before it asks a scheduler: the migration holds everything from now on."""
+        held = self.consumers[consumer]
+        self.delete(consumer)
+        self._put(migration, held)
+
+    def take_move_back(self, consumer: str, migration: str, kept: Allocations) -> bool:
+        """The conductor's write after a move that failed: the consumer has what the migration holds, and ``kept``.
+
+        False: another write of the consumer is under way.
+        """
+        if consumer in self.records and consumer not in self.consumers:
+            return False
+        held = self.consumers[migration]
+        self.delete(migration)
+        self._remove(consumer)
+        self._put(consumer, {**kept, **held})
+        return True
+
     def standing(self, consumer: str) -> ConsumerAllocations:
         """What a reader of a consumer gets."""
         record = self.records.get(consumer)

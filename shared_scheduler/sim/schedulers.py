@@ -55,6 +55,9 @@ class SchedulerListener(Protocol):
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """Whether a server needs these allocations according to Nova; None while an operation is under way."""
 
+    def is_merged_move(self, consumer: str) -> bool:
+        """Whether an operation of this server is under way whose allocations are merged."""
+
     def taken_back(self, scheduler: SimScheduler, consumer: str, allocations: Allocations) -> None:
         """The scheduler is about to delete these allocations of the consumer."""
 
@@ -270,6 +273,10 @@ class SimScheduler:
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """See ``WritersListener``."""
         return self._listener.is_needed(consumer, allocations)
+
+    def is_merged_move(self, consumer: str) -> bool:
+        """See ``WritersListener``."""
+        return self._listener.is_merged_move(consumer)
 
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """See ``WritersListener``."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from random import Random
 
 from shared_scheduler.core.effects import Answer, Choice, Fail
-from shared_scheduler.decision.request import LABEL_POLICY, Flavor, Group, PlacementForm, Request
+from shared_scheduler.decision.request import LABEL_POLICY, Destination, Flavor, Group, PlacementForm, Request
 from shared_scheduler.decision.spread_request import LABEL, SPREAD, label_uuid
 from shared_scheduler.protocol.messages import GroupPolicy, Usage
 from shared_scheduler.sim.selections import selecting
@@ -121,6 +121,8 @@ class SentRequest:
     ended_s: float = 0.0
     #: its caller had stopped waiting when the answer arrived
     unheard: bool = False
+    #: of a move: called with the answer that its caller has heard; None: it failed
+    moved: Callable[[Answer | None], None] | None = None
 
 
 def usage_of(flavor: Flavor) -> Usage:
@@ -282,6 +284,23 @@ class Users:
             server.request_id, server.state, server.node = request.request_id, ServerState.ASKED, ""
             server.tries = tries
         return self._asked(request, failed.servers, scheduler, now)
+
+    def ask_to_move(
+        self, server: Server, host: str, cell: str, scheduler: str, now: float, moved: Callable[[Answer | None], None]
+    ) -> SentRequest:
+        """A request for another host of this cell than the one where the server is."""
+        server.tries += 1
+        request = replace(
+            self.asked[server.request_id].request,
+            request_id=f"move-{server.uuid}/{server.tries}",
+            instance_uuids=(server.uuid,),
+            num_alternates=0,
+            ignore_hosts=frozenset({host}),
+            destination=Destination(cell=cell),
+        )
+        asked = self._asked(request, (server,), scheduler, now)
+        asked.moved = moved
+        return asked
 
     def _asked(self, request: Request, servers: tuple[Server, ...], scheduler: str, now: float) -> SentRequest:
         asked = SentRequest(request, scheduler, now, now + self.workload.patience_s, servers)

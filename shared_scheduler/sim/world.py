@@ -23,6 +23,7 @@ from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
 from shared_scheduler.protocol.messages import Allocations, Claim, Leaf, Message
 from shared_scheduler.sim.agenda import Agenda, Trace
+from shared_scheduler.sim.attached_ports import AttachedPorts
 from shared_scheduler.sim.checkers import Checkers
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.lies import LyingNode
@@ -30,6 +31,7 @@ from shared_scheduler.sim.live_migrations import Moves
 from shared_scheduler.sim.network import Network, NetworkFaults
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.sim.placement import SimPlacement
+from shared_scheduler.sim.scheduled_moves import ScheduledMoves
 from shared_scheduler.sim.schedulers import DECISIONS, SimScheduler, cell_name
 from shared_scheduler.sim.selections import Operators
 from shared_scheduler.sim.surroundings import Surroundings
@@ -63,6 +65,7 @@ class Sizes:
     build_queue_s: float = 0.5  # mean time between the cast of a build and its claim
     poll_s: float = 5.0  # interval of the reads of nodes without an agent
     racks: int = 3  # only servers with a label are spread over them
+    merged_moves: tuple[str, ...] = ()  # as the product's option
     decisions: DecisionSettings = DECISIONS
 
 
@@ -109,6 +112,8 @@ class World:
         self.leaving: set[str] = set()
         self.gone: set[str] = set()
         self.is_open = True
+        self.ports = AttachedPorts(self)
+        self.scheduled_moves = ScheduledMoves(self)
         #: nodes whose newest version some scheduler did not have when the faults ended
         self.behind_at_healing = 0
         self._stopwatch = stopwatch
@@ -275,6 +280,10 @@ class World:
                 return None
         return False
 
+    def is_merged_move(self, consumer: str) -> bool:
+        """Whether an operation of this server is under way whose allocations are merged."""
+        return self.scheduled_moves.type_of(consumer) in self.sizes.merged_moves
+
     def _is_awaited(self, asked: SentRequest) -> bool:
         """Whether the conductor waits for an answer, or has got one with hosts."""
         return asked.outcome is not None or self.now <= asked.deadline_s + CALLER_GRACE_S
@@ -347,6 +356,9 @@ class World:
 
     def _failed(self, asked: SentRequest) -> None:
         """The servers get no host; some users ask for them again."""
+        if asked.moved is not None:
+            asked.moved(None)
+            return
         for server in asked.servers:
             server.state = ServerState.FAILED
         if self._again_rng.random() < self.users.workload.asks_again:
@@ -367,6 +379,9 @@ class World:
     # -- builds
 
     def _build_all(self, asked: SentRequest, answer: ef.Answer) -> None:
+        if asked.moved is not None:
+            asked.moved(answer)
+            return
         for server, inner in zip(asked.servers, answer.choices, strict=True):
             server.state, server.node = ServerState.BUILDING, inner[0].node
             self.counters["instances"] += 1

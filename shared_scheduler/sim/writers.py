@@ -18,6 +18,8 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.write_pace import DELETERS, WRITERS, WritePace
 from shared_scheduler.core.write_queue import Batch, Job, Work, WriteQueue, halves, job_of, not_carried_out
+from shared_scheduler.placement import consumer_conflicts
+from shared_scheduler.placement.consumer_conflicts import ConflictCase
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import LoneWrite, LoneWrites
@@ -42,6 +44,9 @@ class WritersListener(Protocol):
     def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
         """What Nova shows of a server: whether it needs these allocations; None while an operation is under way."""
 
+    def is_merged_move(self, consumer: str) -> bool:
+        """What Nova shows of a server: whether it moves, and the option names this type of move."""
+
     def taken_back(self, consumer: str, allocations: Allocations) -> None:
         """These allocations, which stand in Placement, are about to be deleted."""
 
@@ -60,6 +65,7 @@ class SimWriters:
         self._placement = around.placement
         self._trace = around.trace
         self._delay_s = around.placement_delay_s
+        self._name = name
         self._clock = clock
         self._listener = listener
         self._pace = WritePace()
@@ -69,7 +75,7 @@ class SimWriters:
         self._halted = False
         self._parked: list[Callable[[], None]] = []  # steps of a frozen process
         self._calls = WriteCalls(around, rng, name)
-        self._lone = LoneWrites(around, clock, rng, self._calls, self._run)
+        self._lone = LoneWrites(around, clock, rng, self._calls, self._run, listener.is_merged_move)
 
     def submit(self, work: Work) -> None:
         """Queue an effect."""
@@ -154,7 +160,7 @@ class SimWriters:
             self._queue.done(job)
         done()
         for effect in _effects(batch):
-            self._answer(effect, code, reply.detail, False)
+            self._answer(LoneWrite(effect, _ignore, detail=reply.detail), code)
 
     def _complete(self, batch: Batch, done: Callable[[], None], reply: CallReply) -> None:
         """Read each consumer, and go on with it alone; the writer is free when all have ended."""
@@ -166,15 +172,18 @@ class SimWriters:
             if not left:
                 done()
             if lone.unsure and code is not ev.WriteCode.WRITTEN:
-                self._doubt(lone.effect)
-            self._answer(lone.effect, code, lone.detail, lone.may_arrive)
+                self._doubt(lone)
+            self._answer(lone, code)
 
         for job, effect in zip(batch, _effects(batch), strict=True):
             self._lone.go_on(LoneWrite(effect, partial(ended, job), sent_s=self._clock.now), reply)
 
-    def _answer(self, effect: ef.WriteAllocation, code: ev.WriteCode, detail: str, may_arrive: bool) -> None:
-        event = ev.AllocationWritten(effect.claim_id, code, detail, effect.allocations, cause=effect.cause)
-        self._reply(replace(event, consumer_s=self._pace.consumer_s, may_arrive=may_arrive))
+    def _answer(self, lone: LoneWrite, code: ev.WriteCode) -> None:
+        effect, wrote = lone.effect, lone.allocations
+        event = ev.AllocationWritten(
+            effect.claim_id, code, lone.detail, wrote, lone.base, lone.made, cause=effect.cause
+        )
+        self._reply(replace(event, consumer_s=self._pace.consumer_s, may_arrive=lone.may_arrive))
 
     # -- deletes
 
@@ -190,20 +199,31 @@ class SimWriters:
         assert isinstance(effect, ef.DeleteAllocation)
         up = self._placement.up and in_time
         gone, left_alone, detail = up, False, "" if up else "no answer"
-        if up and self._placement.holds_exactly(effect.consumer, effect.written):
+        standing = self._placement.standing(effect.consumer)
+        finding = consumer_conflicts.find_delete(standing, effect.written, effect.generation)
+        if up and finding is ConflictCase.AS_WANTED:
             sole = self._clock.now < effect.sole_until_s
             needed = False if sole else self._listener.is_needed(effect.consumer, effect.written)
             if needed is False:
-                self._take_back(effect.consumer, effect.written, effect.claim_id)
+                self._take_back(effect.consumer, effect.written, effect.before, effect.claim_id)
             else:
                 gone, left_alone, detail = False, bool(needed), "the server needs it"
+        elif up and finding is ConflictCase.FOREIGN:
+            part = consumer_conflicts.without(effect.written, effect.before)
+            left_alone = consumer_conflicts.holds(standing.allocations, part)
+            gone, detail = not left_alone, "another writer has changed these allocations"
         self._queue.done(job)
         done()
         self._reply(ev.AllocationDeleted(effect.claim_id, gone, detail, left_alone, cause=effect.cause))
 
-    def _take_back(self, consumer: str, written: Allocations, claim_id: str) -> None:
+    def _take_back(self, consumer: str, written: Allocations, before: Allocations, claim_id: str) -> None:
+        """Restore the allocations before a write, which are those that stand with its part."""
         self._listener.taken_back(consumer, written)
-        self._placement.delete(consumer)
+        if before:
+            generation = self._placement.standing(consumer).generation
+            self._placement.end_write(self._placement.begin_write(consumer, before, generation, self._name))
+        else:
+            self._placement.delete(consumer)
         self._trace.note("placement", f"deleted {claim_id} {consumer}")
 
     def _reply(self, event: ev.AllocationWritten | ev.AllocationDeleted) -> None:
@@ -212,19 +232,25 @@ class SimWriters:
 
     # -- consumers in doubt
 
-    def _doubt(self, effect: ef.WriteAllocation) -> None:
+    def _doubt(self, lone: LoneWrite) -> None:
         for after_s in DOUBT_CHECKS_AFTER_S:
-            self._agenda.work(after_s, self._check_in_doubt, effect)
+            self._agenda.work(after_s, self._check_in_doubt, lone)
 
-    def _check_in_doubt(self, effect: ef.WriteAllocation) -> None:
+    def _check_in_doubt(self, lone: LoneWrite) -> None:
         """Delete the allocations of a write that was given up, if they stand and nobody needs them."""
-        if self._halted or not self._placement.holds_exactly(effect.consumer, effect.allocations):
+        consumer, wrote = lone.effect.consumer, lone.allocations
+        finding = consumer_conflicts.find_delete(self._placement.standing(consumer), wrote, lone.made)
+        if self._halted or finding is not ConflictCase.AS_WANTED:
             return
-        needed = self._listener.is_needed(effect.consumer, effect.allocations)
+        needed = self._listener.is_needed(consumer, wrote)
         if needed is False:
-            self._take_back(effect.consumer, effect.allocations, effect.claim_id)
+            self._take_back(consumer, wrote, lone.base, lone.effect.claim_id)
         elif needed is None:
-            self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, effect)
+            self._agenda.work(DOUBT_CHECK_PAUSE_S, self._check_in_doubt, lone)
+
+
+def _ignore(_lone: LoneWrite, _code: ev.WriteCode) -> None:
+    """A write that ends with its first answer."""
 
 
 def _effects(batch: Batch) -> list[ef.WriteAllocation]:

@@ -20,6 +20,7 @@ from compute_agent.core import AgentCore
 from compute_agent.group_ledger import GroupLedger
 from compute_agent.pending_deallocations import PendingDeallocations
 from shared_scheduler.core import claims, planner
+from shared_scheduler.core.allocation_merge import Merged
 from shared_scheduler.core.claims import DATABASES, Claims, ClaimState, ClaimWritten
 from shared_scheduler.core.effects import AskGroup
 from shared_scheduler.core.events import Event, GroupAnswered, RequestArrived
@@ -32,10 +33,12 @@ from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering
+from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
+from shared_scheduler.sim import lone_writes
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
@@ -458,6 +461,12 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
 def take_over_what_an_own_write_may_create(patch: pytest.MonkeyPatch) -> None:
     """A record without allocations is taken for an orphan, although an own write without an answer may create it."""
     patch.setattr(LateWrites, "may_arrive", lambda self, consumer, now: False)
+
+
+@bug("others_kept")
+def write_without_what_others_have_added(patch: pytest.MonkeyPatch) -> None:
+    """A move that conflicts is written again over what others have added meanwhile."""
+    patch.setattr(lone_writes, "merge", lambda base, part, theirs: Merged(plain_allocations(part), {}))
 
 
 # -- spreading

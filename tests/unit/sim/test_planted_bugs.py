@@ -11,6 +11,7 @@ from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.run import RunPlan, run
+from shared_scheduler.sim.scheduled_moves import MOVES
 from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import FLAVORS, Workload
 from shared_scheduler.sim.world import Sizes
@@ -43,6 +44,7 @@ SHOWN_BY = {
     "trust_the_traits_of_the_row": 33,
     "keep_nodes_that_are_gone": 34,
     "take_over_what_an_own_write_may_create": 35,
+    "write_without_what_others_have_added": 36,
 }
 #: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
 LYING_SEEDS = range(2)
@@ -55,6 +57,7 @@ def plans() -> Iterator[RunPlan]:
     yield from spreading_plans()
     yield from lying_plans()
     yield from rare_plans()
+    yield from moving_plans()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -153,6 +156,19 @@ def rare_plans() -> Iterator[RunPlan]:
         workload=Workload(rate_per_s=0.5, lifetime_s=100.0, asks_again=1.0, flavors=FLAVORS[:1]),
         fault_every_s=20.0,
         fault_kinds=("placement_loses",),
+        rows_every=1,
+    )
+
+
+def moving_plans() -> Iterator[RunPlan]:
+    """Somebody else attaches ports to servers while they move."""
+    yield RunPlan(
+        seed=1,
+        duration_s=15.0,
+        sizes=Sizes(nodes=3, schedulers=2, merged_moves=MOVES, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=2.0, lifetime_s=20.0, flavors=FLAVORS[:1]),
+        fault_every_s=1.0,
+        fault_kinds=("ports_in_moves",),
         rows_every=1,
     )
 

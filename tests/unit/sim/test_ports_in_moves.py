@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server moves in the simulator, and somebody else attaches a port to it before the scheduler writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from shared_scheduler.core.allocation_merge import MAX_MERGES
+from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
+from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
+from shared_scheduler.protocol.messages import Allocations
+from shared_scheduler.sim.attached_ports import BANDWIDTH, PORT, PORTS
+from shared_scheduler.sim.lone_writes import LoneWrite
+from shared_scheduler.sim.network import NetworkFaults
+from shared_scheduler.sim.rest import heal
+from shared_scheduler.sim.scheduled_moves import MOVES
+from shared_scheduler.sim.workload import FLAVORS, Server, ServerState, Workload
+from shared_scheduler.sim.world import Sizes, World
+from tests.unit.sim.single_requests import ask_for
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsLenAndGetItem
+
+T = TypeVar("T")
+
+ONE_PORT = {PORTS: {BANDWIDTH: PORT}}
+PART = {"target": {"VCPU": 1}}
+
+
+class FirstOfAll(Random):
+    """Chooses the first of everything: one change, and it comes soon."""
+
+    def choice(self, seq: SupportsLenAndGetItem[T]) -> T:
+        return seq[0]
+
+
+def moved(*merged_moves: str) -> tuple[World, Server, str]:
+    """A world in which a server was asked to move, the server, and its node before that."""
+    workload = Workload(0.0001, lifetime_s=1e6, several=0.0, not_root_only=0.0, build_fails=0.0, flavors=FLAVORS[:1])
+    world = World(1, Sizes(nodes=2, schedulers=1, merged_moves=merged_moves), workload, NetworkFaults())
+    world.run(5.0)
+    (server,) = ask_for(world).servers
+    world.run(5.0)
+    source = server.node
+    assert world.scheduled_moves.begin(FirstOfAll(1))
+    world.run(5.0)
+    heal(world)
+    return world, server, source
+
+
+def held(world: World, server: Server) -> Allocations:
+    return world.placement.consumers[server.uuid]
+
+
+def test_the_port_is_kept_when_the_move_is_merged() -> None:
+    world, server, source = moved(*MOVES)
+    assert server.state is ServerState.LIVES
+    assert server.node != source
+    assert held(world, server) == {server.node: world.scheduled_moves.amounts[server.uuid]} | ONE_PORT
+    # the port, and the merge
+    assert world.placement.records[server.uuid].generation == 2
+    assert world.checkers.violations == []
+    assert world.checkers.checked["others_kept"]
+
+
+@pytest.mark.parametrize("merged_moves", [(), MOVES[1:]])
+def test_a_move_that_the_option_does_not_name_fails_and_the_port_is_kept(merged_moves: tuple[str, ...]) -> None:
+    world, server, source = moved(*merged_moves)
+    assert world.counters["failed_consumer_conflict"] == 1
+    assert (server.state, server.node) == (ServerState.LIVES, source)
+    assert held(world, server) == {source: world.scheduled_moves.amounts[server.uuid]} | ONE_PORT
+    assert world.checkers.violations == []
+
+
+def test_what_is_lost_or_is_there_twice_is_noticed() -> None:
+    world, server, source = moved(*MOVES)
+    once = {server.node: world.scheduled_moves.amounts[server.uuid]}
+    for wrong in (once, once | {source: {"VCPU": 1}} | ONE_PORT, ONE_PORT):
+        world.placement.consumers[server.uuid] = wrong
+        world.checkers.violations.clear()
+        world.ports.check(server.uuid, server.node, once)
+        assert [violation.name for violation in world.checkers.violations] == ["others_kept"]
+
+
+def lone_write() -> LoneWrite:
+    effect = WriteAllocation("claim", "vm", PART, {}, "", "", ConsumerPolicy.NEW, False, "req", 100.0)
+    return LoneWrite(effect, lambda *_: None)
+
+
+def test_a_merged_write_knows_what_remains_if_it_is_taken_back() -> None:
+    lone = lone_write()
+    assert lone.compare(ConsumerAllocations(ONE_PORT, 1), 0.0, False, is_merged=True) is None
+    assert (lone.allocations, lone.generation) == (PART | ONE_PORT, 1)
+    assert (lone.base, lone.made) == (ONE_PORT, 2)
+    # its answer was lost
+    assert lone.compare(ConsumerAllocations(PART | ONE_PORT, 2), 0.0, False, is_merged=True) is WriteCode.WRITTEN
+
+
+def test_a_write_is_merged_a_bounded_number_of_times() -> None:
+    lone, standing = lone_write(), ConsumerAllocations(ONE_PORT, 1)
+    for merges in range(1, MAX_MERGES + 1):
+        assert lone.compare(replace(standing, generation=merges), 0.0, False, is_merged=True) is None
+    refused = lone.compare(replace(standing, generation=9), 0.0, False, is_merged=True)
+    assert refused is WriteCode.CONSUMER_CONFLICT
