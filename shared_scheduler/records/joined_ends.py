@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shared_scheduler.records.store import BUILD, DECISION, PLACED, Record
+from shared_scheduler.records.store import BUILD, DATABASES, DECISION, PLACED, Record
 
 #: what an end has in common with its decision
 IDS = ("request_id", "global_request_id", "project_id", "user_id")
 
 
 def with_askers(records: Sequence[Record], decisions: Iterable[Record]) -> list[Record]:
-    """The records; ends of builds without ids get those of the newest decision before them.
+    """The records; ends of builds without ids get those of the newest decision before them that names their host.
+
+    If none names it, they get those of the newest one before them.
 
     ``decisions``: oldest first; other records among them are ignored.
     """
@@ -34,5 +36,18 @@ def lacks_asker(record: Record) -> bool:
 
 def _with_asker(build: Record, placed: Mapping[str, Sequence[Record]]) -> Record:
     decisions = [one for server in build.get("instances", ()) for one in placed.get(server, ())]
-    before = [one for one in decisions if one["at"] < build["at"] + 1]  # Nova keeps whole seconds
-    return {**build, **{name: before[-1].get(name, "") for name in IDS}} if before else build
+    before = [one for one in decisions if one["at"] < _before_s(build)]
+    named = [one for one in before if not _hosts_of(one).isdisjoint(build.get("hosts", ()))]
+    newest = [*before[-1:], *named[-1:]][-1:]
+    return {**build, **{name: one.get(name, "") for one in newest for name in IDS}}
+
+
+def _before_s(build: Record) -> float:
+    """Decisions before this time may have caused the end; Nova keeps whole seconds."""
+    at_s = float(build["at"])
+    return at_s + 1 if build.get("source") == DATABASES and not at_s % 1 else at_s
+
+
+def _hosts_of(decision: Record) -> set[str]:
+    """The hosts on which a decision may have caused a build: those that were selected or tried, and the alternates."""
+    return {*decision.get("hosts", ()), *(host for inner in decision.get("answer", ()) for host in inner)}
