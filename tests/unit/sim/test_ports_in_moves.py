@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES
-from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
-from shared_scheduler.core.events import WriteCode
+from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, WriteAllocation
+from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.attached_ports import BANDWIDTH, PORT, PORTS
+from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.rest import heal
 from shared_scheduler.sim.scheduled_moves import MOVES
+from shared_scheduler.sim.surroundings import Surroundings
 from shared_scheduler.sim.workload import FLAVORS, Server, ServerState, Workload
 from shared_scheduler.sim.world import Sizes, World
+from shared_scheduler.sim.writers import SimWriters
 from tests.unit.sim.single_requests import ask_for
 
 if TYPE_CHECKING:
@@ -85,6 +88,44 @@ def test_what_is_lost_or_is_there_twice_is_noticed() -> None:
         world.checkers.violations.clear()
         world.ports.check(server.uuid, server.node, once)
         assert [violation.name for violation in world.checkers.violations] == ["others_kept"]
+
+
+class Listener:
+    """Receives the answers of the writers."""
+
+    def __init__(self) -> None:
+        self.answers: list[AllocationWritten | AllocationDeleted] = []
+
+    def written_or_deleted(self, event: AllocationWritten | AllocationDeleted) -> None:
+        self.answers.append(event)
+
+    def is_needed(self, consumer: str, allocations: Allocations) -> bool | None:
+        return False
+
+    def is_merged_move(self, consumer: str) -> bool:
+        return True
+
+    def taken_back(self, consumer: str, allocations: Allocations) -> None:
+        pass
+
+
+@pytest.mark.parametrize("others_change_it", [False, True])
+def test_a_merged_write_that_is_taken_back_leaves_the_port(others_change_it: bool) -> None:
+    # given a merged write, which made generation 2
+    world, server, _ = moved(*MOVES)
+    written, listener = held(world, server), Listener()
+    around = Surroundings(world.agenda, world.network, world.placement, world.trace, world.placement_delay_s)
+    writers = SimWriters("scheduler", around, LocalClock(world.agenda, Random(1)), Random(1), listener)
+    if others_change_it:
+        world.placement.end_write(world.placement.begin_write(server.uuid, written, 2))
+    # when its claim is taken back
+    writers.submit(DeleteAllocation("claim", server.uuid, written, "req", ONE_PORT, float("inf"), generation=2))
+    world.run(5.0)
+    # then the port stands alone, or everything stays if somebody has written since
+    assert held(world, server) == (written if others_change_it else ONE_PORT)
+    (answer,) = listener.answers
+    assert isinstance(answer, AllocationDeleted)
+    assert (answer.gone, answer.left_alone) == (not others_change_it, others_change_it)
 
 
 def lone_write() -> LoneWrite:
