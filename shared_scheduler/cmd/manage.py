@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, str] = {
     "top": "show what the running schedulers of this machine do, live",
     "serve": "serve a read-only page with the fleet, requests, hosts and reasons",
     "compare": "compare the schedulers' tables, agents, Placement and Nova's databases",
+    "resync": "make the running schedulers of this machine read the nodes of a host anew",
     "agreement": "show how mode shadow agrees with nova-scheduler, from the records",
     "simulate": "simulate a cloud with faults; report figures and violated invariants",
 }

@@ -204,6 +204,16 @@ SOURCES = TermGroup("Facts that compare reads", "compare: the word after the nod
     "position": "Epoch and sequence. Authority: the agent.",
 })  # fmt: skip
 
+RESYNCS = TermGroup("Result of resync", "resync: the columns result, before, after and quarantine.", {
+    "read": "The agent has sent its whole state, or the databases and Placement were read, and the row was replaced.",
+    "waiting": "Not yet. The scheduler goes on asking; status --nodes shows when it has heard the agent.",
+    "too_soon": "Nothing was asked: the host was read by this command less than ten seconds ago, or many hosts were.",
+    "unknown_host": "The databases that this scheduler reads have no compute node of this host.",
+    "before": "Epoch and sequence of the row before the command; databases if no agent had published it.",
+    "after": "The same of the row now. They may be equal: the row was replaced although no message was missing.",
+    "ended": "The node was in quarantine. Its row has been read, so the quarantine is over.",
+})  # fmt: skip
+
 COUNTERS = TermGroup(
     "Counters",
     "status: counts since the process started; a counter of 0 is not printed, and of the others the first sentence of "
@@ -286,6 +296,8 @@ COUNTERS = TermGroup(
     "digests_equal": "Heartbeats whose digest matched the copy.",
     "digests_different": "Heartbeats whose digest did not match the copy.",
     "resyncs_asked": "Resync requests sent.",
+    "resyncs_ordered": "Nodes that were read anew because of the command resync.",
+    "resyncs_ordered_too_soon": "Hosts that the command resync named again too soon, ignored.",
     "resyncs_delayed": "Resync requests that had to wait for the rate limit.",
     "epochs_given_up": "Epochs so high that no agent has them, given up after a silence: somebody sends messages in "
                        "the name of agents. Configure signing.",
@@ -393,7 +405,7 @@ OF_FILTERS = {
 #: in the order of the glossary page
 GROUPS = (
     GENERAL, FRESHNESS, NOT_CHOOSABLE, COLUMNS, READS, FOREIGN_CHANGES, REASONS, ATTEMPTS, FAILURES, BUILDS, SOURCES,
-    AGREEMENT, STORIES, COUNTERS, TOP,
+    AGREEMENT, STORIES, COUNTERS, TOP, RESYNCS,
 )  # fmt: skip
 
 

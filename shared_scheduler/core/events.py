@@ -188,6 +188,13 @@ class NodesGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ResyncOrdered(Caused):
+    """An operator wants the nodes of a host to be read anew.  The cause is unique."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodesListed:
     """Which compute nodes a cell's database has, and their hosts.
 
@@ -353,6 +360,7 @@ Event = (
     | ConsumerAnswered
     | GroupAnswered
     | NodeContradicted
+    | ResyncOrdered
     | Tick
     | Stopping
     | Draining

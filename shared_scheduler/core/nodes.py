@@ -211,6 +211,10 @@ class Nodes:
         """Whether some nodes are only known from messages."""
         return len(self._unlisted_nodes) > 0
 
+    def of_host(self, host: str) -> list[str]:
+        """The nodes that the database has for a host."""
+        return sorted(known.node for known in self._nodes.values() if known.is_listed and known.host == host)
+
     def agent_speaks_for(self, node: str) -> bool:
         """Whether claims for this node go to its agent."""
         known = self._nodes.get(node)
@@ -537,6 +541,18 @@ class Nodes:
             return False
         self._ask(step, known, ResyncWish(0, 0), recheck=True)
         return True
+
+    def distrust(self, step: Step, node: str) -> None:
+        """Ask the agent to read Placement and to send a snapshot then, which replaces the row whatever it has.
+
+        The row may be used until then.  The window repeats the request, within its limits.
+        """
+        known = self._nodes[node]
+        outcome = known.window.distrust(step.now)
+        self._show(known)
+        if outcome.resync is not None:
+            self._ask(step, known, outcome.resync, recheck=True)
+        self._arm(known)
 
     # -- freshness of rows
 

@@ -10,6 +10,7 @@ The parts of the core; the docstring of each module explains it:
 ===================  =====================================================================
 nodes.py             applies messages of agents to windows and to rows of the table
 row_corrections.py   has rows read again that may be wrong
+ordered_resyncs.py   has the nodes of a host read again, by order of an operator
 second_agents.py     remembers nodes for which two agents speak
 quarantine.py        selects nodes last that refuse claims repeatedly
 requests.py          the life of a request, and the search for alternates
@@ -51,6 +52,7 @@ from shared_scheduler.core.claims import (
 from shared_scheduler.core.effects import Effect
 from shared_scheduler.core.group_check import GroupCheck
 from shared_scheduler.core.nodes import AgentSilent, Nodes, RowRead
+from shared_scheduler.core.ordered_resyncs import OrderedResyncs
 from shared_scheduler.core.peers import Peers, SchedulersChanged
 from shared_scheduler.core.planner import HostJudge, Planner
 from shared_scheduler.core.quarantine import Quarantine
@@ -119,6 +121,7 @@ class SchedulerCore:
         self.builds = Builds(identity, table, self.peers, self.awaited_builds)
         self.corrections = RowCorrections(settings, table, self.timers, self.nodes)
         self.quarantine = Quarantine(settings, self.timers, self.nodes, self.corrections)
+        self.ordered_resyncs = OrderedResyncs(table, self.nodes, self.corrections, self.quarantine)
         self.confirmed_claims = ConfirmedClaims(settings, table, self.timers)
         self.claims = Claims(identity, settings, table, self.timers, self.confirmed_claims)
         self.recheck = Recheck(settings, self.timers, self.corrections, table.__len__)
@@ -191,7 +194,7 @@ class SchedulerCore:
     def counters(self) -> dict[str, int]:
         """Every counter of the parts, by name."""
         counted = self.nodes.counters + self.quarantine.counters + self.claims.counters
-        counted += self.builds.counters + self.awaited_builds.counters
+        counted += self.builds.counters + self.awaited_builds.counters + self.ordered_resyncs.counters
         return dict(counted) | self.nodes.window_counters.as_dict()
 
     def next_deadline_s(self) -> float | None:
@@ -218,6 +221,8 @@ class SchedulerCore:
                 self._question_answered(step, event)
             case ev.ChannelChanged(cell, connected):
                 self._channel(step, cell, connected)
+            case ev.ResyncOrdered():
+                self.ordered_resyncs.order(step, event)
             case ev.Stopping() | ev.Draining():
                 self._end(step, event)
             case ev.Tick():
@@ -309,6 +314,7 @@ class SchedulerCore:
         self.nodes.gone(event)
         self.quarantine.forget(event.nodes)
         self.corrections.forget(event.nodes)
+        self.ordered_resyncs.forget(event.nodes)
 
     def _services(self, event: ev.ServicesRead) -> None:
         known = self._hosts_with_service.setdefault(event.cell, set())
@@ -381,6 +387,7 @@ class SchedulerCore:
                     self.corrections.refresh(step, node, why)
                 case RowRead(node):
                     self.recheck.row_read(step, node)
+                    self.ordered_resyncs.row_read(step, node)
                 case Rechecked(keys, corrected):
                     for key in keys:
                         self.requests.rechecked(step, key, corrected)

@@ -72,6 +72,7 @@ from shared_scheduler.service.metrics import SchedulerMetrics
 from shared_scheduler.service.mode import CurrentMode
 from shared_scheduler.service.notices import Notices
 from shared_scheduler.service.recent import Recent
+from shared_scheduler.service.resync_orders import ResyncOrders
 from shared_scheduler.service.runner import WORKER_NUMBER
 from shared_scheduler.service.state_pages import StatePages
 from shared_scheduler.service.telemetry import Telemetry
@@ -356,7 +357,9 @@ class RunningScheduler:
         asked = questions(self.engine, known_as, why.answer, reads, foreign_changes, self._mode, self._queues())
         hosts = HostAnswers(self.engine, self.decider, known_as, self._what_if.make)
         pages = StatePages(self.engine, known_as)
+        orders = ResyncOrders(self.engine, known_as)
         more = {"fit": fit.answer, "hosts": hosts.answer, "state": pages.answer}
+        more |= {"resync": orders.order, "resync-result": orders.result}
         return AdminServer(path, {**asked, **more})
 
     def _prepare(self, table: HostTable) -> tuple[Decider, NovaJudge]:

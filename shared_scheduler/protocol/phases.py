@@ -9,7 +9,8 @@ NEW         no message of the node was received yet
 IN_ORDER    every message that is known to exist has been applied
 UNVERIFIED  the copy may have missed a message: the channel was reconnected, or the node was silent
 GAP         a message is missing; later ones are held
-DIFFERS     the digest of the copy differs from the agent's: a snapshot is needed, the copy may be used
+DIFFERS     the digest of the copy differs from the agent's, or an operator distrusts the copy: a snapshot is needed,
+            the copy may be used
 LOST        no usable copy (a new epoch, or a gap that was not filled): a snapshot is needed
 SILENT      the agent left, or sent nothing for too long
 """
@@ -60,6 +61,7 @@ class Cause(StrEnum):
     LEAVE = "leave"
     RECONNECTED = "the channel was reconnected"
     FORGOTTEN = "the copy was dropped"
+    DISTRUSTED = "an operator distrusts the copy"
 
 
 def _transitions() -> dict[tuple[WindowPhase, Cause], WindowPhase]:
@@ -115,6 +117,7 @@ def _transitions() -> dict[tuple[WindowPhase, Cause], WindowPhase]:
         if phase not in (p.NEW, p.IN_ORDER, p.DIFFERS):  # in these phases no message is known to be missing
             table[phase, c.SNAPSHOT_SOME] = p.GAP
         table.setdefault((phase, c.FORGOTTEN), p.LOST)
+        table[phase, c.DISTRUSTED] = p.DIFFERS if phase in (p.IN_ORDER, p.UNVERIFIED) else phase
     return table
 
 

@@ -22,6 +22,7 @@ agent for a resync.  It never applies messages out of order and never skips a mi
 * Before silence: an agent whose heartbeat is overdue (after the part ``limits.ASKED_AFTER`` of ``silent_after_s``) is
   asked for a replay of what follows the copy, ``limits.ASKS_BEFORE_SILENT`` times.  If nothing follows, it answers with
   a heartbeat.  So one lost heartbeat makes no node silent, and heartbeats can be rare.
+* An operator may distrust a copy: a snapshot is asked for at once, and replaces the copy even if it is not newer.
 * Silence: an agent without a message for ``silent_after_s`` is asked nothing; its next message, of any type, shows
   whether the copy is still valid.  If a message after such a silence has an *older* epoch (the clock of the agent was
   set back, or its state was lost), the agent is asked to exceed our epoch.  If our epoch is above
@@ -222,6 +223,7 @@ class MessageWindow:
         "_closed_epoch",
         "_comparisons",
         "_delays",
+        "_distrusted",
         "_dropped_at",
         "_early",
         "_gap_ends_s",
@@ -281,6 +283,7 @@ class MessageWindow:
         self._asks = 0  # requests without an answer
         self._delays = 0  # requests in a row that were delayed because there was no token
         self._mismatches = 0  # in a row
+        self._distrusted = False  # a snapshot replaces the copy even if it is not newer
         self._comparisons: TokenBucket | None = None  # created with the first one
         self._overdue_asks = 0  # since the last message
 
@@ -300,6 +303,11 @@ class MessageWindow:
     def held(self) -> int:
         """The number of early messages that are held."""
         return len(self._early)
+
+    @property
+    def is_distrusted(self) -> bool:
+        """Whether no snapshot has arrived since an operator distrusted the copy."""
+        return self._distrusted
 
     @property
     def heard_at_s(self) -> float:
@@ -395,6 +403,19 @@ class MessageWindow:
         self._verified = None
         self._step(Cause.FORGOTTEN, now)
 
+    def distrust(self, now: float) -> Outcome:
+        """Note that an operator distrusts the copy, and ask for a snapshot; the copy may be used until it arrives.
+
+        An agent that has not been heard, or is silent, is not asked.
+        """
+        self._verified = None
+        is_behind = self.phase is WindowPhase.UNVERIFIED and self.lag > 0
+        self._step(Cause.AHEAD if is_behind else Cause.DISTRUSTED, now)
+        if self.phase in ASKING:
+            self._distrusted = True
+            self._ask_at_s = max(now, self._patient_until_s)
+        return self._outcome((), now)
+
     # --- one method for each message -------------------------------------------------------------
 
     def _take_increment(self, message: Increment, now: float) -> tuple[Increment, ...]:
@@ -440,6 +461,7 @@ class MessageWindow:
         self.sequence = followers[-1].sequence if followers else message.sequence
         self._newest = max(self.sequence, self._early.newest, heard_of)
         self._verified = None
+        self._distrusted = False
         self._ask_at_s = None
         self.counters.snapshots_applied += 1
         self.counters.increments_applied += len(followers)
@@ -454,7 +476,7 @@ class MessageWindow:
         if snapshot.sequence > self.sequence:
             return True
         as_new = snapshot.sequence == self.sequence
-        return as_new and self.phase not in (WindowPhase.IN_ORDER, WindowPhase.GAP)
+        return as_new and (self._distrusted or self.phase not in (WindowPhase.IN_ORDER, WindowPhase.GAP))
 
     def _take_heartbeat(self, heartbeat: Heartbeat, now: float, own_digest: OwnDigest) -> None:
         if self._knows_no_state_of(heartbeat.epoch):
@@ -609,7 +631,7 @@ class MessageWindow:
         self._delays = 0
         self.counters.resyncs_asked += 1
         self._ask_at_s = now + self._times.resync_timeout_s + self._jitter_s(self._asks)
-        if self.phase is WindowPhase.GAP:
+        if self.phase is WindowPhase.GAP and not self._distrusted:
             assert self.sequence is not None, "a gap needs a copy"
             return ResyncWish(self.epoch, self.sequence)
         return ResyncWish(0, 0)

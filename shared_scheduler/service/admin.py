@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The admin socket: the operator of a host queries a running scheduler or agent through it, read only.
+"""The admin socket: the operator of a host queries a running scheduler or agent through it.
 
 Each scheduler process listens on its own Unix socket (mode 0660) in one directory.  A client sends one line of JSON,
-``{"ask": <question>, ...}``, and gets one line back: ``{"answer": ...}`` or ``{"error": "..."}``.
+``{"ask": <question>, ...}``, and gets one line back: ``{"answer": ...}`` or ``{"error": "..."}``.  All
+questions read, but one of schedulers: ``resync`` (``resync_orders.py``).
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ import pytest
 
 from shared_scheduler.answers.from_schedulers import COUNTED
 from shared_scheduler.cmd import agreement as agreement_command
-from shared_scheduler.cmd import compare, manage, records, status, story, terms, top, why, why_not, why_now
+from shared_scheduler.cmd import compare, manage, records, resync, status, story, terms, top, why, why_not, why_now
 from shared_scheduler.core.claims import ClaimState
 from shared_scheduler.core.effects import FailureCode
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.core.group_check import GROUP_APART
+from shared_scheduler.core.ordered_resyncs import ResyncState
 from shared_scheduler.core.request_state import RequestPhase
 from shared_scheduler.core.spread_check import SPREAD_TOO_FAR
 from shared_scheduler.decision import candidates, filtering, host_restrictions, spreading
@@ -120,6 +121,10 @@ def test_what_top_shows_is_defined() -> None:
     assert terms.TOP.terms.keys() == values(WindowPhase) | counted
 
 
+def test_the_results_of_resync_are_defined() -> None:
+    assert terms.RESYNCS.terms.keys() == values(ResyncState) | {"unknown_host", "before", "after", "ended"}
+
+
 @pytest.mark.parametrize("group", terms.GROUPS, ids=lambda group: group.title)
 def test_a_definition_is_a_sentence(group: terms.TermGroup) -> None:
     assert [name for name, meaning in group.terms.items() if not meaning.endswith(".")] == []
@@ -127,7 +132,7 @@ def test_a_definition_is_a_sentence(group: terms.TermGroup) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [status, why, why_not, why_now, records, story, compare, agreement_command],
+    [status, why, why_not, why_now, records, story, compare, agreement_command, resync],
     ids=lambda command: command.__name__,
 )
 def test_the_help_of_a_command_defines_its_terms(command: object, capsys: pytest.CaptureFixture[str]) -> None:

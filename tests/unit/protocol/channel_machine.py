@@ -179,6 +179,10 @@ class ChannelMachine(RuleBasedStateMachine):
             self.carry_out(self.window.on_tick(self.now))
         self.now = end
 
+    @rule()
+    def an_operator_distrusts_the_copy(self) -> None:
+        self.carry_out(self.window.distrust(self.now))
+
     @precondition(lambda self: self.copy.leaves)
     @rule()
     def a_leaf_of_the_copy_rots(self) -> None:

@@ -23,11 +23,14 @@ class Watched(MessageWindow):
         super()._step(cause, now)
 
 
-def random_life(rng: Random) -> None:
+def random_life(rng: Random, is_distrusted: bool) -> None:
     """A window that is told anything in any order; only its own rules keep it sane."""
     window = Watched(NODE, rng, TokenBucket(1, 2), WindowTimes(silent_after_s=20.0, gap_max_s=8.0))
     now = 0.0
-    for _ in range(60):
+    for turn in range(60):
+        if is_distrusted and turn % 6 == 5:
+            window.distrust(now)
+            window.validate()
         epoch = max(1, window.epoch + rng.choice([-1, 0, 0, 0, 0, 0, 1]))
         sequence = max(1, (window.sequence or 0) + rng.randint(-2, 4))
         now += rng.choice([0.0, 0.0, 0.01, 1.0, 9.0, 21.0])
@@ -54,7 +57,7 @@ def random_life(rng: Random) -> None:
 def test_every_row_of_the_table_happens_and_nothing_else_does() -> None:
     Watched.used.clear()
     for seed in range(3000):
-        random_life(Random(seed))
+        random_life(Random(seed), is_distrusted=seed % 10 == 0)
     assert Watched.used == set(TRANSITIONS)
 
 
