@@ -7,15 +7,22 @@ patches is imported.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 from shared_scheduler.release import release
+
+#: The name in ``ps`` and for the probes of deployments (``doc/source/admin/deployers.rst``), as long as Linux keeps it.
+PROCESS_NAME = "shared-scheduler"[:15]
 
 
 def main() -> int:
     """Run the service until a signal ends it.  Returns the exit code: 0, or 78 if it could not start."""
+    with contextlib.suppress(OSError):  # workers are started by the interpreter and would have its name
+        Path("/proc/self/comm").write_text(PROCESS_NAME)
     if "--version" in sys.argv[1:]:
         print(f"shared-scheduler {release()} with nova {version('nova')}")
         return 0
