@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,9 +25,11 @@ TIMEOUT_S = 300
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+        [str(part) for part in command],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
