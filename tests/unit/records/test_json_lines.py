@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from shared_scheduler.records import line_index
 from shared_scheduler.records.json_lines import JsonLines
 from shared_scheduler.records.line_index import LineIndex
-from shared_scheduler.records.store import RecordConditions
+from shared_scheduler.records.store import Record, RecordConditions
 from tests.unit.records.test_stores import numbers, record
 
 
@@ -45,6 +46,43 @@ def test_the_indexes_of_deleted_files_are_deleted(path: Path) -> None:
     kept = {str(each.stat().st_ino) for each in path.parent.iterdir() if each.is_file()}
     indexes = {each.stem for each in (path.parent / "records.jsonl.index").iterdir()} - {"lock"}
     assert len(indexes) <= 3 and kept <= indexes
+
+
+def meanwhile(act: Callable[[], None]) -> RecordConditions:
+    """Conditions that every record meets, and ``act`` happens when the first one is read."""
+    waiting = [act]
+
+    class Watched(RecordConditions):
+        def accepts(self, record: Record) -> bool:
+            while waiting:
+                waiting.pop()()
+            return super().accepts(record)
+
+    return Watched(kind="decision")
+
+
+@pytest.mark.parametrize("more", [1, 2])
+def test_files_that_are_rotated_in_the_middle_of_a_read_are_read_once(path: Path, more: int) -> None:
+    # given four files with a record in each
+    writer = JsonLines(path, max_mb=1, kept=9)
+    for number in range(4):
+        writer.write([large(number)])
+
+    # when the writer begins others while they are read
+    found = numbers(JsonLines(path).last(10, meanwhile(lambda: writer.write([large(9)] * more))))
+
+    # then each of the four is found, and none is there twice
+    assert [number for number in found if number != 9] == [0, 1, 2, 3]
+
+
+def test_a_file_that_leaves_in_the_middle_of_a_read_is_no_error(path: Path) -> None:
+    writer = JsonLines(path, max_mb=1, kept=2)
+    writer.write([large(0)])
+    writer.write([large(1)])
+
+    found = numbers(JsonLines(path).last(10, meanwhile(lambda: writer.write([large(9)]))))
+
+    assert [number for number in found if number != 9] == [1]
 
 
 def test_a_file_that_logrotate_moves_is_opened_again_and_still_found(path: Path) -> None:
