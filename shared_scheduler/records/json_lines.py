@@ -19,13 +19,13 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.records.line_index import LineIndex, mapped
+from shared_scheduler.records.line_index import LineIndex, mapped, mapped_file
 from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.store import (
     DISORDER_MAX_S,
@@ -43,6 +43,8 @@ BYTES_PER_MB = 1_000_000
 DIRECTORY_MODE = 0o750
 #: A file is rotated at this part of the greatest age as well, so that records leave soon after they are too old.
 AGE_PARTS = 4
+#: how often files are listed for one question: again if there was one that was not read, because writers rename them
+LISTINGS_MAX = 4
 #: what logrotate adds to the names of files that are not read
 COMPRESSED = frozenset({".gz", ".xz", ".bz2", ".zst"})
 
@@ -214,17 +216,31 @@ class JsonLines:
         return sorted(found, key=lambda record: float(record["at"]))
 
     def _matching(self, wanted: RecordConditions, name: str) -> Iterator[Record]:
-        for path in self._files():
-            with mapped(path) as data:
-                for _, record in _records(data, self._candidates(path, data, wanted, name)):
-                    if wanted.accepts(record) and (not name or name in names_of(record)):
-                        yield record
+        for inode, data in self._contents():
+            for _, record in _records(data, self._candidates(inode, data, wanted, name)):
+                if wanted.accepts(record) and (not name or name in names_of(record)):
+                    yield record
 
-    def _candidates(self, path: Path, data: Any, wanted: RecordConditions, name: str) -> Iterator[int]:
+    def _contents(self) -> Iterator[tuple[int, Any]]:
+        """The inode and the content of each file, newest first; each once, although a writer may rename them."""
+        read: set[int] = set()
+        for _ in range(LISTINGS_MAX):
+            before = len(read)
+            for path in self._files():
+                with suppress(FileNotFoundError), path.open("rb") as file:
+                    inode = os.fstat(file.fileno()).st_ino
+                    if inode not in read:
+                        read.add(inode)
+                        with mapped_file(file) as data:
+                            yield inode, data
+            if len(read) == before:
+                return
+
+    def _candidates(self, inode: int, data: Any, wanted: RecordConditions, name: str) -> Iterator[int]:
         """Where lines begin that may match, last first: those not indexed yet, then those that the index finds."""
         first = 0 if wanted.since_s is None else _place(data, wanted.since_s - DISORDER_MAX_S)
         end = len(data) if wanted.until_s is None else _place(data, wanted.until_s + DISORDER_MAX_S)
-        index, marks = LineIndex(self._indexes, path.stat().st_ino), [*wanted.marks(), *filter(None, [name])]
+        index, marks = LineIndex(self._indexes, inode), [*wanted.marks(), *filter(None, [name])]
         covered = index.covered() if marks or wanted.reason else 0
         if covered > len(data):  # of a file that was truncated
             covered = 0
@@ -238,8 +254,9 @@ class JsonLines:
         found: dict[int, tuple[int, Path]] = {}
         for path in self._path.parent.iterdir():
             if path.name.startswith(self._path.name) and path.suffix not in COMPRESSED and path.is_file():
-                status = path.stat()
-                found[status.st_ino] = (status.st_mtime_ns, path)
+                with suppress(FileNotFoundError):  # renamed at this moment
+                    status = path.stat()
+                    found[status.st_ino] = (status.st_mtime_ns, path)
         return [path for _, path in sorted(found.values(), reverse=True)]
 
 

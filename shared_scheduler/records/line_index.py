@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -132,9 +132,15 @@ def mapped(path: Path) -> Iterator[Any]:
     except FileNotFoundError:
         yield b""
         return
-    with file:
-        if not os.fstat(file.fileno()).st_size:
-            yield b""  # an empty file cannot be mapped
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            yield content
+    with file, mapped_file(file) as content:
+        yield content
+
+
+@contextmanager
+def mapped_file(file: BinaryIO) -> Iterator[Any]:
+    """The content of an open file, as of ``mapped``."""
+    if not os.fstat(file.fileno()).st_size:
+        yield b""  # an empty file cannot be mapped
+        return
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        yield content
