@@ -42,7 +42,7 @@ class ScheduledMove:
 
 
 class ScheduledMoves:
-    """Moves servers that are in no group and have no topology.
+    """Moves servers that are in no group and have no topology, each once.
 
     ``amounts``: what each of them has on its host.  ``unnoticed``: nodes and servers whose allocations the conductor
     took back there although they stood, as after the death of a scheduler; no event tells the agent of the node.
@@ -87,7 +87,19 @@ class ScheduledMoves:
     def _can_move(self, server: Server) -> bool:
         world = self._world
         stays = server.state is ServerState.LIVES and not server.topology and server.group is None
-        return stays and world.nodes[server.node].compute_up and not world.ports.of(server.uuid)
+        return stays and world.nodes[server.node].compute_up and self._came_directly(server)
+
+    def _came_directly(self, server: Server) -> bool:
+        """Whether the server was claimed for one node only, and is there.
+
+        Another node may still count it, because a build has failed there, or may accept an earlier claim that arrives
+        late.  If it comes there by a move, its claim is never taken over (the documentation has this exception).
+        """
+        asked = self._world.users.asked[server.request_id]
+        if server.tries > 1 or not isinstance(asked.outcome, Answer):
+            return False
+        chosen = placed(asked.outcome)[asked.servers.index(server)].node
+        return chosen == server.node and len(asked.outcome.record.attempts) <= len(asked.servers)
 
     def _ask(self, move: ScheduledMove, rng: Random) -> None:
         world, source = self._world, move.source
