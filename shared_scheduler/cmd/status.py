@@ -69,8 +69,8 @@ def _chosen(args: argparse.Namespace) -> dict[str, bool]:
 def problems(answer: dict[str, Any]) -> list[str]:
     """One line for each cell that this scheduler has no connection to."""
     return [
-        f"{answer['scheduler']}: cell {cell} has not been connected for {found['in_state_s']:.0f} s; check its broker "
-        "and the scheduler's log"
+        f"{answer['scheduler']}: cell {_name_of(cell, found)} has not been connected for "
+        f"{found['in_state_s']:.0f} s; check its broker and the scheduler's log"
         for cell, found in answer.get("cells", {}).items()
         if not found["connected"]
     ]
@@ -120,7 +120,12 @@ def _first_sentence(counter: str) -> str:
 
 
 def _cells(cells: dict[str, Any]) -> str:
-    return ", ".join(f"{cell} {_cell_state(found)}" for cell, found in cells.items()) or "none"
+    return ", ".join(f"{_name_of(cell, found)} {_cell_state(found)}" for cell, found in cells.items()) or "none"
+
+
+def _name_of(cell: str, found: Mapping[str, Any]) -> str:
+    """The name of a cell in Nova, or its uuid if it has none."""
+    return found.get("name") or cell
 
 
 def _senders(cells: dict[str, Any]) -> str:

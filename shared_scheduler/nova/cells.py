@@ -111,7 +111,7 @@ class Channels:
         own = Channel(endpoint, self.signer, name, host_keys=self.host_keys)
         if self._host_of is not None:
             own.host_of = self._host_of
-        channel = CellChannel(cell.uuid, own, self._handle, self._cell_of)
+        channel = CellChannel(cell.uuid, own, self._handle, self._cell_of, cell.name or "")
         self._by_queue[queue_of(cell.transport_url)] = channel
         return channel
 

@@ -28,9 +28,13 @@ class CellChannel:
         channel: Channel,
         handle: Callable[[Event], None],
         cell_of: Callable[[str], str | None] | None = None,
+        name: str = "",
     ) -> None:
-        """``cell_of``: returns the cell of a node by its row; without it, all messages are of ``cell``."""
+        """``cell_of``: returns the cell of a node by its row; without it, all messages are of ``cell``.  ``name``: what
+        operators call ``cell``.
+        """
         self.cell = cell
+        self.name = name
         self.cells: tuple[str, ...] = (cell,)
         self.exclusive = True
         self.channel = channel

@@ -88,7 +88,7 @@ def status(engine: Engine) -> dict[str, Any]:
         "releases": releases(engine),
         "in_flight": engine.in_flight,
         "cells": {
-            cell: _channel_status(own.channel)
+            cell: {"name": own.name, **_channel_status(own.channel)}
             for cell, own in list(engine.channels.items())  # a reload may add channels
         },
         "counters": counters(engine),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -66,3 +67,19 @@ def test_a_request_after_a_compute_was_disabled_is_placed_elsewhere(cloud: Cloud
     take_in(cloud)
     cloud.wait_services_up()
     assert set(placed.values()) <= {"c1", "c3"}
+
+
+def test_an_operator_has_a_host_read_anew_but_not_in_a_loop(cloud: Cloud) -> None:
+    # when the command is given twice
+    first, again = (cloud_state.manage(cloud, "resync", "c1", "--wait", "60", "--format", "json") for _ in range(2))
+    # then each scheduler has its row from the agent, without a gap
+    assert first.returncode == 0, first.stdout + first.stderr
+    answers = json.loads(first.stdout)
+    assert len(answers) == len(cloud_state.tables(cloud))
+    for one in [node for answer in answers for node in answer["nodes"]]:
+        assert (one["source"], one["result"], one["epoch"]) == ("agent", "read", one["epoch_before"])
+        assert one["sequence"] >= one["sequence_before"] > 0
+    cloud_state.wait_fresh(cloud, HOSTS)
+    # and the second one asked nobody, unless the machine was very slow
+    told = {node["result"] for answer in json.loads(again.stdout) for node in answer["nodes"]}
+    assert told <= {"too_soon", "read"} and again.returncode == (1 if "too_soon" in told else 0)

@@ -100,6 +100,19 @@ def test_without_an_argument_the_schedulers_are_those_of_novas_own_configuration
     assert "sched1 (process 17)" in capsys.readouterr().out
 
 
+def test_a_cell_is_shown_by_its_name_in_nova(
+    sockets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {"name": "north", "connected": False, "in_state_s": 12.3, "heard_ago_s": None}
+    monkeypatch.setitem(ANSWER, "cells", {"0b5b1ff2": named})
+
+    assert manage.main(["status", "--socket-dir", str(sockets)]) == 1
+
+    shown = capsys.readouterr()
+    assert "cells      north NOT CONNECTED for 12 s" in shown.out
+    assert "sched1: cell north has not been connected" in shown.err
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_cell_that_is_cut_off_is_a_failure(
     sockets: Path, form: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
