@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from compute_agent.agent_settings import SETTLED_AFTER_S
 from compute_agent.claim_ledger import ClaimEnd, ClaimLedger
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
@@ -208,6 +209,34 @@ class TestEndings:
         gone = book.allocations_read({}, 100001.0, CHECK_AFTER_S)
 
         assert [one.how for one in gone] == [ClaimEnd.VANISHED]
+
+    def test_a_late_claim_of_an_instance_that_is_here_ends(self) -> None:
+        # given an instance, and a claim for it that arrives late; its scheduler died before it could release it
+        book = ledger()
+        asked = claim("c1", "vm-1")
+        here = report({"vm-1": Member()}, vcpus_used=1)
+        book.reported(here, 1.0)
+        book.judge(asked, 10.0)
+        standing = {"vm-1": asked.allocations}
+
+        # when the resize that it may be for has not come for as long as one may wait
+        for moment in (11.0, 10.0 + SETTLED_AFTER_S - 1):
+            assert book.reported(here, moment) == []
+            assert book.allocations_read(standing, moment, CHECK_AFTER_S) == []
+        endings = book.allocations_read(standing, 10.0 + SETTLED_AFTER_S, CHECK_AFTER_S)
+
+        # then it is counted once
+        assert [one.how for one in endings] == [ClaimEnd.TAKEN_OVER]
+        assert (vcpus_used(book), book.leaves["cn.vcpus_used"]) == (1, 1)
+
+    def test_a_written_claim_of_an_instance_that_is_built_late_stays(self) -> None:
+        book = ledger()
+        asked = claim("c1", "vm-1")
+        book.judge(asked, 10.0)
+
+        for moment in (11.0, 10.0 + SETTLED_AFTER_S, 100000.0):
+            assert book.reported(report(), moment) == []
+            assert book.allocations_read({"vm-1": asked.allocations}, moment, CHECK_AFTER_S) == []
 
     def test_a_restored_claim_that_holds_nothing_vanishes_although_placement_knows_its_consumer(self) -> None:
         # given a claim without allocations that an earlier release accepted and kept
