@@ -16,7 +16,7 @@ MAX_EARLY_RELEASES = 2048
 MAX_WAITING_SCHEDULERS = 64
 #: Consumers that are watched until a read shows that their allocation is gone.
 MAX_WATCHED_CONSUMERS = 1024
-#: The age at which a claim for an instance that the tracker counted already is not a resize to the same host that waits.
+#: From this age on, a claim for an instance that the tracker has counted before is no waiting resize to the same host.
 SETTLED_AFTER_S = 1800.0
 #: The largest step above the epoch that was asked for.  In milliseconds it is a quarter of an hour: the epoch may be
 #: that far ahead of the clock, from which the next run starts if the state directory is lost again.

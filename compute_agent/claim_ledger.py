@@ -20,6 +20,9 @@ state    evidence                                           next        counted 
 (asked)  its server group refuses it (group_ledger.py)      (refused)   nothing
 (asked)  fits                                               pending     allocations, usage and topology of the claim
 pending  the tracker counts the consumer in a new way       taken_over  the tracker's leaves; allocations as claimed
+pending  Placement has its allocation, and the tracker has  taken_over  the same
+         counted the consumer in the same way all the time
+         for ``SETTLED_AFTER_S``
 pending  the scheduler releases it                          released    nothing
 pending  nova-compute refused to claim for the consumer     refused     what Placement has
 pending  Placement had its allocation and has it no longer  vanished    what Placement has
@@ -30,6 +33,8 @@ pending  Placement does not have it, and it is so old that  vanished    what Pla
 *In a new way*: a resize to the same host claims for an instance that the tracker counts already.  Therefore each
 pending claim remembers how its consumer was counted when it was accepted ("instance", "migration:<uuid>"), and only
 another way takes it over.  Ways that disappear are removed from it, so that they count as new when they return.
+A claim may also arrive after its instance, by way of an earlier claim.  No other way follows then, and only after a
+time in which no resize waits is this certain.
 """
 
 from __future__ import annotations
@@ -39,7 +44,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from compute_agent.agent_settings import MAX_EARLY_RELEASES
+from compute_agent.agent_settings import MAX_EARLY_RELEASES, SETTLED_AFTER_S
 from compute_agent.effects import KeptClaim
 from compute_agent.events import Member, TrackerReported
 from compute_agent.fair_memory import FairMemory
@@ -247,6 +252,8 @@ class ClaimLedger:
             if started_at_s > held.accepted_at_s and self._is_disproved(held, started_at_s, check_after_s)
         ]
         endings = self._end(gone, ClaimEnd.VANISHED)
+        settled = [key for key, held in self.pending.items() if _is_settled(held, started_at_s)]
+        endings += self._end(settled, ClaimEnd.TAKEN_OVER, "the tracker counted its consumer before")
         self.mirror.forget_claimed({held.claim.consumer for held in self.pending.values()})
         self._forget_groups()
         return endings
@@ -379,6 +386,11 @@ class ClaimLedger:
             if not isinstance(changed, Reason):
                 _apply(self.leaves, changed)
             _add_usage(self.leaves, held.claim.usage)
+
+
+def _is_settled(held: PendingClaim, started_at_s: float) -> bool:
+    """Whether the tracker counts what a claim was for, in a way that is older than the claim."""
+    return held.written and "instance" in held.known_as and started_at_s >= held.accepted_at_s + SETTLED_AFTER_S
 
 
 def _malformed(claim: Claim) -> Reason | None:
