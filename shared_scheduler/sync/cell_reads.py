@@ -65,7 +65,7 @@ class CellReads:
             self._last_id = max((_record_id(one) for one in found), default=0)
 
     def services(self) -> Iterator[ServicesRead]:
-        """Services with an exception (disabled, forced down, not heard of), without one any more, or new."""
+        """Services with an exception (disabled, forced down, without a report), without one any more, or new."""
         with self._lock:
             if self._last_id is None:
                 yield from self.all_services()

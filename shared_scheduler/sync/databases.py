@@ -291,8 +291,8 @@ class CellDatabase(_Database):
         return self._services(sa.true())
 
     def service_exceptions(self, also: Collection[str] = (), after_id: int | None = None) -> tuple[ServiceFacts, ...]:
-        """Services that are disabled, forced down or not heard of, those of the hosts ``also``, and new ones (with a
-        record ``id`` above ``after_id``).
+        """Services that are disabled, forced down or without a report, those of the hosts ``also``, and new ones
+        (with a record ``id`` above ``after_id``).
 
         In a healthy cell it returns few rows, so it can be repeated every second.
         """

@@ -130,8 +130,8 @@ CANDIDATES, FITTING, CONSUMER, GROUP = "candidates", "fitting hosts", "consumer"
 #: In the order in which a decision waits for them, because each may change what the next one reads.
 SOURCES = (
     Source(
-        SERVICES, "nova-compute services that are disabled, forced down, not heard of or new, and those that were so "
-        "at the last read", ReadFrom.CELL, ReadKey.CELL, "1 query, a handful of rows",
+        SERVICES, "nova-compute services that are disabled, forced down, without a report or new, and those that were "
+        "so at the last read", ReadFrom.CELL, ReadKey.CELL, "1 query, a handful of rows",
         1.5, "services_poll_interval_s", "decision",
         decision=Waits.UNWRITTEN, refusal=Waits.ALWAYS, max_age_s=MAX_AGE_S,
     ),

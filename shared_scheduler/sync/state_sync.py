@@ -238,6 +238,9 @@ class StateSync:
     def _fill_once(self) -> Iterator[ReadRequest]:
         self._filling = True
         count, silent = len(self._loaded.nodes), self.fleet.silent()
+        if not count:
+            LOG.info("the databases have no compute nodes")
+            return
         if not silent:
             LOG.info("all %d compute nodes have an agent that reports", count)
             return
