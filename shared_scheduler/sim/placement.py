@@ -29,7 +29,7 @@ from shared_scheduler.sim.selections import is_selected
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class ConsumerRecord:
     """The record of a consumer."""
 
     generation: int
@@ -47,7 +47,7 @@ class Write:
     allocations: Allocations
     writer: str
     shortage: Shortage | None
-    record: Record | None
+    record: ConsumerRecord | None
     generation: int | None
     creates: bool
 
@@ -75,7 +75,7 @@ class SimPlacement:
     call_s: float = 0.0
     providers: dict[str, Provider] = field(default_factory=dict)
     consumers: dict[str, Allocations] = field(default_factory=dict)
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, ConsumerRecord] = field(default_factory=dict)
     _on: dict[str, dict[str, Allocations]] = field(default_factory=dict)
     _used: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class SimPlacement:
         """Begin a write that expects this generation: check the capacity, and make the record of a new consumer."""
         record, creates = self.records.get(consumer), False
         if record is None and generation is None:
-            record, creates, generation = Record(0), True, 0
+            record, creates, generation = ConsumerRecord(0), True, 0
             self.records[consumer] = record
         agreed = generation if record is not None and record.generation == generation else None
         held = self.consumers.get(consumer, {})
@@ -182,7 +182,7 @@ class SimPlacement:
 
     def _put(self, consumer: str, allocations: Allocations) -> None:
         self.consumers[consumer] = allocations
-        self.records.setdefault(consumer, Record(0)).generation += 1
+        self.records.setdefault(consumer, ConsumerRecord(0)).generation += 1
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
         add_amounts(self._used, allocations)
