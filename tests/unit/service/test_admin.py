@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from typing import Any
 import pytest
 
 from shared_scheduler.service import admin
+
+
+#: characters; more than the kernel keeps for a client
+LONG_ANSWER = 2**22
 
 
 def broken(question: object) -> None:
@@ -35,6 +40,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
             "burn": broken,
             "odd": lambda _: {1, 2},
             "deep": circle,
+            "long": lambda _: "x" * LONG_ANSWER,
         },
     )
     server.start()
@@ -83,6 +89,21 @@ def test_a_silent_client_is_turned_out(path: Path, monkeypatch: pytest.MonkeyPat
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(path))
         assert silent.recv(1000) == b""
+
+
+def test_a_client_that_reads_slowly_is_turned_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given a time for an answer that is shorter than this client takes, which reads in time each time
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT_S", 0.2)
+    received = 0
+    with socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(path))
+        slow.sendall(b'{"ask": "long"}\n')
+        while chunk := slow.recv(LONG_ANSWER // 64):
+            received += len(chunk)
+            time.sleep(0.02)
+
+    # then it does not get the whole answer
+    assert 0 < received < LONG_ANSWER
 
 
 def test_the_server_continues_after_it_ran_out_of_descriptors(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
