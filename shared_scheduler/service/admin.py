@@ -22,7 +22,7 @@ from shared_scheduler.transport.unix_sockets import remove_socket
 
 QUESTION_BYTES_MAX = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
-#: How long a client waits for the answer.
+#: How long a client waits for the answer, and how long it may take to read it.
 ANSWER_TIMEOUT_S = 30.0
 #: How long one client may take to send its question, and to read each chunk of the answer.
 CLIENT_TIMEOUT_S = 2.0
@@ -153,9 +153,9 @@ def _read_line(client: socket.socket) -> bytes:
 
 
 def _send(client: socket.socket, answer: bytes) -> None:
-    client.settimeout(CLIENT_TIMEOUT_S)
-    whole = memoryview(answer)
+    whole, until_s = memoryview(answer), time.monotonic() + ANSWER_TIMEOUT_S
     for start in range(0, len(whole), CHUNK_BYTES):
+        client.settimeout(max(0.001, min(CLIENT_TIMEOUT_S, until_s - time.monotonic())))
         client.sendall(whole[start : start + CHUNK_BYTES])
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from shared_scheduler.service import admin
 
-
 #: characters; more than the kernel keeps for a client
 LONG_ANSWER = 2**22
 
@@ -60,7 +59,7 @@ def test_only_owner_and_group_may_ask(path: Path) -> None:
 
 
 def test_an_unknown_question_names_the_known_ones(path: Path) -> None:
-    with pytest.raises(admin.AdminError, match="one of burn, deep, odd, status"):
+    with pytest.raises(admin.AdminError, match="one of burn, deep, long, odd, status"):
         admin.ask(path, "tell me everything")
 
 
