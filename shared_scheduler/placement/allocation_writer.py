@@ -34,7 +34,7 @@ from shared_scheduler.core.effects import ConsumerPolicy, DeleteAllocation, Writ
 from shared_scheduler.core.events import AllocationDeleted, AllocationWritten, WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.client import TIMEOUT_S, ConsumerWrite, PlacementClient
-from shared_scheduler.placement.conflict_patience import ConflictPatience, NextWrite
+from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
 from shared_scheduler.placement.connection import Meaning, PlacementError, Reply
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
@@ -271,7 +271,7 @@ class AllocationWriter:
             return self._end(course, _ENDS[step])
         if step is ConflictAction.REPLACE:
             course.next = replace(course.next, generation=standing.generation)
-        elif finding is ConflictCase.NOTHING and course.next.generation is not None:
+        elif finding is ConflictCase.NOTHING and course.next.generation not in (None, ORPHAN):
             course.next = replace(course.next, generation=None)
         code = self._patience(course, finding)
         return None if code is None else self._end(course, code)
@@ -302,12 +302,15 @@ class AllocationWriter:
         """The result of a write that is not sent again; None: send it again."""
         answered = course.last is not None and course.last.meaning is not Meaning.UNKNOWN
         may_be_created = self._is_late(self._late_creations, course.consumer)
-        step = course.patience.after(finding, self._clock(), answered, may_be_created)
+        step = course.patience.after(finding, course.next.generation, self._clock(), answered, may_be_created)
         if step is NextWrite.OVERDUE:
             return WriteCode.PROVIDER_CONFLICT if answered else WriteCode.UNREACHABLE
         if step is NextWrite.LOST:
             return self._lost_to(course, finding)
-        if step is NextWrite.LAST:
+        if step is NextWrite.TAKE_OVER:
+            course.next = replace(course.next, generation=ORPHAN)
+        elif step is NextWrite.LAST:
+            course.next = replace(course.next, generation=None)
             course.providers = self._generations(course)
         return None
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long a write that conflicts is sent again.  Pure.
+"""For how long a write that conflicts is sent again, and with which generations at the end.  Pure.
 
-``consumer_conflicts`` explains the order: until ``LASTS_AFTER_S``, then once more if the consumer has no allocations.
-While an own write without an answer may still create the record of the consumer, until the deadline.
+``consumer_conflicts`` explains the order: null until ``ORPHAN_AFTER_S``, then 0 in case the record is an orphan, then
+null once more.  While an own write without an answer may still create the record, it is null until the deadline.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared_scheduler.placement.consumer_conflicts import LASTS_AFTER_S, MAX_ATTEMPTS, ConflictCase
+from shared_scheduler.placement.consumer_conflicts import MAX_ATTEMPTS, ORPHAN_AFTER_S, ConflictCase
+
+#: The generation of a record without allocations.
+ORPHAN = 0
 
 
 class NextWrite(StrEnum):
     """What follows a comparison that does not end the write."""
 
     AGAIN = "again"  # with the same generation
-    LAST = "last"  # with the same generation, the last time
+    TAKE_OVER = "take_over"  # with the generation of an orphan
+    LAST = "last"  # with null
     LOST = "lost"  # none: the conflict lasts
     OVERDUE = "overdue"  # none: the deadline has passed, or too many were sent
 
@@ -29,10 +33,12 @@ class ConflictPatience:
     deadline_s: float
     sent: int = 0
     _conflicts_since_s: float | None = None
-    _is_last: bool = False
+    _tried_orphan: bool = False
 
-    def after(self, finding: ConflictCase, now: float, answered: bool, may_be_created: bool) -> NextWrite:
-        """What follows a write and the comparison after it.
+    def after(
+        self, finding: ConflictCase, generation: int | None, now: float, answered: bool, may_be_created: bool
+    ) -> NextWrite:
+        """What follows a write with this ``generation`` and the comparison after it.
 
         ``answered``: the last write got an answer, which was a conflict.  ``may_be_created``: a write of this scheduler
         without an answer may still create the record.
@@ -44,9 +50,14 @@ class ConflictPatience:
             return NextWrite.AGAIN
         if self._conflicts_since_s is None:
             self._conflicts_since_s = now
-        if now - self._conflicts_since_s < LASTS_AFTER_S or may_be_created:
+        if now - self._conflicts_since_s < ORPHAN_AFTER_S or may_be_created:
             return NextWrite.AGAIN
-        if finding is not ConflictCase.NOTHING or self._is_last:
+        return self._end(generation) if finding is ConflictCase.NOTHING else NextWrite.LOST
+
+    def _end(self, generation: int | None) -> NextWrite:
+        if generation == ORPHAN:
+            return NextWrite.LAST
+        if self._tried_orphan:
             return NextWrite.LOST
-        self._is_last = True
-        return NextWrite.LAST
+        self._tried_orphan = True
+        return NextWrite.TAKE_OVER

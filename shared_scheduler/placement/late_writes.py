@@ -10,8 +10,8 @@ Therefore this scheduler does not remove a record while one of its writes with a
 The record, with its growing generation, then refuses that write when it arrives.
 
 A write for a new consumer (null) is refused by any record.  But while Placement carries it out, the record that it
-made has no allocations.  A conflict over such a consumer lasts as long as that write, so it is no reason to give up
-before the deadline (``conflict_patience``).
+made has no allocations, and Placement deletes that record if the write fails.  So an apparent orphan of such a consumer
+is not taken over (``consumer_conflicts``).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
 from shared_scheduler.core.effects import ConsumerPolicy, WriteAllocation
 from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
-from shared_scheduler.placement.conflict_patience import ConflictPatience, NextWrite
+from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
 from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.protocol.messages import Allocations
@@ -81,9 +81,9 @@ class LoneWrite:
             return _ENDS[action]
         if action is ConflictAction.REPLACE:
             self.generation = standing.generation
-        elif finding is ConflictCase.NOTHING:
+        elif finding is ConflictCase.NOTHING and self.generation != ORPHAN:
             self.generation = None
-        return self._next(self.patience.after(finding, now, self.answered, may_be_created))
+        return self._next(self.patience.after(finding, self.generation, now, self.answered, may_be_created))
 
     def _find(self, standing: ConsumerAllocations) -> ConflictCase:
         if self.before is not None:
@@ -105,7 +105,11 @@ class LoneWrite:
     def _next(self, step: NextWrite) -> WriteCode | None:
         if step is NextWrite.OVERDUE:
             return WriteCode.PROVIDER_CONFLICT if self.answered else WriteCode.UNREACHABLE
-        return WriteCode.PROVIDER_CONFLICT if step is NextWrite.LOST else None
+        if step is NextWrite.LOST:
+            return WriteCode.PROVIDER_CONFLICT
+        if step is not NextWrite.AGAIN:
+            self.generation = ORPHAN if step is NextWrite.TAKE_OVER else None
+        return None
 
 
 class LoneWrites:

@@ -30,9 +30,10 @@ from shared_scheduler.sim.selections import is_selected
 
 @dataclass(slots=True, eq=False)
 class ConsumerRecord:
-    """The record of a consumer."""
+    """The record of a consumer.  ``writer``: who has written last."""
 
     generation: int
+    writer: str
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class SimPlacement:
         """Begin a write that expects this generation: check the capacity, and make the record of a new consumer."""
         record, creates = self.records.get(consumer), False
         if record is None and generation is None:
-            record, creates, generation = ConsumerRecord(0), True, 0
+            record, creates, generation = ConsumerRecord(0, writer), True, 0
             self.records[consumer] = record
         agreed = generation if record is not None and record.generation == generation else None
         held = self.consumers.get(consumer, {})
@@ -169,20 +170,27 @@ class SimPlacement:
             self.fail(write)
         elif self._is_agreed(write):
             self._remove(write.consumer)
-            self._put(write.consumer, write.allocations)
+            self._put(write.consumer, write.allocations, write.writer)
         return refusal or (WriteCode.WRITTEN, "")
 
     def fail(self, write: Write) -> None:
-        """End a write that is refused: delete the record that it has made."""
+        """End a write that is refused: delete the record that it has made.
+
+        Not simulated: that another process has taken the record over, which no writer can know.
+        """
         record = self.records.get(write.consumer)
+        is_lost = write.consumer in self.consumers
         if record is None or record is not write.record or not write.creates:
             return
+        if is_lost and record.writer != write.writer:
+            return
         del self.records[write.consumer]
-        self.dropped(write.writer, write.consumer, write.consumer in self.consumers)
+        self.dropped(write.writer, write.consumer, is_lost)
 
-    def _put(self, consumer: str, allocations: Allocations) -> None:
+    def _put(self, consumer: str, allocations: Allocations, writer: str = "") -> None:
         self.consumers[consumer] = allocations
-        self.records.setdefault(consumer, ConsumerRecord(0)).generation += 1
+        record = self.records.setdefault(consumer, ConsumerRecord(0, writer))
+        record.generation, record.writer = record.generation + 1, writer
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
         add_amounts(self._used, allocations)

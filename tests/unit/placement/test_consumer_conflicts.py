@@ -96,7 +96,7 @@ def test_waits_grow_to_a_bound_and_outlast_the_patience() -> None:
     backoff = consumer_conflicts.CONFLICT_BACKOFF
     longest = [backoff.longest_s(sent) for sent in range(1, consumer_conflicts.MAX_ATTEMPTS)]
     assert longest == sorted(longest) and longest[-1] == backoff.max_s
-    assert sum(longest) * backoff.least > consumer_conflicts.LASTS_AFTER_S
+    assert sum(longest) * backoff.least > consumer_conflicts.ORPHAN_AFTER_S
     assert sum(longest) < 10
 
 

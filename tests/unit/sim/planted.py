@@ -34,14 +34,12 @@ from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering
 from shared_scheduler.model.resources import plain_allocations
-from shared_scheduler.placement.conflict_patience import NextWrite
 from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
 from shared_scheduler.sim import lone_writes
 from shared_scheduler.sim.clock import LocalClock
-from shared_scheduler.sim.lone_writes import LoneWrite
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
 from shared_scheduler.table.host_table import HostTable
@@ -460,16 +458,8 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug("no_lost_records")
-def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
-    """A record without allocations is taken for an orphan, although a write that is under way may have made it."""
-
-    def follow(self: LoneWrite, step: NextWrite) -> Any:
-        if step is NextWrite.LAST:
-            self.generation = 0
-        return real(self, step)
-
-    real = LoneWrite._next
-    patch.setattr(LoneWrite, "_next", follow)
+def take_over_what_an_own_write_may_create(patch: pytest.MonkeyPatch) -> None:
+    """A record without allocations is taken for an orphan, although an own write without an answer may create it."""
     patch.setattr(LateWrites, "may_arrive", lambda self, consumer, now: False)
 
 

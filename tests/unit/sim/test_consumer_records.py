@@ -7,6 +7,7 @@ import pytest
 
 from shared_scheduler.core.effects import Answer
 from shared_scheduler.core.events import WriteCode
+from shared_scheduler.placement.conflict_patience import ORPHAN
 from shared_scheduler.placement.consumer_conflicts import ConsumerAllocations
 from shared_scheduler.sim.computes import Size
 from shared_scheduler.sim.network import NetworkFaults
@@ -17,8 +18,6 @@ from shared_scheduler.sim.world import Sizes, World
 from tests.unit.sim.single_requests import ask_for
 
 ALLOCATIONS = {"node-1": {"VCPU": 1}}
-#: the generation of a record without allocations
-ORPHAN = 0
 OURS, ANOTHER = "scheduler-0.0", "scheduler-1.0"
 
 Dropped = list[tuple[str, str, bool]]
