@@ -25,11 +25,12 @@ scheduler may still delete it.  Writing it again with its generation makes it ou
 scheduler deletes only the generation that its own write has made (``generation_after``).
 
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
-allocations, and was interrupted in between.  It always refuses null, and accepts 0.  But every write of a new consumer
-is in this state for some milliseconds, and a write with 0 at that moment is harmful: the first writer fails, and
-deletes the record, although the second one has written allocations for it.  Therefore 0 is sent only after nothing has
-changed for much longer than a write takes, and never while a write of a new consumer, which this scheduler sent and got
-no answer to, may be under way: a slow Placement repeats a write that loses races for longer than anybody waits.
+allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves
+the records of all new consumers of the call).  It always refuses null, and accepts 0.  But every write of a new
+consumer is in this state for some milliseconds, and a write with 0 at that moment is harmful: the first writer fails,
+and deletes the record, although the second one has written allocations for it.  Therefore 0 is sent only after nothing
+has changed for much longer than a write takes, and never while a write of a new consumer, which this scheduler sent and
+got no answer to, may be under way: a slow Placement repeats a write that loses races for longer than anybody waits.
 
 Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
 null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the
