@@ -244,11 +244,6 @@ class SimPlacement:
             return ConsumerAllocations()
         return ConsumerAllocations(self.consumers[consumer], record.generation)
 
-    def holds_exactly(self, consumer: str, written: Allocations) -> bool:
-        """Whether the allocations of the consumer are the ones that were written."""
-        stands = self.standing(consumer).allocations
-        return bool(stands) and same_allocations(stands, written)
-
     # -- asking
 
     def fitting(self, query: str) -> frozenset[str]:

@@ -15,6 +15,7 @@ from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.pipeline import Decider
 from shared_scheduler.decision.request import Request
 from shared_scheduler.model.topology import TopologyUsage
+from shared_scheduler.placement.consumer_conflicts import ConflictCase, find_delete
 from shared_scheduler.protocol.messages import Message, Reason
 from shared_scheduler.sim.placement import wanted_of
 from shared_scheduler.table.host_table import HostTable
@@ -122,7 +123,8 @@ class ScriptedScheduler:
     def deleted(self, effect: Any) -> ev.Event:
         placement = self.cloud.placement
         if placement.up:
-            if placement.holds_exactly(effect.consumer, effect.written):
+            standing = placement.standing(effect.consumer)
+            if find_delete(standing, effect.written, effect.generation) is ConflictCase.AS_WANTED:
                 placement.delete(effect.consumer)
             self.cloud.note(f"placement deletes {effect.consumer}")
         return ev.AllocationDeleted(effect.claim_id, placement.up, cause=effect.cause)
