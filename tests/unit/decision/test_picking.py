@@ -67,10 +67,10 @@ def test_equal_best_hosts_are_shuffled_and_others_are_not():
     assert len(orders) == 6
 
 
-def schedulers_first(table, names, near_tie, **asked):
+def schedulers_first(table, names, near_tie, settings=None, **asked):
     firsts = {}
     for own in names:
-        decider = Decider(table, DecisionSettings(near_tie=near_tie))
+        decider = Decider(table, DecisionSettings(near_tie=near_tie, **(settings or {})))
         decider.set_schedulers("cell1", names, own)
         firsts[own] = next(decider.decide(small_request(**asked)).nodes())
     return firsts
@@ -88,6 +88,20 @@ def test_members_that_belong_together_meet_on_one_of_the_equal_hosts(policy):
     group = Group("g", policy, frozenset({"server-1", "server-2"}))
     firsts = schedulers_first(table, ("s1", "s2", "s3", "s4"), 0.0, group=group)
     assert len(set(firsts.values())) == 1
+
+
+@pytest.mark.parametrize(("policy", "taken"), [("soft-affinity", {"old"}), ("soft-anti-affinity", {"new"})])
+@pytest.mark.parametrize("number", range(4))
+def test_hosts_with_other_numbers_of_members_are_no_near_ties_of_the_best(policy, taken, number):
+    # given a member of a group whose policy adds less to a weight than what makes a near tie
+    table = cloud("new")
+    add_host(table, "old", instances=("member",))
+    option = policy.replace("-", "_") + "_weight_multiplier"
+    # when several schedulers place another member
+    group = Group(f"group-{number}", policy, frozenset({"member"}))
+    firsts = schedulers_first(table, ("s1", "s2", "s3", "s4"), 0.1, {option: 0.05}, group=group)
+    # then none of them violates the policy because it prefers another host
+    assert set(firsts.values()) == taken
 
 
 def test_without_spreading_all_schedulers_select_the_same_host():
