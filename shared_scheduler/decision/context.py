@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from shared_scheduler.decision.decision_settings import DecisionSettings
 from shared_scheduler.decision.masks import MaskCache
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.topology_request import TopologyAsk, topology_ask
 from shared_scheduler.protocol.messages import Leaf
-from shared_scheduler.table.columns import BoolArray
+from shared_scheduler.table.columns import BoolArray, FloatArray
 from shared_scheduler.table.host_columns import HostColumns
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.host_view import HostView
@@ -66,6 +68,16 @@ class DecisionContext:
         """The instance of this decision; empty if the caller named none."""
         uuids = self.request.instance_uuids
         return uuids[self.index] if self.index < len(uuids) else ""
+
+    def group_members(self) -> FloatArray | None:
+        """The number of members of the request's group on the host of each slot; None if there are none."""
+        group = self.request.group
+        counts = {} if group is None else self.table.members_at(group.members)
+        if not counts:
+            return None
+        members: FloatArray = np.zeros(self.high)
+        members[list(counts)] = list(counts.values())
+        return members
 
     def view(self, slot: int) -> HostView:
         """The view of one host, created once for each decision."""

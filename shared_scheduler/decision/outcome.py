@@ -19,7 +19,7 @@ from shared_scheduler.decision.record import DecisionCounts, Weighed
 from shared_scheduler.decision.request import PlacementForm
 from shared_scheduler.decision.weigh import Weights
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
-from shared_scheduler.table.columns import BoolArray, IntArray
+from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
 from shared_scheduler.table.row import CODE_OF_CLOSED, Exclusion
 
 #: hosts that the counts of a decision list
@@ -46,8 +46,10 @@ class Decision:
         own: BoolArray | None,
         rng: Random | None,
         meeting: IntArray | None = None,
+        members: FloatArray | None = None,
     ) -> None:
         self._meeting = meeting
+        self._members = members
         self._context = context
         self._slots = slots
         self._weights = weights.total
@@ -61,7 +63,8 @@ class Decision:
     def nodes(self) -> Iterator[str]:
         """Nodes, best first.  The iterator is valid until the table changes."""
         table = self._context.table
-        for position in order(self._weights, self._context.settings, self._own, self._rng, self._meeting):
+        ties = (self._own, self._rng, self._meeting, self._members)
+        for position in order(self._weights, self._context.settings, *ties):
             row = table.row(int(self._slots[position]))
             if row is not None:
                 yield row.node

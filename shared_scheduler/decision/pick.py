@@ -12,6 +12,9 @@ hashing: when a scheduler is added or removed, only its own hosts move).  Among 
 
 With slices, schedulers would select different hosts for the members of an affinity group.  For such a request the same
 hosts are ordered by a hash of group and host instead, so that all schedulers try the same host first.
+
+Hosts with more or fewer members of a soft group than the best one are no near ties of it: what the soft policy adds to
+a weight may be less than ``near_tie`` when other weighers add the contrary.
 """
 
 from __future__ import annotations
@@ -104,12 +107,16 @@ def order(
     own: BoolArray | None,
     rng: Random | None,
     meeting: IntArray | None = None,
+    members: FloatArray | None = None,
 ) -> Iterator[int]:
-    """Positions, best first.  ``own``: mask of the positions in the own slice; ``meeting``: see ``meeting_points``;
-    None: without effect."""
+    """Positions, best first.
+
+    ``own``: mask of the positions in the own slice; ``meeting``: see ``meeting_points``; ``members``: the number of
+    members of a soft group at each position; None: without effect.
+    """
     if not len(weights):
         return
-    first = _order_near_ties(weights, settings, own, rng, meeting) or [int(weights.argmax())]
+    first = _order_near_ties(weights, settings, own, rng, meeting, members) or [int(weights.argmax())]
     yield first[0]
     left = weights.copy()
     left[first] = -np.inf
@@ -123,14 +130,15 @@ def _order_near_ties(
     own: BoolArray | None,
     rng: Random | None,
     meeting: IntArray | None,
+    members: FloatArray | None,
 ) -> list[int]:
     """The first positions: those of near ties, whose order does not follow from the weights alone."""
     if meeting is not None and settings.near_tie is not None:
-        near = np.flatnonzero(weights >= weights.max() - settings.near_tie)
+        near = np.flatnonzero(_near_ties(weights, settings.near_tie, members))
         where: list[int] = near[np.argsort(meeting[near])[::-1]].tolist()
         return where
     if own is not None and settings.near_tie is not None:
-        return _of_own_slice(weights, settings, own, rng)
+        return _of_own_slice(weights, settings, own & _near_ties(weights, settings.near_tie, members), rng)
     if rng is None:
         return []
     if settings.shuffle_best_same_weighed_hosts:
@@ -153,10 +161,15 @@ def _drawn(best: list[int], weights: FloatArray, settings: DecisionSettings, rng
     return [chosen, *(one for one in rest if one != chosen)]
 
 
+def _near_ties(weights: FloatArray, near_tie: float, members: FloatArray | None) -> BoolArray:
+    """The mask of the hosts that are equally good: little below the best, and with as many members of a soft group."""
+    near: BoolArray = weights >= weights.max() - near_tie
+    return near if members is None else near & (members == members[weights.argmax()])
+
+
 def _of_own_slice(weights: FloatArray, settings: DecisionSettings, own: BoolArray, rng: Random | None) -> list[int]:
     """Near-best hosts of the own slice, best first."""
-    assert settings.near_tie is not None
-    near = np.flatnonzero((weights >= weights.max() - settings.near_tie) & own)
+    near = np.flatnonzero(own)
     by_weight: list[int] = near[np.argsort(-weights[near], kind="stable")].tolist()
     size = min(max(settings.host_subset_size, 1), len(by_weight))
     if rng is None or size < 2:

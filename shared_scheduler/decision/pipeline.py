@@ -37,13 +37,15 @@ from shared_scheduler.decision.weigh import Weigher, WeightCache
 from shared_scheduler.decision.weighers import NATIVE_WEIGHERS
 from shared_scheduler.decision.weighers.spread import SpreadWeigher
 from shared_scheduler.protocol.messages import GroupPolicy
-from shared_scheduler.table.columns import BoolArray, IntArray
+from shared_scheduler.table.columns import BoolArray, FloatArray, IntArray
 from shared_scheduler.table.host_table import HostTable
 from shared_scheduler.table.row import CLOSED_CODES
 
 NOVA_DEFAULTS = DecisionSettings()
 #: policies that place all members on one host
 TOGETHER = frozenset({GroupPolicy.AFFINITY, GroupPolicy.SOFT_AFFINITY})
+#: policies that weigh hosts by their members
+SOFT = frozenset({GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY})
 
 
 class Decider:
@@ -128,7 +130,8 @@ class Decider:
         meets = sliced and request.group is not None and request.group.policy in TOGETHER
         own = self._slices.own(self._table).take(slots) if sliced and not meets else None
         meeting = self._meeting(request, slots) if meets else None
-        return Decision(context, len(self._table), reasons, slots, weights, own, self._rng, meeting)
+        members = _members(context, slots) if sliced else None
+        return Decision(context, len(self._table), reasons, slots, weights, own, self._rng, meeting, members)
 
     def _exact_max(self, request: Request) -> int:
         """The bound for exact filters; 0 if the request is not root-only, because they need its candidates."""
@@ -182,6 +185,13 @@ class Decider:
             if extra:  # hosts of a disabled cell that the request names
                 reasons["cell_disabled"] -= extra
         return mask, left, reasons
+
+
+def _members(context: DecisionContext, slots: IntArray) -> FloatArray | None:
+    """The number of members of a soft group at each position; None without such a group, or without members."""
+    group = context.request.group
+    members = context.group_members() if group is not None and group.policy in SOFT else None
+    return None if members is None else members.take(slots)
 
 
 def _filter(

@@ -21,13 +21,10 @@ class _SoftGroupWeigher(NativeWeigher):
         return group is None or group.policy != self.policy
 
     def raw(self, context: DecisionContext, slots: IntArray | None) -> FloatArray | None:
-        group = context.request.group
-        assert group is not None
-        counts = context.table.members_at(group.members)
-        if not counts:
+        members = context.group_members()
+        if members is None:
             return None
-        values: FloatArray = np.zeros(context.high)
-        values[list(counts)] = [self.towards * count for count in counts.values()]
+        values: FloatArray = self.towards * members
         return values if slots is None else values.take(slots)
 
 
