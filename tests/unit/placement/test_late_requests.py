@@ -247,3 +247,22 @@ def test_the_next_host_does_not_take_over_the_record_of_a_write_under_way(
     # until the first write cannot be under way any more
     clock.now += CARRIED_OUT_WITHIN_S
     placed_again(world, allocation_writer, first, clock)
+
+
+def test_another_scheduler_does_not_take_over_the_record_of_a_write_under_way(
+    world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
+) -> None:
+    # given a server whose write is under way in Placement, and was given up by its scheduler
+    first = intent(world.provider(), deadline_s=clock.now + 1.0)
+    unfinished = Unfinished(first.consumer)
+    world.http.faults = [unfinished]
+    allocation_writer.write(first)
+
+    # when the server is asked for again by way of a scheduler that knows nothing of it, and the first write fails
+    again = intent(world.provider(), consumer=first.consumer, deadline_s=clock.now + 30.0)
+    answer = other_writer.write(again)
+    unfinished.lose()
+
+    # then no allocation is left without its consumer
+    assert answer.code is WriteCode.CONSUMER_CONFLICT
+    assert world.used(next(iter(again.allocations))) == 0
