@@ -26,7 +26,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from shared_scheduler.core.allocation_merge import MAX_MERGES, merge
@@ -41,6 +41,7 @@ from shared_scheduler.placement.foreign_changes import Action, ForeignChanges
 from shared_scheduler.placement.in_doubt_writes import CheckResult, InDoubtWrites, WriteAttempt
 from shared_scheduler.placement.late_writes import LateWrites
 from shared_scheduler.placement.overcommit_check import OvercommitCheck
+from shared_scheduler.placement.own_records import OwnRecords
 from shared_scheduler.placement.reconciler import Locate, Reconciler, put_back
 from shared_scheduler.protocol.backoff import Backoff
 from shared_scheduler.protocol.messages import Allocations
@@ -165,8 +166,8 @@ class AllocationWriter:
         self._reconciler = Reconciler(client, locate, self._restore)
         self._in_doubt = InDoubtWrites()
         self._late = LateWrites()
-        self._late_creations = LateWrites()
-        self._lock = threading.Lock()  # of _in_doubt, _late and _late_creations
+        self._own_records = OwnRecords()
+        self._lock = threading.Lock()  # of _in_doubt, _late and _own_records
 
     # -- writes ------------------------------------------------------------------------------
 
@@ -190,8 +191,8 @@ class AllocationWriter:
             course = self._begin_merge(effect)
         else:
             late = batch is not None and batch.may_arrive
-            if late:
-                self._note_late(self._late_creations, effect.consumer, self._clock())
+            if batch is not None:
+                self.batch_failed((effect,), batch)
             course = _Course(effect, first_write(effect), unsure=batch is not None, may_arrive=late)
         if isinstance(course, AllocationWritten):
             return course, False
@@ -201,10 +202,16 @@ class AllocationWriter:
             return self._check_overcommit(course, answer)
         return answer, False
 
+    def batch_failed(self, effects: Iterable[WriteAllocation], reply: Reply) -> None:
+        """Note that a batch failed with this reply, because it may leave the records of its consumers."""
+        if reply.leaves_records:
+            now = self._clock()
+            for effect in effects:
+                self._note_failed(effect.consumer, reply, now)
+
     def written(self, effect: WriteAllocation, reply: Reply) -> AllocationWritten:
         """Complete a write whose batch succeeded with this reply."""
-        with self._lock:
-            self._in_doubt.settled(effect.consumer)
+        self._settled(effect.consumer)
         generation = consumer_conflicts.generation_after(None)
         answer = AllocationWritten(
             effect.claim_id, WriteCode.WRITTEN, "", effect.allocations, generation=generation, cause=effect.cause
@@ -301,8 +308,9 @@ class AllocationWriter:
     def _patience(self, course: _Course, finding: ConflictCase) -> WriteCode | None:
         """The result of a write that is not sent again; None: send it again."""
         answered = course.last is not None and course.last.meaning is not Meaning.UNKNOWN
-        may_be_created = self._is_late(self._late_creations, course.consumer)
-        step = course.patience.after(finding, course.next.generation, self._clock(), answered, may_be_created)
+        with self._lock:
+            record = self._own_records.state(course.consumer, self._clock())
+        step = course.patience.after(finding, self._clock(), answered, record)
         if step is NextWrite.OVERDUE:
             return WriteCode.PROVIDER_CONFLICT if answered else WriteCode.UNREACHABLE
         if step is NextWrite.LOST:
@@ -344,10 +352,10 @@ class AllocationWriter:
         effect, wrote, generation = course.effect, course.next.allocations, course.generation
         before = course.base
         detail = "" if code is WriteCode.WRITTEN else "Placement did not answer"
-        with self._lock:
-            if code is WriteCode.WRITTEN:
-                self._in_doubt.settled(effect.consumer)
-            elif course.unsure:
+        if code is WriteCode.WRITTEN:
+            self._settled(effect.consumer)
+        elif course.unsure:
+            with self._lock:
                 self._in_doubt.add(effect.consumer, WriteAttempt(wrote, before, generation), self._clock())
         if detail and course.last:
             detail = course.last.describe()
@@ -462,7 +470,7 @@ class AllocationWriter:
 
     def _restore(self, write: ConsumerWrite, request_id: str = "", until_s: float | None = None) -> Reply | None:
         """Restore the allocations before a write.  None: it must wait, because an earlier write may arrive."""
-        if not write.allocations and self._is_late(self._late, write.consumer):
+        if not write.allocations and self._may_arrive(write.consumer):
             return None
         return self._put(write, request_id, until_s)
 
@@ -471,18 +479,25 @@ class AllocationWriter:
         sent_s = self._clock()
         reply = self._client.write(write, request_id, None if until_s is None else self._wait_s(until_s))
         if write.generation is not None and reply.meaning is Meaning.UNKNOWN:
-            self._note_late(self._late, write.consumer, sent_s)
-        elif write.generation is None and reply.may_arrive:
-            self._note_late(self._late_creations, write.consumer, sent_s)
+            with self._lock:
+                self._late.add(write.consumer, sent_s)
+        elif write.generation is None and reply.leaves_records:
+            self._note_failed(write.consumer, reply, sent_s)
         return reply
 
-    def _note_late(self, writes: LateWrites, consumer: str, sent_s: float) -> None:
+    def _note_failed(self, consumer: str, reply: Reply, sent_s: float) -> None:
         with self._lock:
-            writes.add(consumer, sent_s)
+            self._own_records.failed(consumer, sent_s, reply.may_arrive)
 
-    def _is_late(self, writes: LateWrites, consumer: str) -> bool:
+    def _may_arrive(self, consumer: str) -> bool:
+        """Whether a write with a generation may still be carried out."""
         with self._lock:
-            return writes.may_arrive(consumer, self._clock())
+            return self._late.may_arrive(consumer, self._clock())
+
+    def _settled(self, consumer: str) -> None:
+        with self._lock:
+            self._in_doubt.settled(consumer)
+            self._own_records.written(consumer)
 
     def _read(self, consumer: str, until_s: float) -> ConsumerAllocations | None:
         """The allocations of a consumer; repeats the read until ``until_s``, then returns None."""

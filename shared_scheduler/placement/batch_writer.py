@@ -194,6 +194,7 @@ class BatchWriter:
         elif meaning in (Meaning.DENIED, Meaning.ODD):
             self._give_up(batch, reply.describe())
         else:
+            self._writer.batch_failed(works, reply)
             self._split(batch, reply)
 
     def _split(self, batch: Batch, reply: Reply) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """For how long a write that conflicts is sent again, and with which generations at the end.  Pure.
 
-``consumer_conflicts`` explains the order: null until ``ORPHAN_AFTER_S``, then 0 in case the record is an orphan, then
-null once more.  While an own write without an answer may still create the record, it is null until the deadline.
+``consumer_conflicts`` explains the order: null until ``ORPHAN_AFTER_S``, then 0 if an own write may have left the
+record as an orphan, then null once more.  While an own write without an answer may still create the record, it is null
+until the deadline.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shared_scheduler.placement.consumer_conflicts import MAX_ATTEMPTS, ORPHAN_AFTER_S, ConflictCase
+from shared_scheduler.placement.own_records import OwnRecord
 
 #: The generation of a record without allocations.
 ORPHAN = 0
@@ -34,14 +36,13 @@ class ConflictPatience:
     sent: int = 0
     _conflicts_since_s: float | None = None
     _tried_orphan: bool = False
+    _is_last: bool = False
 
-    def after(
-        self, finding: ConflictCase, generation: int | None, now: float, answered: bool, may_be_created: bool
-    ) -> NextWrite:
-        """What follows a write with this ``generation`` and the comparison after it.
+    def after(self, finding: ConflictCase, now: float, answered: bool, record: OwnRecord) -> NextWrite:
+        """What follows a write and the comparison after it.
 
-        ``answered``: the last write got an answer, which was a conflict.  ``may_be_created``: a write of this scheduler
-        without an answer may still create the record.
+        ``answered``: the last write got an answer, which was a conflict.  ``record``: what the writes of this scheduler
+        mean for the record of the consumer.
         """
         if now >= self.deadline_s or self.sent >= MAX_ATTEMPTS:
             return NextWrite.OVERDUE
@@ -50,14 +51,15 @@ class ConflictPatience:
             return NextWrite.AGAIN
         if self._conflicts_since_s is None:
             self._conflicts_since_s = now
-        if now - self._conflicts_since_s < ORPHAN_AFTER_S or may_be_created:
+        if now - self._conflicts_since_s < ORPHAN_AFTER_S or record is OwnRecord.COMING:
             return NextWrite.AGAIN
-        return self._end(generation) if finding is ConflictCase.NOTHING else NextWrite.LOST
+        return self._end(record) if finding is ConflictCase.NOTHING else NextWrite.LOST
 
-    def _end(self, generation: int | None) -> NextWrite:
-        if generation == ORPHAN:
-            return NextWrite.LAST
-        if self._tried_orphan:
+    def _end(self, record: OwnRecord) -> NextWrite:
+        if self._is_last:
             return NextWrite.LOST
-        self._tried_orphan = True
-        return NextWrite.TAKE_OVER
+        if record is OwnRecord.LEFT and not self._tried_orphan:
+            self._tried_orphan = True
+            return NextWrite.TAKE_OVER
+        self._is_last = True
+        return NextWrite.LAST

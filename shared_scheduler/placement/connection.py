@@ -25,6 +25,8 @@ CONCURRENT_UPDATE = "placement.concurrent_update"
 _IN_TROUBLE = 500
 #: Statuses of a proxy that did not wait for the server's answer: the request may be carried out later.
 _NOT_AWAITED = (502, 504)
+#: Placement may have made the records of new consumers, and leaves them (``consumer_conflicts``).
+_LEAVES_RECORDS = (400, 500)
 NOT_CONNECTED = (NewConnectionError, ConnectTimeoutError)
 #: The header, and its value, with which Placement announces that racing writes do not over-commit a provider
 #: (``shared_scheduler.placement_app``, which runs elsewhere and has a definition of its own).
@@ -63,6 +65,11 @@ class Reply:
     def may_arrive(self) -> bool:
         """Whether Placement may carry the request out later."""
         return self.sent and (self.status == 0 or self.status in _NOT_AWAITED)
+
+    @property
+    def leaves_records(self) -> bool:
+        """Whether a write of new consumers may leave their records without allocations, now or later."""
+        return self.status in _LEAVES_RECORDS or self.may_arrive
 
     @property
     def meaning(self) -> Meaning:

@@ -11,14 +11,14 @@ times (``core/allocation_merge.py`` says how, and why nobody's allocation is los
 operation.
 
 *New* is sent with null, without a read before.  If the consumer has no allocations after a conflict, a race for a
-provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 in case the record is
-an orphan (a consumer without a record refuses 0), and once more with null.  A lost race changes the generation of a
-provider, so the generations are read before and after that last write.  If none changed, the record of the consumer
-refuses null and 0, and no other host would help: a hard error.  Otherwise it is a provider conflict.  *Merge* sends the
-generation that the table knows; without a known one it reads first.  After a conflict with a generation that the table
-knew, it reads, and merges with what it finds, because the table may be late; the change is noted as foreign.  Without
-allocations it is *new*.  An allocation of this scheduler is
-deleted with the generation that was just read, if it is exactly what was written; anything else stays.
+provider was lost.  The write is sent again with null until ``ORPHAN_AFTER_S``, then once with 0 if an own write may
+have left the record as an orphan (a consumer without a record refuses 0), and once more with null.  A lost race changes
+the generation of a provider, so the generations are read before and after that last write.  If none changed, the record
+of the consumer refuses the write, and no other host would help: a hard error.  Otherwise it is a provider conflict.
+*Merge* sends the generation that the table knows; without a known one it reads first.  After a conflict with a
+generation that the table knew, it reads, and merges with what it finds, because the table may be late; the change is
+noted as foreign.  Without allocations it is *new*.  An allocation of this scheduler is deleted with the generation that
+was just read, if it is exactly what was written; anything else stays.
 
 A *twin* is an allocation of the same move, written by another scheduler in an earlier attempt that failed.  That
 scheduler may still delete it.  Writing it again with its generation makes it ours, with a new generation, and each
@@ -27,17 +27,16 @@ scheduler deletes only the generation that its own write has made (``generation_
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves
 the records of all new consumers of the call).  It always refuses null, and accepts 0.  But every write of a new
-consumer is in this state for some milliseconds, and a write with 0 at that moment is harmful: the first writer fails,
-and deletes the record, although the second one has written allocations for it.  Therefore 0 is sent only after nothing
-has changed for much longer than a write takes, and never while a write of a new consumer, which this scheduler sent and
-got no answer to, may be under way: a slow Placement repeats a write that loses races for longer than anybody waits.
+consumer is in this state until it ends, which takes a slow Placement longer than anybody waits, because it repeats a
+write that loses races.  A write with 0 is harmful then: the first writer fails, and deletes the record, although the
+second one has written allocations for it.  Nobody can see which of the two a record is.  Therefore 0 is sent only for a
+record that a failed write of this scheduler may have left, and never while one of its writes without an answer may
+still be carried out (``own_records``).  The record of another writer is not taken over: if it is an orphan, because
+Placement was interrupted, the server fails, as with ``nova-scheduler``.
 
 Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
 null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the
 generation before it reads what it deletes.
-
-A third gap needs two schedulers: a scheduler knows only its own writes.  If a server is asked for again by way of
-another one, while Placement still repeats the first write, that scheduler may take the record over.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ from shared_scheduler.protocol.messages import Allocations
 
 #: Writes of one consumer before the operation fails; with the waits between them about 8 s.
 MAX_ATTEMPTS = 20
-#: A record that refuses null and has no allocations for this long is an orphan, unless a write of this scheduler may
-#: still create it (``late_writes``).
+#: Time for which a conflict over a consumer without allocations is a race for a provider.
 ORPHAN_AFTER_S = 2.0
 #: Waits before a write is sent again after a conflict.
 CONFLICT_BACKOFF = Backoff(0.02, 0.5, least=0.5)

@@ -9,9 +9,7 @@ attempt, which another scheduler may have answered.
 Therefore this scheduler does not remove a record while one of its writes with a generation may still be carried out.
 The record, with its growing generation, then refuses that write when it arrives.
 
-A write for a new consumer (null) is refused by any record.  But while Placement carries it out, the record that it
-made has no allocations, and Placement deletes that record if the write fails.  So an apparent orphan of such a consumer
-is not taken over (``consumer_conflicts``).
+A write of a new consumer (null) is refused by any record (``own_records`` is about the record that it makes).
 """
 
 from __future__ import annotations

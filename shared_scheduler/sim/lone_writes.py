@@ -9,7 +9,7 @@ A conflict that lasts is never blamed on the consumer: simulated providers have 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -19,7 +19,7 @@ from shared_scheduler.core.events import WriteCode
 from shared_scheduler.placement import consumer_conflicts
 from shared_scheduler.placement.conflict_patience import ORPHAN, ConflictPatience, NextWrite
 from shared_scheduler.placement.consumer_conflicts import ConflictAction, ConflictCase, ConsumerAllocations
-from shared_scheduler.placement.late_writes import LateWrites
+from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol.messages import Allocations
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.surroundings import Surroundings
@@ -66,7 +66,7 @@ class LoneWrite:
         self.detail = reply.detail
 
     def compare(
-        self, standing: ConsumerAllocations, now: float, may_be_created: bool, is_merged: bool
+        self, standing: ConsumerAllocations, now: float, record: OwnRecord, is_merged: bool
     ) -> WriteCode | None:
         """How the write ends; None: it is sent again, with the ``allocations`` and the ``generation``.
 
@@ -83,7 +83,7 @@ class LoneWrite:
             self.generation = standing.generation
         elif finding is ConflictCase.NOTHING and self.generation != ORPHAN:
             self.generation = None
-        return self._next(self.patience.after(finding, self.generation, now, self.answered, may_be_created))
+        return self._next(self.patience.after(finding, now, self.answered, record))
 
     def _find(self, standing: ConsumerAllocations) -> ConflictCase:
         if self.before is not None:
@@ -132,14 +132,20 @@ class LoneWrites:
         self._calls = calls
         self._run = run
         self._is_merged_move = is_merged_move
-        self._late_creations = LateWrites()
+        self._own_records = OwnRecords()
 
     def go_on(self, lone: LoneWrite, reply: CallReply) -> None:
         """Go on after the answer to a call that has sent the write."""
-        if reply.may_arrive and lone.generation is None:
-            self._late_creations.add(lone.effect.consumer, lone.sent_s)
         lone.replied(reply)
         self._read(lone)
+
+    def note(self, effects: Iterable[WriteAllocation], reply: CallReply, sent_s: float) -> None:
+        """Note what the answer to a write of new consumers means for their records."""
+        for effect in effects:
+            if reply.code is WriteCode.WRITTEN:
+                self._own_records.written(effect.consumer)
+            elif reply.code is WriteCode.UNKNOWN_PROVIDER or reply.may_arrive:
+                self._own_records.failed(effect.consumer, sent_s, reply.may_arrive)
 
     def _read(self, lone: LoneWrite) -> None:
         takes_s = self._delay_s() + self._placement.takes_s(1)
@@ -156,9 +162,9 @@ class LoneWrites:
 
     def _compare(self, lone: LoneWrite) -> None:
         consumer, now = lone.effect.consumer, self._clock.now
-        may_be_created = self._late_creations.may_arrive(consumer, now)
+        record = self._own_records.state(consumer, now)
         standing, is_merged = self._placement.standing(consumer), self._is_merged_move(consumer)
-        code = lone.compare(standing, now, may_be_created, is_merged)
+        code = lone.compare(standing, now, record, is_merged)
         if code is not None:
             lone.ended(lone, code)
             return
@@ -173,6 +179,8 @@ class LoneWrites:
         self._calls.send([wanted], effect.deadline_s - lone.sent_s, lambda reply: self._hear(lone, reply))
 
     def _hear(self, lone: LoneWrite, reply: CallReply) -> None:
+        if lone.generation is None or reply.code is WriteCode.WRITTEN:
+            self.note([lone.effect], reply, lone.sent_s)
         if reply.code in (WriteCode.UNREACHABLE, WriteCode.PROVIDER_CONFLICT, WriteCode.CONSUMER_CONFLICT):
             self._run(lambda: self.go_on(lone, reply))
         else:

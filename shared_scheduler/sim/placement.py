@@ -30,10 +30,9 @@ from shared_scheduler.sim.selections import is_selected
 
 @dataclass(slots=True, eq=False)
 class ConsumerRecord:
-    """The record of a consumer.  ``writer``: who has written last."""
+    """The record of a consumer."""
 
     generation: int
-    writer: str
 
 
 @dataclass(slots=True)
@@ -119,7 +118,7 @@ class SimPlacement:
         """Begin a write that expects this generation: check the capacity, and make the record of a new consumer."""
         record, creates = self.records.get(consumer), False
         if record is None and generation is None:
-            record, creates, generation = ConsumerRecord(0, writer), True, 0
+            record, creates, generation = ConsumerRecord(0), True, 0
             self.records[consumer] = record
         agreed = generation if record is not None and record.generation == generation else None
         held = self.consumers.get(consumer, {})
@@ -170,27 +169,20 @@ class SimPlacement:
             self.fail(write)
         elif self._is_agreed(write):
             self._remove(write.consumer)
-            self._put(write.consumer, write.allocations, write.writer)
+            self._put(write.consumer, write.allocations)
         return refusal or (WriteCode.WRITTEN, "")
 
     def fail(self, write: Write) -> None:
-        """End a write that is refused: delete the record that it has made.
-
-        Not simulated: that another process has taken the record over, which no writer can know.
-        """
+        """End a write that is refused: delete the record that it has made."""
         record = self.records.get(write.consumer)
-        is_lost = write.consumer in self.consumers
         if record is None or record is not write.record or not write.creates:
             return
-        if is_lost and record.writer != write.writer:
-            return
         del self.records[write.consumer]
-        self.dropped(write.writer, write.consumer, is_lost)
+        self.dropped(write.writer, write.consumer, write.consumer in self.consumers)
 
-    def _put(self, consumer: str, allocations: Allocations, writer: str = "") -> None:
+    def _put(self, consumer: str, allocations: Allocations) -> None:
         self.consumers[consumer] = allocations
-        record = self.records.setdefault(consumer, ConsumerRecord(0, writer))
-        record.generation, record.writer = record.generation + 1, writer
+        self.records.setdefault(consumer, ConsumerRecord(0)).generation += 1
         for node, amounts in allocations.items():
             self._on[node][consumer] = {node: amounts}
         add_amounts(self._used, allocations)

@@ -56,6 +56,12 @@ class _Call:
     writes: list[Write] = field(default_factory=list)
 
 
+def _order(refusal: tuple[WriteCode, str]) -> int:
+    """Placement compares the generations of all consumers, then looks for all providers, then for room."""
+    last = (WriteCode.UNKNOWN_PROVIDER, WriteCode.NO_CAPACITY)
+    return last.index(refusal[0]) + 1 if refusal[0] in last else 0
+
+
 class WriteCalls:
     """The calls under way."""
 
@@ -86,7 +92,10 @@ class WriteCalls:
         self._agenda.work(self._delay_s() / 2 + takes_s, self._end, call)
 
     def _end(self, call: _Call) -> None:
-        """Placement commits: all writes of the call, or none.  The records of a call that is lost stay."""
+        """Placement commits: all writes of the call, or none.
+
+        The records of a call that is lost stay, and those of one that names an unknown provider.
+        """
         placement = self._placement
         if self._agenda.now - call.arrived_s > PROXY_TIMEOUT_S:
             return
@@ -100,13 +109,13 @@ class WriteCalls:
 
     def _carry_out(self, call: _Call) -> CallReply:
         placement = self._placement
-        refusal = next(filter(None, map(placement.refusal, call.writes)), None)
-        if call.loses:
+        refusal = min(filter(None, map(placement.refusal, call.writes)), key=_order, default=None)
+        if call.loses and (refusal is None or refusal[0] is WriteCode.NO_CAPACITY):
             refusal = WriteCode.PROVIDER_CONFLICT, "all retries have lost a race for a provider"
         for write in call.writes:
             if refusal is None:
                 placement.end_write(write)
-            else:
+            elif refusal[0] is not WriteCode.UNKNOWN_PROVIDER:
                 placement.fail(write)
         return CallReply(*(refusal or (WriteCode.WRITTEN, "")))
 

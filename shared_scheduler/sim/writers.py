@@ -147,6 +147,7 @@ class SimWriters:
     def _replied(self, batch: Batch, done: Callable[[], None], sent_s: float, reply: CallReply) -> None:
         """A call has ended."""
         code = reply.code
+        self._lone.note(_effects(batch), reply, sent_s)
         if code in (ev.WriteCode.WRITTEN, ev.WriteCode.UNREACHABLE):
             self._pace.measured(len(batch), self._clock.now - sent_s, code is ev.WriteCode.WRITTEN)
         elif len(batch) > 1:

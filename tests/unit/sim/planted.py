@@ -34,7 +34,7 @@ from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
 from shared_scheduler.decision import filtering
 from shared_scheduler.model.resources import plain_allocations
-from shared_scheduler.placement.late_writes import LateWrites
+from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
 from shared_scheduler.protocol.pipe import MessagePipe
 from shared_scheduler.protocol.window import Cause, MessageWindow
@@ -458,9 +458,9 @@ def forget_a_write_that_may_arrive(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug("no_lost_records")
-def take_over_what_an_own_write_may_create(patch: pytest.MonkeyPatch) -> None:
-    """A record without allocations is taken for an orphan, although an own write without an answer may create it."""
-    patch.setattr(LateWrites, "may_arrive", lambda self, consumer, now: False)
+def take_over_what_a_write_may_create(patch: pytest.MonkeyPatch) -> None:
+    """A record without allocations is taken for an orphan, although a write that is under way may have made it."""
+    patch.setattr(OwnRecords, "state", lambda self, consumer, now: OwnRecord.LEFT)
 
 
 @bug("others_kept")

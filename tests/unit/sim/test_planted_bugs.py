@@ -43,7 +43,7 @@ SHOWN_BY = {
     "offer_alternates_of_any_cell": 33,
     "trust_the_traits_of_the_row": 33,
     "keep_nodes_that_are_gone": 34,
-    "take_over_what_an_own_write_may_create": 35,
+    "take_over_what_a_write_may_create": 35,
     "write_without_what_others_have_added": 36,
 }
 #: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
