@@ -27,12 +27,12 @@ scheduler deletes only the generation that its own write has made (``generation_
 An *orphan* is a consumer record of generation 0 without allocations: Placement commits the record before the
 allocations, and was interrupted in between, or has refused the call because a provider does not exist (it then leaves
 the records of all new consumers of the call).  It always refuses null, and accepts 0.  But every write of a new
-consumer is in this state until it ends, which takes a slow Placement longer than anybody waits, because it repeats a
-write that loses races.  A write with 0 is harmful then: the first writer fails, and deletes the record, although the
-second one has written allocations for it.  Nobody can see which of the two a record is.  Therefore 0 is sent only for a
-record that a failed write of this scheduler may have left, and never while one of its writes without an answer may
-still be carried out (``own_records``).  The record of another writer is not taken over: if it is an orphan, because
-Placement was interrupted, the server fails, as with ``nova-scheduler``.
+consumer is in this state until it ends.  With a slow Placement, which repeats a write that loses races, that may take
+longer than its writer waits.  A write with 0 is harmful then: the first writer fails, and deletes the record, although
+the second one has written allocations for it.  Nobody can see which of the two a record is.  Therefore 0 is sent only
+for a record that a failed write of this scheduler may have left, and never while one of its writes without an answer
+may still be carried out (``own_records``).  The record of another writer is not taken over: if it is an orphan,
+because Placement was interrupted, the server fails, as with ``nova-scheduler``.
 
 Two gaps of Placement 16 remain, both only for writers of one consumer within the same milliseconds: two creators with
 null may both succeed (the second adopts the record of the first), and a write of empty allocations compares the

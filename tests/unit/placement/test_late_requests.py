@@ -231,14 +231,20 @@ def test_a_new_consumer_that_placement_may_still_be_writing_is_not_taken_for_an_
     placed_again(world, allocation_writer, effect, clock)
 
 
+def given_up(world: World, writer: AllocationWriter, clock: Clock) -> tuple[WriteAllocation, Unfinished]:
+    """A write that is under way in Placement, and that its scheduler does not await any more."""
+    effect = intent(world.provider(), deadline_s=clock.now + 1.0)
+    unfinished = Unfinished(effect.consumer)
+    world.http.faults = [unfinished]
+    writer.write(effect)
+    return effect, unfinished
+
+
 def test_the_next_host_does_not_take_over_the_record_of_a_write_under_way(
     world: World, allocation_writer: AllocationWriter, clock: Clock
 ) -> None:
     # given a server whose first write is under way in Placement, and was given up
-    first = intent(world.provider(), deadline_s=clock.now + 1.0)
-    unfinished = Unfinished(first.consumer)
-    world.http.faults = [unfinished]
-    allocation_writer.write(first)
+    first, _ = given_up(world, allocation_writer, clock)
 
     # when its next host is written, then the record is left alone
     second = intent(world.provider(), consumer=first.consumer, deadline_s=clock.now + 30.0)
@@ -253,10 +259,7 @@ def test_another_scheduler_does_not_take_over_the_record_of_a_write_under_way(
     world: World, allocation_writer: AllocationWriter, other_writer: AllocationWriter, clock: Clock
 ) -> None:
     # given a server whose write is under way in Placement, and was given up by its scheduler
-    first = intent(world.provider(), deadline_s=clock.now + 1.0)
-    unfinished = Unfinished(first.consumer)
-    world.http.faults = [unfinished]
-    allocation_writer.write(first)
+    first, unfinished = given_up(world, allocation_writer, clock)
 
     # when the server is asked for again by way of a scheduler that knows nothing of it, and the first write fails
     again = intent(world.provider(), consumer=first.consumer, deadline_s=clock.now + 30.0)
