@@ -46,6 +46,8 @@ LOG = logging.getLogger(__name__)
 
 #: Nova's configuration files and log names are found under this name.
 PROGRAM = "nova-scheduler"
+#: the script that pip installs
+COMMAND = "shared-scheduler"
 #: part of the drain time that requests may use; the rest is for deleting what they hold
 REQUESTS_PART = 0.8
 MANAGER = "shared_scheduler.nova.manager.SharedSchedulerManager"
@@ -216,9 +218,16 @@ def _apply(server: Any) -> str:
 
 
 def _supervise(argv: Sequence[str]) -> int:
-    command = [sys.executable, "-m", "shared_scheduler.cmd.scheduler", *argv[1:]]
     ours = CONF.shared_scheduler
-    return Supervisor(command, ours.workers, ours.drain_timeout_s).run()
+    return Supervisor(worker_command(argv), ours.workers, ours.drain_timeout_s).run()
+
+
+def worker_command(argv: Sequence[str]) -> list[str]:
+    """The command that starts a worker: the script that was started, because probes look for its name in command lines,
+    or the module if that is no installed script."""
+    script = Path(argv[0])
+    is_script = script.name == COMMAND and script.is_file()
+    return [sys.executable, *([argv[0]] if is_script else ["-m", "shared_scheduler.cmd.scheduler"]), *argv[1:]]
 
 
 def _is_worker() -> bool:
