@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -116,6 +118,37 @@ def test_a_file_that_is_truncated_is_indexed_anew(path: Path) -> None:
     store.write([record(11), record(12)])
 
     assert [len(JsonLines(path).find(f"req-{number}")) for number in (5, 11, 12)] == [0, 1, 1]
+
+
+def test_a_file_that_is_truncated_in_the_middle_of_a_read_ends_no_reader(path: Path) -> None:
+    # given a file of many pages, and a reader of its own that has read the last record when logrotate cuts the file
+    JsonLines(path).write([record(number, filler="x" * 20_000) for number in range(20)])
+    script = f"""
+import os
+from pathlib import Path
+from shared_scheduler.records.json_lines import JsonLines
+from tests.unit.records.test_json_lines import meanwhile
+found = JsonLines(Path({str(path)!r})).last(50, meanwhile(lambda: os.truncate({str(path)!r}, 0)))
+print(len(found))
+"""
+
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+
+    # then it goes on with what is there
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
+def test_records_are_found_by_time_after_the_clock_was_set_back(path: Path) -> None:
+    # given a clock that is set back by ten minutes, and records before and after that
+    times = (*range(0, 2_000, 100), *range(1_400, 1_800, 100))
+    JsonLines(path).write([record(number) for number in times])
+    at = record(1_450)["at"]
+
+    # then a question for a time finds those of both
+    assert numbers(JsonLines(path).last(50, RecordConditions(since_s=at))) == sorted(
+        one for one in times if one > 1_450
+    )
+    assert numbers(JsonLines(path).last(50, RecordConditions(since_s=at, until_s=at + 100))) == [1_500, 1_500]
 
 
 def test_a_line_that_was_written_half_harms_no_other(path: Path) -> None:
