@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +149,13 @@ class RecordTable:
 
     def find(self, name: str) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(_named(name), FOUND_MAX)
+        return self.last(FOUND_MAX, RecordConditions(names=frozenset({name})))
 
     def last(self, count: int, wanted: RecordConditions) -> list[Record]:
         """See ``store.Store``."""
-        query = _named(host_name(wanted.host)) if wanted.host else sa.select(RECORDS.c.id)
+        query = _named([host_name(wanted.host)]) if wanted.host else sa.select(RECORDS.c.id)
+        if wanted.names:
+            query = query.where(RECORDS.c.id.in_(_named(wanted.names))) if wanted.host else _named(wanted.names)
         columns = {RECORDS.c.kind: wanted.kind, RECORDS.c.project_id: wanted.project, RECORDS.c.result: wanted.result}
         for column, value in columns.items():
             query = query.where(column == value) if value else query
@@ -188,8 +190,10 @@ def _driver_remedy(url: str) -> str:
     return f"install the driver of {url.partition(':')[0]}://, or name another one as {backend}+DRIVER://"
 
 
-def _named(name: str) -> sa.Select[tuple[int]]:
-    return sa.select(RECORDS.c.id).join(NAMES, NAMES.c.record_id == RECORDS.c.id).where(NAMES.c.name == name)
+def _named(names: Collection[str]) -> sa.Select[tuple[int]]:
+    """The ids of the records that have one of the names, each once."""
+    found = sa.select(RECORDS.c.id).join(NAMES, NAMES.c.record_id == RECORDS.c.id).where(NAMES.c.name.in_(names))
+    return found if len(names) == 1 else found.distinct()
 
 
 def _row(record: Record) -> dict[str, Any]:

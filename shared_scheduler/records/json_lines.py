@@ -8,8 +8,7 @@ schedulers of a machine may write to one path, because each write and each rotat
 ``records.jsonl.index`` is a directory with the lock and one index per file (``line_index.py``).  Reading takes no lock
 and needs no right to write.  Compressed files are not read.
 
-Records are in the order of their times, except for ``DISORDER_MAX_S``.  A question for a time searches its place in
-each file by bisection, and the marks of the other conditions in the index of the file.
+A question searches its conditions in the index of each file, and reads the lines that are not indexed yet.
 """
 
 from __future__ import annotations
@@ -22,20 +21,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from shared_scheduler.records.errors import RecordsError
-from shared_scheduler.records.line_index import LineIndex, mapped, mapped_file
+from shared_scheduler.records.file_bytes import FileBytes
+from shared_scheduler.records.line_index import LineIndex, is_indexed
 from shared_scheduler.records.record_shape import read_record
 from shared_scheduler.records.store import (
-    DISORDER_MAX_S,
     FILE_MODE,
     FOUND_MAX,
     SECONDS_PER_DAY,
     Record,
     RecordConditions,
     as_current,
-    names_of,
     text_of,
 )
 
@@ -127,13 +124,13 @@ class JsonLines:
 
     def _complete(self, index: LineIndex, covered: int) -> int:
         """Index what a writer that was killed has left, and end its last line.  Returns the size of the data."""
-        with mapped(self._path) as data:
-            found = list(_records(data, _lines(data, covered)))
-            size, ends = len(data), data[len(data) - 1] == ord("\n")
-        if not ends:
-            self._append(b"\n")
-        index.add(found, size + (not ends))
-        return size + (not ends)
+        with self._path.open("rb") as file:
+            data = FileBytes(file)
+            if data.part(len(data) - 1, len(data)) != b"\n":
+                self._append(b"\n")
+                data = FileBytes(file)
+            index.add(_records(data, _lines(data, covered)), len(data))
+        return len(data)
 
     def _append(self, line: bytes) -> None:
         assert self._number is not None
@@ -190,7 +187,10 @@ class JsonLines:
     @staticmethod
     def _began_at(path: Path) -> float:
         """The time of the first record of a file; infinite if it has none."""
-        with mapped(path) as data:
+        if not path.exists():
+            return float("inf")
+        with path.open("rb") as file:
+            data = FileBytes(file)
             _, first = next(_records(data, _lines(data, 0)), (0, {"at": float("inf")}))
         return float(first["at"])
 
@@ -198,30 +198,26 @@ class JsonLines:
 
     def find(self, name: str) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(RecordConditions(), name, FOUND_MAX)
+        return self.last(FOUND_MAX, RecordConditions(names=frozenset({name})))
 
     def last(self, count: int, wanted: RecordConditions) -> list[Record]:
         """See ``store.Store``."""
-        return self._newest(wanted, "", count)
-
-    def _newest(self, wanted: RecordConditions, name: str, count: int) -> list[Record]:
-        """The newest ``count`` records that are wanted and have the name, if there is one; oldest first."""
         try:
             if not self._files():
                 raise FileNotFoundError(f"there is no file {self._path}")
-            found = list(islice(self._matching(wanted, name), count))
+            found = list(islice(self._matching(wanted), count))
         except OSError as error:
             remedy = "name it with --config-file or --records, and read it as a user of its group"
             raise RecordsError("records_file", error, remedy) from error
         return sorted(found, key=lambda record: float(record["at"]))
 
-    def _matching(self, wanted: RecordConditions, name: str) -> Iterator[Record]:
+    def _matching(self, wanted: RecordConditions) -> Iterator[Record]:
         for inode, data in self._contents():
-            for _, record in _records(data, self._candidates(inode, data, wanted, name)):
-                if wanted.accepts(record) and (not name or name in names_of(record)):
+            for _, record in _records(data, self._candidates(inode, data, wanted)):
+                if wanted.accepts(record):
                     yield record
 
-    def _contents(self) -> Iterator[tuple[int, Any]]:
+    def _contents(self) -> Iterator[tuple[int, FileBytes]]:
         """The inode and the content of each file, newest first; each once, although a writer may rename them."""
         read: set[int] = set()
         for _ in range(LISTINGS_MAX):
@@ -231,23 +227,20 @@ class JsonLines:
                     inode = os.fstat(file.fileno()).st_ino
                     if inode not in read:
                         read.add(inode)
-                        with mapped_file(file) as data:
-                            yield inode, data
+                        yield inode, FileBytes(file)
             if len(read) == before:
                 return
 
-    def _candidates(self, inode: int, data: Any, wanted: RecordConditions, name: str) -> Iterator[int]:
+    def _candidates(self, inode: int, data: FileBytes, wanted: RecordConditions) -> Iterator[int]:
         """Where lines begin that may match, last first: those not indexed yet, then those that the index finds."""
-        first = 0 if wanted.since_s is None else _place(data, wanted.since_s - DISORDER_MAX_S)
-        end = len(data) if wanted.until_s is None else _place(data, wanted.until_s + DISORDER_MAX_S)
-        index, marks = LineIndex(self._indexes, inode), [*wanted.marks(), *filter(None, [name])]
-        covered = index.covered() if marks or wanted.reason else 0
+        index = LineIndex(self._indexes, inode)
+        covered = index.covered() if is_indexed(wanted) else 0
         if covered > len(data):  # of a file that was truncated
             covered = 0
-        yield from _lines_backwards(data, max(first, covered), end)
+        yield from _lines_backwards(data, covered)
         if covered:
-            found = index.offsets(marks, wanted.reason)
-            yield from map(int, found[(found >= first) & (found < min(end, covered))][::-1])
+            found = index.offsets(wanted)
+            yield from map(int, found[found < covered][::-1])
 
     def _files(self) -> list[Path]:
         """The current file and the rotated ones, newest first."""
@@ -280,38 +273,25 @@ def _placed(lines: Iterable[Line], start: int) -> Iterator[tuple[int, Record]]:
         start += len(line)
 
 
-def _lines(data: Any, start: int) -> Iterator[int]:
+def _lines(data: FileBytes, start: int) -> Iterator[int]:
     """Where lines begin, from ``start`` on."""
     while start < len(data):
         yield start
-        end = data.find(b"\n", start)
-        start = len(data) if end < 0 else end + 1
+        start = data.next_line(start) or len(data)
 
 
-def _lines_backwards(data: Any, first: int, end: int) -> Iterator[int]:
-    """Where lines begin that begin between ``first``, which is one of them, and ``end``; the last one first."""
+def _lines_backwards(data: FileBytes, first: int) -> Iterator[int]:
+    """Where lines begin, from the last one back to ``first``, which is one of them."""
+    end = len(data)
     while end > first:
-        end = max(data.rfind(b"\n", first, end - 1) + 1, first)
+        end = data.line_before(first, end)
         yield end
 
 
-def _place(data: Any, at_s: float) -> int:
-    """Where the first line of this time or later begins, if lines are in order."""
-    low, high = 0, len(data)
-    while low < high:
-        middle = max(data.rfind(b"\n", low, (low + high) // 2) + 1, low)
-        start, record = next(_records(data, _lines(data, middle)), (high, {}))
-        if start >= high or record["at"] >= at_s:
-            high = middle
-        else:
-            low = data.find(b"\n", start) + 1
-    return low
-
-
-def _records(data: Any, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
+def _records(data: FileBytes, starts: Iterable[int]) -> Iterator[tuple[int, Record]]:
     """The records at these places; a line that a killed writer left half is no record."""
     for start in starts:
-        end = data.find(b"\n", start)
-        record = read_record(data[start:end]) if end >= 0 else None
+        end = data.next_line(start)
+        record = read_record(data.part(start, end)) if end else None
         if record is not None:
             yield start, as_current(record)

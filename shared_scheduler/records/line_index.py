@@ -1,36 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The index of one file of records: at which offsets the lines with a mark begin, and the reasons of failures.
+"""The index of one file of records: where lines with a mark or of a time begin, and the reasons of failures.
 
 A *mark* is a name of a record, or a value of it that a question may require (``store.marks_of``).  The file ``.marks``
 has entries of 16 bytes: the digest of a mark, and the offset of a line with that mark.  An entry with the digest
-``COVERED`` ends each addition; its offset is the end of the data that is indexed so far.  The file ``.reasons`` has a
-line for each record with a reason: its offset, and the reasons as JSON, which are searched for a part of them.
+``COVERED`` ends each addition; its offset is the end of the data that is indexed so far.  The file ``.times`` has an
+entry for each record: its time and its offset, and one without a time at the end of each addition.  The times are in no
+order, because a clock may be set back.  The file ``.reasons`` has a line for each record with a reason: its offset, and
+the reasons as JSON, which are searched for a part of them.
 
-Both files only grow, so a reader needs no lock.  A digest may stand for two marks, and a writer that is killed may
-leave reasons of a line twice, so a reader checks the lines that it gets.  What was written but not indexed is indexed
-by the next writer (``JsonLines``); a reader reads it line by line.
+All files only grow, so a reader needs no lock.  A digest may stand for two marks, and a writer that is killed may
+leave a line twice, so a reader checks the lines that it gets.  What was written but not indexed is indexed by the next
+writer (``JsonLines``); a reader reads it line by line.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shared_scheduler.records.store import FILE_MODE, Record, marks_of, part_of_reasons, reasons_text
+from shared_scheduler.records.store import FILE_MODE, Record, RecordConditions, marks_of, part_of_reasons, reasons_text
 
 Offsets = npt.NDArray[np.uint64]
 
-ENTRY = np.dtype([("digest", "<u8"), ("offset", "<u8")])
+MARK = np.dtype([("digest", "<u8"), ("offset", "<u8")])
+TIME = np.dtype([("at", "<f8"), ("offset", "<u8")])
 COVERED = 0
+NO_TIME = float("nan")
+#: Entries of many marks are searched by this many of the lowest bits of their digests first.
+LOW_BITS = 16
 
 
 class LineIndex:
@@ -38,32 +42,44 @@ class LineIndex:
 
     def __init__(self, directory: Path, inode: int) -> None:
         self._marks = directory / f"{inode}.marks"
+        self._times = directory / f"{inode}.times"
         self._reasons = directory / f"{inode}.reasons"
 
     def covered(self) -> int:
-        """The size of the data that is indexed; 0 if there is no index."""
-        with mapped(self._marks) as data:
-            end = len(data) // ENTRY.itemsize * ENTRY.itemsize
-            last = np.frombuffer(data[max(0, end - ENTRY.itemsize) : end], ENTRY)
-        return int(last["offset"][0]) if len(last) and last["digest"][0] == COVERED else 0
+        """The size of the data that is indexed; 0 if there is no index, or one of a release without times."""
+        last_mark, last_time = _last(self._marks, MARK), _last(self._times, TIME)
+        if last_mark is None or last_time is None or last_mark["digest"] != COVERED or not np.isnan(last_time["at"]):
+            return 0
+        return min(int(last_mark["offset"]), int(last_time["offset"]))
 
-    def offsets(self, marks: Sequence[str], reason: str = "") -> Offsets:
-        """Where lines begin that probably have all these marks and this part of a reason, in order."""
-        found = list(self._with_marks(marks))
-        if reason:
-            found.append(_in_order(np.fromiter(self._with_reason(reason), np.uint64)))
-        return reduce(_in_both, found)
+    def offsets(self, wanted: RecordConditions) -> Offsets:
+        """Where lines begin that probably meet all conditions, in order.  At least one is ``is_indexed``."""
+        return reduce(_in_both, self._found(wanted))
 
-    def _with_marks(self, marks: Sequence[str]) -> Iterator[Offsets]:
-        count = self._marks.stat().st_size // ENTRY.itemsize if marks else 0
-        entries = np.memmap(self._marks, ENTRY, "r", shape=(count,)) if count else np.empty(0, ENTRY)
+    def _found(self, wanted: RecordConditions) -> Iterator[Offsets]:
+        marks = wanted.marks()
+        entries = _entries(self._marks, MARK) if marks or wanted.names else np.empty(0, MARK)
         for mark in marks:
             yield _in_order(np.asarray(entries["offset"][entries["digest"] == _digest(mark)]))
+        if wanted.names:
+            yield _in_order(_with_any(entries, wanted.names))
+        if wanted.reason:
+            yield _in_order(np.fromiter(self._with_reason(wanted.reason), np.uint64))
+        if wanted.since_s is not None or wanted.until_s is not None:
+            yield self._of_time(wanted.since_s, wanted.until_s)
+
+    def _of_time(self, since_s: float | None, until_s: float | None) -> Offsets:
+        entries = _entries(self._times, TIME)
+        found = ~np.isnan(entries["at"])
+        if since_s is not None:
+            found &= entries["at"] >= since_s
+        if until_s is not None:
+            found &= entries["at"] <= until_s
+        return _in_order(np.asarray(entries["offset"][found]))
 
     def _with_reason(self, reason: str) -> Iterator[int]:
         part = part_of_reasons(reason).encode()
-        with mapped(self._reasons) as mapping:
-            data = mapping[:]  # bytes are searched ten times as fast as a map
+        data = self._reasons.read_bytes() if self._reasons.exists() else b""
         place = data.find(part)
         while place >= 0:
             offset, _, text = data[data.rfind(b"\n", 0, place) + 1 : place].partition(b" ")
@@ -76,19 +92,56 @@ class LineIndex:
 
         :raises OSError: when the index cannot be written
         """
-        entries, reasons = [], []
+        marks, times, reasons = [], [], []
         for offset, record in records:
-            entries += [(_digest(mark), offset) for mark in marks_of(record)]
+            marks += [(_digest(mark), offset) for mark in marks_of(record)]
+            times.append((float(record["at"]), offset))
             if text := reasons_text(record):
                 reasons.append(f"{offset} {text}\n")
         if reasons:
             _append(self._reasons, "".join(["\n", *reasons]).encode(), 1)  # the first ends what a killed writer left
-        _append(self._marks, np.array([*entries, (COVERED, covered)], ENTRY).tobytes(), ENTRY.itemsize)
+        _append(self._times, np.array([*times, (NO_TIME, covered)], TIME).tobytes(), TIME.itemsize)
+        _append(self._marks, np.array([*marks, (COVERED, covered)], MARK).tobytes(), MARK.itemsize)
 
     def remove(self) -> None:
         """Forget everything, because the inode belongs to other data now."""
-        for path in (self._marks, self._reasons):
+        for path in (self._marks, self._times, self._reasons):
             path.unlink(missing_ok=True)
+
+
+def is_indexed(wanted: RecordConditions) -> bool:
+    """Whether an index finds records that meet these conditions; all records meet the others."""
+    return wanted != RecordConditions()
+
+
+def _entries(path: Path, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The whole entries of a file; none if there is no such file."""
+    count = path.stat().st_size // kind.itemsize if path.exists() else 0
+    return np.memmap(path, kind, "r", shape=(count,)) if count else np.empty(0, kind)
+
+
+def _last(path: Path, kind: np.dtype[Any]) -> Any:
+    """The last whole entry of a file; None if there is none."""
+    try:
+        with path.open("rb") as file:
+            count = os.fstat(file.fileno()).st_size // kind.itemsize
+            data = os.pread(file.fileno(), kind.itemsize, (count - 1) * kind.itemsize) if count else b""
+    except FileNotFoundError:
+        return None
+    return np.frombuffer(data, kind)[0] if len(data) == kind.itemsize else None
+
+
+def _with_any(entries: npt.NDArray[Any], names: Collection[str]) -> Offsets:
+    """Where lines begin that probably have one of these names."""
+    wanted = np.array([_digest(name) for name in names], np.uint64)
+    digests = entries["digest"]
+    if len(wanted) == 1:
+        return np.asarray(entries["offset"][digests == wanted[0]])
+    low = np.uint64((1 << LOW_BITS) - 1)
+    possible = np.zeros(1 << LOW_BITS, bool)
+    possible[wanted & low] = True
+    places = np.flatnonzero(possible[digests & low])
+    return np.asarray(entries["offset"][places[np.isin(digests[places], wanted)]])
 
 
 def _in_order(offsets: Offsets) -> Offsets:
@@ -119,28 +172,3 @@ def _digest(mark: str) -> int:
     """Never ``COVERED``."""
     found = hashlib.blake2b(mark.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(found, "little") or 1
-
-
-@contextmanager
-def mapped(path: Path) -> Iterator[Any]:
-    """The content of a file, which is not read into memory; empty if there is no such file.
-
-    :raises OSError: when the file cannot be read
-    """
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        yield b""
-        return
-    with file, mapped_file(file) as content:
-        yield content
-
-
-@contextmanager
-def mapped_file(file: BinaryIO) -> Iterator[Any]:
-    """The content of an open file, as of ``mapped``."""
-    if not os.fstat(file.fileno()).st_size:
-        yield b""  # an empty file cannot be mapped
-        return
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        yield content

@@ -45,7 +45,7 @@ class RecordConditions:
     """Conditions on records; one that is empty or None is always met.
 
     ``reason`` is part of the text of the reason, or of one of the reasons for which hosts were rejected.  ``since_s``
-    and ``until_s`` are seconds since 1970, both included.
+    and ``until_s`` are seconds since 1970, both included.  ``names``: a record has one of them.
     """
 
     kind: str = ""
@@ -55,6 +55,7 @@ class RecordConditions:
     reason: str = ""
     since_s: float | None = None
     until_s: float | None = None
+    names: frozenset[str] = frozenset()
 
     def accepts(self, record: Record) -> bool:
         """Whether a record meets all conditions."""
@@ -66,6 +67,7 @@ class RecordConditions:
             and (not self.reason or any(self.reason in text for text in reasons_of(record)))
             and (self.since_s is None or record["at"] >= self.since_s)
             and (self.until_s is None or record["at"] <= self.until_s)
+            and (not self.names or not self.names.isdisjoint(names_of(record)))
         )
 
     def marks(self) -> list[str]:

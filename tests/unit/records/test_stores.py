@@ -121,6 +121,8 @@ def test_the_last_records(opened: Open) -> None:
         (RecordConditions(since_s=1_760_000_002.0), [2, 3]),
         (RecordConditions(until_s=1_760_000_002.0), [0, 1]),
         (RecordConditions(host="cmp2", kind="decision"), [2]),
+        (RecordConditions(names=frozenset({"server-1", "req-3", "server-3", "no"})), [1, 3]),
+        (RecordConditions(host="cmp2", names=frozenset({"server-1", "server-3"})), [3]),
     ],
 )
 def test_the_last_records_with_conditions(opened: Open, wanted: RecordConditions, found: list[int]) -> None:
