@@ -321,6 +321,11 @@ def test_whoever_asks_for_what_failed_learns_that_other_results_failed_too(ask: 
         (["--result", "failed"], 4), (["--host", "c3", "--kind", "build"], 2), (["--reason", "no such text"], 0),
         (["--reason", "No fixed IP"], 4), (["--reason", "no_room:MEMORY_MB"], 1), (["--project", "other"], 0),
         (["--since", "1760000010", "--until", "1760000020"], 2),
+        # the ends were recorded by a scheduler that does not know whose servers these are
+        (["--project", "demo"], 8), (["--project", "demo", "--kind", "build", "--result", "failed"], 4),
+        (["--project", "demo", "--kind", "build", "--since", "1760000021"], 1),
+        (["--project", "demo", "--host", "c2"], 1),
+        (["--project", "other", "--kind", "build"], 0),
     ],
 )  # fmt: skip
 def test_the_last_records_with_conditions(ask: Ask, conditions: list[str], count: int) -> None:
@@ -328,6 +333,14 @@ def test_the_last_records_with_conditions(ask: Ask, conditions: list[str], count
 
     assert (code, len(out.splitlines())) == (0 if count else 1, count)
     assert err == ("" if count else "records: no record meets all conditions; the oldest are deleted\n")
+
+
+def test_the_newest_records_of_a_project_are_chosen_with_its_ends(ask: Ask) -> None:
+    _, out, _ = ask("records", "last", "2", "--project", "demo", "--format", "json")
+
+    assert [(one["kind"], one["request_id"]) for one in map(json.loads, out.splitlines())] == [
+        ("decision", "req-good"), ("build", "req-good"),
+    ]  # fmt: skip
 
 
 def test_following_prints_each_new_record_once_even_one_that_is_stored_late(
