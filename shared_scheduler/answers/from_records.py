@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from shared_scheduler.answers.host_facts import facts
@@ -33,10 +34,14 @@ from shared_scheduler.records.story import story_of
 
 #: Records that ``reasons`` reads at most, the newest ones.
 COUNTED_MAX = 5_000
-#: Decisions that ``last_failures`` and ``with_askers_of`` read.
+#: Decisions that ``last_failures``, ``last`` of a project and ``with_askers_of`` read.
 DECISIONS_MAX = 1_000
-#: The longest time between a decision and the end of its build that ``with_askers_of`` takes into account.
+#: Servers of a project whose ends ``last`` looks for, the newest ones.
+SERVERS_MAX = 2_000
+#: The longest time between a decision and the end of its build that ``last`` takes into account.
 BUILD_MAX_S = 3_600.0
+#: An end that Nova keeps in whole seconds may seem to be this much earlier than its decision.
+WHOLE_SECONDS_S = 1.0
 #: kind of a record that may say that something failed -> its result otherwise
 SUCCEEDED = {DECISION: PLACED, BUILD: ACTIVE}
 #: Steps of time in which failures are counted.
@@ -66,25 +71,50 @@ def last_decision(store: Store, name: str) -> Record | None:
 
 
 def last(store: Store, count: int, wanted: RecordConditions) -> list[RecordEntry]:
-    """The newest ``count`` records that are wanted, oldest first."""
-    return cast(list[RecordEntry], store.last(count, wanted))
+    """The newest ``count`` records that are wanted, oldest first.
+
+    Those of a project have the ends of builds of its newest servers that were stored without ids."""
+    found = store.last(count, wanted)
+    if wanted.project and wanted.kind in ("", BUILD):
+        found = [record for _, record in in_order([*found, *_ends_without_ids(store, count, wanted)])]
+    return cast(list[RecordEntry], found[-count:])
+
+
+def _ends_without_ids(store: Store, count: int, wanted: RecordConditions) -> list[Record]:
+    """The newest of them that are wanted but for their project, with the ids of their decisions."""
+    since_s = None if wanted.since_s is None else wanted.since_s - BUILD_MAX_S
+    until_s = None if wanted.until_s is None else wanted.until_s + WHOLE_SECONDS_S
+    of_project = RecordConditions(DECISION, wanted.project, result=PLACED, since_s=since_s, until_s=until_s)
+    decisions = store.last(DECISIONS_MAX, of_project)
+    servers = _servers(reversed(decisions))[:SERVERS_MAX]
+    if not servers:
+        return []
+    ends = store.last(count, replace(wanted, kind=BUILD, project="", names=frozenset(servers)))
+    joined = with_askers([end for end in ends if lacks_asker(end)], decisions)
+    return [end for end in joined if wanted.accepts(end)]
+
+
+def _servers(records: Iterable[Record]) -> list[str]:
+    """The servers of the records, each once."""
+    return list(dict.fromkeys(server for record in records for server in record.get("instances", ())))
 
 
 def story(store: Store, host: str, count: int) -> list[HostEvent]:
     """What the newest ``count`` records of a host say of it, oldest first; those that a scheduler repeats are one."""
     found = [record for _, record in in_order([*store.find(host_name(host)), *store.find(near_name(host))])]
-    known = with_askers(found, found)
-    return [event for same in _repeated(known)[-count:] for event in _events(same, host)]
+    known = with_askers_of(store, cast(list[RecordEntry], found))
+    return [event for same in _repeated(cast(list[Record], known))[-count:] for event in _events(same, host)]
 
 
 def with_askers_of(store: Store, records: list[RecordEntry]) -> list[RecordEntry]:
     """The records; ends of builds that a scheduler recorded for another one get the ids of the decision, if it is one
-    of the newest ``DECISIONS_MAX`` of that time."""
+    of the newest ``DECISIONS_MAX`` of these servers."""
     found = cast(list[Record], records)
-    times = [record["at"] for record in found if lacks_asker(record)]
-    if not times:
+    lacking = [record for record in found if lacks_asker(record)]
+    if not lacking:
         return records
-    wanted = RecordConditions(DECISION, result=PLACED, since_s=min(times) - BUILD_MAX_S, until_s=max(times) + 1)
+    until_s = max(record["at"] for record in lacking) + WHOLE_SECONDS_S
+    wanted = RecordConditions(DECISION, result=PLACED, until_s=until_s, names=frozenset(_servers(lacking)))
     return cast(list[RecordEntry], with_askers(found, store.last(DECISIONS_MAX, wanted)))
 
 

@@ -315,7 +315,8 @@ class RunningScheduler:
             self.recorder.add(entries.node_entry(effect, self._name, time.time()))
             return
         at_s = time.time() if effect.at_s is None else effect.at_s
-        self.recorder.add(entries.build_entry(effect, self._askers.of(effect.consumer), self._name, at_s))
+        asker = self._askers.of(effect.consumer, effect.host)
+        self.recorder.add(entries.build_entry(effect, asker, self._name, at_s))
 
     def take_back(self, answer: Answer) -> None:
         """Undo the claims of an answer that does not reach its caller."""

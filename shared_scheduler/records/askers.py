@@ -8,8 +8,9 @@ takes from the decision that another scheduler has recorded (``joined_ends.py``)
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from cachetools import FIFOCache
 
@@ -28,6 +29,8 @@ class Asker:
     user_id: str = ""
 
 
+#: Requests of one server that are remembered.
+PLACEMENTS_MAX = 4
 #: of the servers that another scheduler has placed
 NOBODY = Asker()
 
@@ -39,33 +42,45 @@ def asker_of(record: DecisionRecord) -> Asker:
     return Asker(local, global_id, record.asked["project_id"], record.asked["user_id"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """``hosts``: the selected host of a server and its alternates."""
+
+    hosts: frozenset[str]
+    asker: Asker
+
+
 class Askers:
     """Remembers who asked for the servers whose builds may end; the newest ``AWAITED_MAX``.  Many threads use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: FIFOCache[str, Asker] = FIFOCache(AWAITED_MAX)
+        self._placements: FIFOCache[str, tuple[_Placement, ...]] = FIFOCache(AWAITED_MAX)  # newest first
 
     def decided(self, record: DecisionRecord) -> None:
         """A request was decided."""
         if not record.failure:
-            self._learn(record.asked["instances"], asker_of(record))
+            self._learn(record.asked["instances"], record.answer, asker_of(record))
 
     def recorded(self, placed: Iterable[Record]) -> None:
         """Learn from the records of decisions, oldest first."""
         for record in placed:
-            self._learn(record.get("instances", ()), _asker_in(record))
+            servers = record.get("asked", {}).get("instances", ())
+            self._learn(servers, record.get("answer", ()), _asker_in(record))
 
-    def _learn(self, servers: Iterable[str], asker: Asker) -> None:
+    def _learn(self, servers: Iterable[str], answer: Iterable[Sequence[str]], asker: Asker) -> None:
         with self._lock:
-            for server in filter(None, servers):
-                self._known.pop(server, None)  # a server that is placed again is the newest
-                self._known[server] = asker
+            for server, hosts in zip(servers, chain(answer, repeat(())), strict=False):
+                if server:
+                    before = self._placements.pop(server, ())  # a server that is placed again is the newest
+                    self._placements[server] = (_Placement(frozenset(hosts), asker), *before)[:PLACEMENTS_MAX]
 
-    def of(self, server: str) -> Asker:
-        """Who asked for a server."""
+    def of(self, server: str, host: str) -> Asker:
+        """Who asked for the build of a server on a host: the newest request that named the host, or else the newest."""
         with self._lock:
-            return self._known.get(server, NOBODY)
+            placements = self._placements.get(server, ())
+        named = (one.asker for one in placements if host in one.hosts)
+        return next(named, placements[0].asker if placements else NOBODY)
 
 
 def _asker_in(record: Record) -> Asker:

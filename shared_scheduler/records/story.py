@@ -18,7 +18,18 @@ from shared_scheduler.records.joined_ends import with_askers
 from shared_scheduler.records.lasting import too_much_for_empty_hosts
 from shared_scheduler.records.order import in_order
 from shared_scheduler.records.plain_text import listed
-from shared_scheduler.records.store import ACTIVE, BUILD, COMPARISON, DECISION, NO_REASON, PLACED, Record, Store
+from shared_scheduler.records.store import (
+    ACTIVE,
+    BUILD,
+    COMPARISON,
+    DECISION,
+    FOUND_MAX,
+    NO_REASON,
+    PLACED,
+    Record,
+    RecordConditions,
+    Store,
+)
 
 #: Instances of one request whose records are read; a larger request shows only its own records for the others.
 INSTANCES_MAX = 50
@@ -62,9 +73,9 @@ def story_of(store: Store, name: str) -> Story | None:
     if not found:
         return None
     instances = dict.fromkeys(uuid for record in found for uuid in record.get("instances", ()))
-    for uuid in list(instances)[:INSTANCES_MAX]:
-        if uuid != name:
-            found += store.find(uuid)
+    others = frozenset(list(instances)[:INSTANCES_MAX]) - {name}
+    if others:
+        found += store.last(FOUND_MAX, RecordConditions(names=others))
     ordered = [record for _, record in in_order(found)]
     records = tuple(with_askers(list(_each_once(ordered)), ordered))
     own = [record for record in records if record.get("kind") != COMPARISON]
