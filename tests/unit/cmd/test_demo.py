@@ -39,6 +39,7 @@ def run_as_json(command: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     return same_again([command, *SMALL, "--seed", "7"], capsys)
 
 
+@pytest.mark.long
 def test_the_command_that_the_demo_prints_runs_the_same_world_with_a_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +57,7 @@ def test_the_command_that_the_demo_prints_runs_the_same_world_with_a_trace(
     assert "answers req-1:" in Path("trace.txt").read_text()
 
 
+@pytest.mark.long
 def test_the_command_that_a_broken_demo_prints_breaks_in_the_same_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +122,7 @@ def watched(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> Termina
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 20), (40, 16), (20, 5)], ids=str)
+@pytest.mark.long
 def test_the_live_view_fits_into_a_small_terminal(columns: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a demo that has told much of what happens
     frames = watched(columns, rows, monkeypatch).frames()

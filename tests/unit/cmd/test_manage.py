@@ -91,6 +91,7 @@ def test_simulate_runs_many_seeds(capsys: pytest.CaptureFixture[str]) -> None:
 TIMES = ("wall_s", "cpu_s", "simulated_s_per_cpu_s")
 
 
+@pytest.mark.long
 def test_many_seeds_come_to_the_same_in_one_process_and_in_several(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -186,6 +187,7 @@ def test_the_demo_as_json_is_nothing_but_json(capsys: pytest.CaptureFixture[str]
     assert figures["decision_wall_ms"]["p50"] > 0, "really measured"
 
 
+@pytest.mark.long
 def test_the_demo_exits_with_one_when_an_invariant_breaks(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 #: a little of everything that a world can have
 ASKED = (
     "simulate --seed 7 --nodes 8 --schedulers 3 --duration 15 --loss 10% --duplicates 5% --late 20% --garbled 2% "
@@ -15,6 +17,7 @@ ASKED = (
 ).split()
 
 
+@pytest.mark.long
 def test_the_trace_is_the_same_byte_for_byte_in_another_process(tmp_path: Path) -> None:
     traces = []
     for seed_of_hashes in ("0", "1", "4242"):

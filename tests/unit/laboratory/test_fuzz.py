@@ -22,9 +22,9 @@ from tools.laboratory.fuzz import command, targets
 from tools.laboratory.report import ProgressLine, Report
 
 ROUNDS = 15
-#: one of them takes most of the time
-SLOW = "records"
-EACH = [pytest.param(name, marks=pytest.mark.long) if name == SLOW else name for name in targets.TARGETS]
+#: these take most of the time
+SLOW = ("records", "page")
+EACH = [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in targets.TARGETS]
 
 
 def play(*arguments: str, rounds: int = ROUNDS) -> Report:

@@ -13,6 +13,8 @@ from shared_scheduler.sim.schedulers import DECISIONS
 from shared_scheduler.sim.workload import Workload
 from shared_scheduler.sim.world import Sizes, World
 
+pytestmark = pytest.mark.long
+
 SCHEDULERS = 8
 #: with a few hosts for each scheduler; servers that only collide when schedulers do not know of each other's claims
 WORKLOAD = Workload(rate_per_s=30.0, lifetime_s=30.0, several=0.0, build_fails=0.0, phantoms=0.0, asks_again=0.0)

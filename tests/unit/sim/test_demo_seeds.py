@@ -27,6 +27,7 @@ def test_a_small_demo_breaks_nothing(seed: int) -> None:
     assert run_demo(plan).checkers.violations == [], plan.command()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", ONCE_BROKEN)
 def test_the_demo_without_arguments_breaks_nothing(seed: int) -> None:
     plan = DemoPlan(seed)

@@ -66,6 +66,7 @@ def assert_used_to_its_capacity_and_well_soon_after(slow_for_s: float) -> None:
     assert world.checkers.violations == []
 
 
+@pytest.mark.long
 def test_a_slow_placement_is_used_to_its_capacity_and_is_well_soon_after() -> None:
     assert_used_to_its_capacity_and_well_soon_after(30.0)
 
@@ -87,7 +88,7 @@ def test_a_queue_that_keeps_its_order_collapses(monkeypatch: pytest.MonkeyPatch)
     assert share_answered(world, world.now - 15.0, world.now - 5.0) == 0.0
 
 
-@pytest.mark.parametrize("count", [100, 1_404])
+@pytest.mark.parametrize("count", [100, pytest.param(1_404, marks=pytest.mark.long)])
 def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count: int) -> None:
     # given a request for many servers, of which some are written
     world = crowded_world(3, rate_per_s=0.001)
@@ -109,6 +110,7 @@ def test_a_burst_leaves_nothing_behind_when_placement_fails_in_the_middle(count:
     assert world.checkers.violations == []
 
 
+@pytest.mark.long
 def test_the_largest_burst_of_a_public_cloud_is_placed_in_time() -> None:
     world = crowded_world(4, rate_per_s=0.001)
     world.slow_placement(0.02)
