@@ -235,6 +235,7 @@ COUNTERS = TermGroup(
     "received_heartbeat": "Heartbeats received.",
     "node_records_left_out": "Snapshots, resyncs and silent agents that were not recorded: there were too many.",
     "builds_left_out": "Ends of builds beyond those of one host that are recorded: 128 at once, or one a second.",
+    "builds_of_past_epochs": "Ends of builds that were dropped, because the agent has begun another epoch since.",
     "builds_recorded": "Ends of builds on nodes that this scheduler has recorded.",
     "builds_read": "Ends of builds that no agent has told, and that this scheduler has read from Nova's databases.",
     "builds_forgotten": "Placed servers whose end was not found in an hour, or that were too many to wait for.",

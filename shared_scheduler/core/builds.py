@@ -5,8 +5,9 @@ The agent names the scheduler whose claim placed the instance.  If that one has 
 live schedulers records the end.  Two schedulers that differ about who is alive may both record it; a reader sees it
 twice, which is harmless, and nobody waits for the other.
 
-An agent sends each end several times.  This scheduler remembers those that it has recorded.  What no agent reports is
-read from Nova's databases (``awaited_builds.py``).
+An agent sends each end several times.  This scheduler remembers those that it has recorded.  Ends of past epochs are
+dropped, because anybody who reads the broker can send them again.  What no agent reports is read from Nova's databases
+(``awaited_builds.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ REMEMBERED_MAX = 16_384
 
 
 class Builds:
-    """Selects the ends of builds that this scheduler records.  Counts ``builds_recorded`` and ``builds_left_out``."""
+    """Selects the ends of builds that this scheduler records.
+
+    Counts ``builds_recorded``, ``builds_left_out`` and ``builds_of_past_epochs``.
+    """
 
     def __init__(self, identity: Identity, table: HostTable, peers: Peers, awaited: AwaitedBuilds) -> None:
         self.counters: Counter[str] = Counter()
@@ -47,10 +51,14 @@ class Builds:
         """Handle the end of a build on a known node."""
         slot = self._table.slot_of(result.node)
         row = None if slot is None else self._table.row(slot)
+        if row is None:
+            return
+        if result.epoch < row.epoch:
+            self.counters["builds_of_past_epochs"] += 1
+            return
+        self._awaited.told(step, result.consumer, row.host, result.succeeded)
         key = (result.node, result.epoch, result.number)
-        if row is not None:
-            self._awaited.told(step, result.consumer, row.host, result.succeeded)
-        if row is None or key in self._recorded or not self._is_ours(cell, result.scheduler):
+        if key in self._recorded or not self._is_ours(cell, result.scheduler):
             return
         if not self._buckets.take(row.node, step.now):
             self.counters["builds_left_out"] += 1
