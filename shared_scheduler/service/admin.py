@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +59,8 @@ class AdminServer:
     def start(self) -> None:
         """Bind the socket, and answer in a thread.
 
-        :raises AdminError: when the directory cannot be written, or the path is too long for a socket
+        :raises AdminError: when the directory cannot be written, every user may write it, or the path is too long for a
+            socket
         """
         self._listener = self._bind()
         self._thread = threading.Thread(target=self._serve, name="admin", daemon=True)
@@ -84,10 +86,14 @@ class AdminServer:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            _check(self._path.parent)
             remove_socket(self._path)
             _remove_left_behind(self._path)
             listener.bind(os.fspath(self._path))
             self._path.chmod(0o660)
+        except AdminError:
+            listener.close()
+            raise
         except OSError as error:
             listener.close()
             raise AdminError(
@@ -179,8 +185,24 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
+def _check(directory: Path) -> None:
+    """Refuse a directory in which any user could place a socket that answers in the name of a scheduler.
+
+    :raises AdminError: when every user may write it
+    """
+    if directory.is_dir() and directory.stat().st_mode & stat.S_IWOTH:
+        raise AdminError(
+            f"every user may write {directory}, and could answer in the name of a scheduler; use another directory "
+            f"([shared_scheduler] admin_socket_dir), or chmod o-w {directory}"
+        )
+
+
 def sockets(directory: Path) -> Iterator[Path]:
-    """The admin sockets of the schedulers on this machine, including those of dead processes."""
+    """The admin sockets of the schedulers on this machine, including those of dead processes.
+
+    :raises AdminError: when every user may write the directory
+    """
+    _check(directory)
     yield from sorted(directory.glob(f"*{SUFFIX}"))
 
 
