@@ -21,6 +21,7 @@ from shared_scheduler.sim.attached_ports import without_ports
 from shared_scheduler.sim.group_checks import GroupChecks
 from shared_scheduler.sim.invariants import Violation
 from shared_scheduler.sim.published import Published
+from shared_scheduler.sim.soft_choices import SoftChoices
 from shared_scheduler.sim.topology import Holding, holding_in, holding_of, over_given
 from shared_scheduler.sim.workload import SentRequest, Server, ServerState
 from shared_scheduler.table.row import Version
@@ -69,6 +70,7 @@ class Checkers:
         #: (scheduler, node) -> servers to which the scheduler promised the node, by uuid
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self.groups = GroupChecks(world, self.check)
+        self.soft_choices = SoftChoices(self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
         self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted

@@ -13,7 +13,7 @@ from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.scheduler_settings import Identity, SchedulerSettings
 from shared_scheduler.decision.decision_settings import DEFAULT_FILTERS, DecisionSettings
-from shared_scheduler.decision.pipeline import Decider
+from shared_scheduler.decision.pipeline import Decider, Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import Allocations, Hello, Message, Role
 from shared_scheduler.sim.clock import LocalClock
@@ -71,6 +71,9 @@ class SchedulerListener(Protocol):
     def applied(self, scheduler: SimScheduler, node: str, before: Version, now: Version) -> None:
         """The scheduler is about to apply an increment to a row."""
 
+    def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
+        """The scheduler has weighed the hosts for one instance, and selects one of them in the same step."""
+
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """The scheduler has selected a node, and is about to count the claim in its table."""
 
@@ -94,6 +97,22 @@ class WatchedTable(HostTable):
         """See ``HostTable.apply``."""
         self._applied(node, self.version(node), Version(epoch, sequence))
         super().apply(node, *args, epoch=epoch, sequence=sequence)
+
+
+class WatchedDecider(Decider):
+    """A decider that reports each decision."""
+
+    def __init__(
+        self, table: HostTable, settings: DecisionSettings, decided: Callable[[Request, int, Decision], None]
+    ) -> None:
+        super().__init__(table, settings)
+        self._decided = decided
+
+    def decide(self, request: Request, index: int = 0, *args: Any, **more: Any) -> Decision:
+        """See ``Decider.decide``."""
+        decision = super().decide(request, index, *args, **more)
+        self._decided(request, index, decision)
+        return decision
 
 
 class SimScheduler:
@@ -139,7 +158,7 @@ class SimScheduler:
         self._unheard: list[ev.Event] = []
         table = WatchedTable(partial(listener.applied, self), partial(listener.assumed, self))
         identity = Identity(self.name, life)
-        decider = Decider(table, decisions)
+        decider = WatchedDecider(table, decisions, partial(listener.decided, self))
         self.core = SchedulerCore(identity, settings, table, decider, SimJudge(), rng)
         self._ticking = Ticking(around.agenda, self._deadline_s, lambda: self.feed(ev.Tick()))
 

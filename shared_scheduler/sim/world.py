@@ -18,6 +18,8 @@ from shared_scheduler.core import effects as ef
 from shared_scheduler.core import events as ev
 from shared_scheduler.core.scheduler_settings import SchedulerSettings
 from shared_scheduler.decision.decision_settings import DecisionSettings
+from shared_scheduler.decision.pipeline import Decision
+from shared_scheduler.decision.request import Request
 from shared_scheduler.model.aggregates import AggregateFacts
 from shared_scheduler.model.services import ServiceFacts
 from shared_scheduler.protocol.limits import HEARTBEAT_INTERVAL_S, SILENT_AFTER_S
@@ -300,9 +302,14 @@ class World:
         """An increment changes a row."""
         self.checkers.applied(scheduler, node, before, now)
 
+    def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
+        """A scheduler has weighed hosts."""
+        self.checkers.soft_choices.decided(scheduler, request, index, decision)
+
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A claim of a scheduler begins."""
         self.checkers.groups.assumed(scheduler, node, claim_id, consumer)
+        self.checkers.soft_choices.assumed(scheduler, node, claim_id, consumer)
 
     # -- requests
 

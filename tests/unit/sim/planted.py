@@ -32,7 +32,7 @@ from shared_scheduler.core.requests import Alternates, Requests
 from shared_scheduler.core.scheduler import SchedulerCore
 from shared_scheduler.core.spread_check import SpreadCheck
 from shared_scheduler.core.write_pace import WritePace
-from shared_scheduler.decision import filtering
+from shared_scheduler.decision import filtering, pick
 from shared_scheduler.model.resources import plain_allocations
 from shared_scheduler.placement.own_records import OwnRecord, OwnRecords
 from shared_scheduler.protocol.messages import Claim, Increment, Reason, RefusalCode, Verdict
@@ -42,6 +42,7 @@ from shared_scheduler.sim import lone_writes
 from shared_scheduler.sim.clock import LocalClock
 from shared_scheduler.sim.nodes import SimNode
 from shared_scheduler.table.assumed_claims import Overlay
+from shared_scheduler.table.columns import BoolArray, FloatArray
 from shared_scheduler.table.host_table import HostTable
 from tests.unit.planted import in_ledger, in_protocol, in_table
 
@@ -434,6 +435,17 @@ def know_nothing_of_groups(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(planner, "with_known_members", lambda table, request, consumer, add_hosts=True: request)
     patch.setattr(Planner, "claim_group", lambda self, state, instance, node: None)
     patch.setattr(GroupCheck, "is_needed", lambda self, state: False)
+
+
+@bug("soft_choice")
+def move_members_among_near_ties(patch: pytest.MonkeyPatch) -> None:
+    """Slices, and the order in which members meet, ignore the members of a soft group (before e3eedee)."""
+
+    def near_ties(weights: FloatArray, near_tie: float, members: FloatArray | None) -> BoolArray:
+        near: BoolArray = weights >= weights.max() - near_tie
+        return near
+
+    patch.setattr(pick, "_near_ties", near_ties)
 
 
 # -- the queue of writes

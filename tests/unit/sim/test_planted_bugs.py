@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from shared_scheduler.sim.invariants import INVARIANTS
 from shared_scheduler.sim.network import NetworkFaults
 from shared_scheduler.sim.run import RunPlan, run
 from shared_scheduler.sim.scheduled_moves import MOVES
+from shared_scheduler.sim.schedulers import DECISIONS
 from shared_scheduler.sim.topology import Board
 from shared_scheduler.sim.workload import FLAVORS, Workload
 from shared_scheduler.sim.world import Sizes
@@ -45,6 +47,7 @@ SHOWN_BY = {
     "keep_nodes_that_are_gone": 34,
     "take_over_what_a_write_may_create": 35,
     "write_without_what_others_have_added": 36,
+    "move_members_among_near_ties": 37,
 }
 #: crowded clouds in which a node lies for some seconds, the second with two cells, traits and aggregates
 LYING_SEEDS = range(2)
@@ -58,6 +61,7 @@ def plans() -> Iterator[RunPlan]:
     yield from lying_plans()
     yield from rare_plans()
     yield from moving_plans()
+    yield from near_tie_plans()
 
 
 def lossy_plans() -> Iterator[RunPlan]:
@@ -170,6 +174,17 @@ def moving_plans() -> Iterator[RunPlan]:
         fault_every_s=1.0,
         fault_kinds=("ports_in_moves",),
         rows_every=1,
+    )
+
+
+def near_tie_plans() -> Iterator[RunPlan]:
+    """Soft policies add less to a weight than what makes a near tie."""
+    weak = replace(DECISIONS, soft_affinity_weight_multiplier=0.05, soft_anti_affinity_weight_multiplier=0.05)
+    yield RunPlan(
+        seed=1,
+        duration_s=8.0,
+        sizes=Sizes(nodes=4, schedulers=3, decisions=weak, heartbeat_interval_s=2.0),
+        workload=Workload(rate_per_s=6.0, lifetime_s=5.0, grouped=0.8, flavors=FLAVORS[:1]),
     )
 
 
