@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A member of a soft group waits longer for a late agent, if only hosts that serve its policy differently are left."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_scheduler.core import effects as ef
+from shared_scheduler.decision.request import Group
+from shared_scheduler.protocol.messages import Claim, Consumer
+from tests.unit.core.scheduler_driver import (
+    SchedulerDriver,
+    claims_in,
+    nodes_of,
+    only,
+    only_claim,
+    releases_in,
+    request,
+    taken,
+)
+
+NODES = ("node-1", "node-2", "node-3")
+
+
+def with_members_on(*homes: str) -> SchedulerDriver:
+    """Three nodes whose agents have answered claims within milliseconds, and one member of the group on each of
+    ``homes``.  node-2 is the best for requests without a group."""
+    driver = SchedulerDriver()
+    for node in NODES:
+        held = {f"member-of-{node}": Consumer(taken(node), True, "group")} if node in homes else {}
+        vcpus, free_mb = (128, 65_536) if node == "node-2" else (64, 32_768)
+        driver.with_agents(node, vcpus=vcpus, free_mb=free_mb, consumers=held)
+    for number in range(3):
+        claim = only_claim(driver.ask(request(f"early-{number}")))
+        driver.wait(0.005)
+        place(driver, claim, sequence=number + 2)
+    return driver
+
+
+def place(driver: SchedulerDriver, claim: Claim, sequence: int = 20) -> ef.Answer:
+    """The agent accepts the claim, and Placement takes the write."""
+    return only(ef.Answer, driver.written(only(ef.WriteAllocation, driver.accept(claim, sequence))))
+
+
+def ask_for_member(driver: SchedulerDriver, policy: str, server: str = "new") -> Claim:
+    return only_claim(driver.ask(request(server, group=Group("group", policy, frozenset({server})))))
+
+
+def be_late_on_node_2(driver: SchedulerDriver) -> None:
+    """The agent of node-2 is late for a request without a group, which gets another host after 200 ms."""
+    late = only_claim(driver.ask(request("late")))
+    effects = driver.wait(0.2)
+    assert late.node == "node-2" and releases_in(effects) == [late.claim_id]
+    (second,) = claims_in(effects)
+    place(driver, second)
+    assert driver.core.quarantine.nodes == {"node-2"}
+
+
+def test_a_member_waits_for_the_agent_of_the_host_where_the_others_are() -> None:
+    # given a group on node-2, whose agent is late for another member
+    driver = with_members_on("node-2")
+    claim = ask_for_member(driver, "soft-affinity")
+    # when more than the usual time has passed, then no other host is claimed
+    assert (claim.node, driver.wait(0.6)) == ("node-2", [])
+    # and the members are together when it answers
+    assert nodes_of(place(driver, claim)) == ["node-2"]
+    driver.idle()
+    # and the agent is one as the others again
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_a_member_waits_once_and_no_longer_than_a_second() -> None:
+    driver = with_members_on("node-2")
+    claim = ask_for_member(driver, "soft-affinity")
+    # when the agent has not answered for a second, then the next host is claimed
+    effects = driver.wait(1.0)
+    assert releases_in(effects) == [claim.claim_id]
+    (second,) = claims_in(effects)
+    assert nodes_of(place(driver, second)) == [second.node] != ["node-2"]
+    # and the next member does not wait for it again
+    third = ask_for_member(driver, "soft-affinity", "newer")
+    assert third.node == second.node
+    # but does when it has answered
+    driver.accept(claim)
+    place(driver, third)
+    assert driver.core.quarantine.nodes == frozenset()
+
+
+def test_other_requests_do_not_wait_for_an_agent_for_which_a_member_waits() -> None:
+    # given a member that waits for a late agent
+    driver = with_members_on("node-2")
+    ask_for_member(driver, "soft-affinity")
+    driver.wait(0.2)
+    # then its node is selected last for requests without a group
+    assert all(only_claim(driver.ask(request(f"other-{n}"))).node != "node-2" for n in range(3))
+
+
+def test_a_late_agent_is_not_passed_over_for_hosts_with_other_numbers_of_members() -> None:
+    # given a node whose agent was late for another request, and the members there
+    driver = with_members_on("node-2")
+    be_late_on_node_2(driver)
+    # when another member is placed, then it comes to them
+    claim = ask_for_member(driver, "soft-affinity")
+    assert claim.node == "node-2"
+    assert nodes_of(place(driver, claim)) == ["node-2"]
+
+
+def test_a_late_agent_is_passed_over_for_a_host_with_as_many_members() -> None:
+    # given two nodes with a member each, of which one has a late agent
+    driver = with_members_on("node-2", "node-3")
+    be_late_on_node_2(driver)
+    assert ask_for_member(driver, "soft-affinity").node == "node-3"
+
+
+def test_a_member_leaves_a_late_agent_soon_for_a_host_with_as_many_members() -> None:
+    driver = with_members_on("node-2", "node-3")
+    claim = ask_for_member(driver, "soft-affinity")
+    effects = driver.wait(0.2)
+    assert releases_in(effects) == [claim.claim_id]
+    assert {one.node for one in claims_in(effects)} == {"node-2", "node-3"} - {claim.node}
+
+
+def test_a_member_that_shall_be_apart_waits_if_every_other_host_has_one() -> None:
+    # given members on all nodes but one, whose agent was late
+    driver = with_members_on("node-1", "node-3")
+    be_late_on_node_2(driver)
+    claim = ask_for_member(driver, "soft-anti-affinity")
+    # then the next member goes there, and waits
+    assert (claim.node, driver.wait(0.6)) == ("node-2", [])
+    assert nodes_of(place(driver, claim)) == ["node-2"]
+
+
+@pytest.mark.parametrize("policy", ["anti-affinity", ""])
+def test_other_policies_do_not_wait(policy: str) -> None:
+    driver = with_members_on()
+    claim = ask_for_member(driver, policy)
+    assert releases_in(driver.wait(0.2)) == [claim.claim_id]
+
+
+def test_a_node_that_refuses_is_passed_over_for_members_as_well() -> None:
+    # given the members on a node that has refused several claims in a row
+    driver = with_members_on("node-2")
+    others = frozenset({"host-1", "host-3"})
+    for number in range(driver.core.settings.refusals_max):
+        driver.refuse(only_claim(driver.ask(request(f"refused-{number}", ignore_hosts=others))))
+    assert driver.core.quarantine.refusing == {"node-2"}
+    # then another member goes elsewhere
+    assert ask_for_member(driver, "soft-affinity").node != "node-2"
