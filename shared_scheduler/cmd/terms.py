@@ -52,7 +52,8 @@ GENERAL = TermGroup("Terms", "Used by all commands, in the log and in these page
     "node": "A compute node, by its uuid. It is also the root resource provider in Placement.",
     "overlay": "The claims of this scheduler that the state published by the agent does not include yet.",
     "quarantine": "A node that refused refusals_max claims in a row is selected for quarantine_s seconds only when no "
-                  "other node takes the claim. The same holds for a node whose agent is late, until it answers.",
+                  "other node takes the claim. The same holds for a node whose agent is late, until it answers; but "
+                  "a member of a soft group prefers no node with more or fewer members to it.",
     "reason": "Why a host was not selected: a code, and the numbers that were compared.",
     "record": "The data of one decision: the request, counts per reason, attempts, result and times.",
     "resync": "A request of a scheduler to an agent: send the messages after a sequence again, or a snapshot.",
@@ -160,7 +161,8 @@ ATTEMPTS = TermGroup(
     "malformed": "The agent: the claim is not valid.",
     "timed_out": "The agent did not answer within verdict_timeout_s.",
     "undelivered": "The message queue returned the claim, because the agent is not connected.",
-    "late": "The agent did not answer in the usual time (at least 180 ms), so another host was tried.",
+    "late": "The agent did not answer in the usual time (at least 180 ms, for a member of a soft group up to a "
+            "second), so another host was tried.",
     "provider_conflict": "Placement: other writes changed the provider each time; the retries are used up.",
     "consumer_conflict": "Placement: the consumer has other allocations than expected. The request fails.",
     "unknown_provider": "Placement: it does not know the provider.",

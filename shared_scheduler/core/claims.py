@@ -24,6 +24,9 @@ CLAIMING   the broker returns the cast: no agent    UNDELIVERED  forget; cast Re
            is connected
 CLAIMING   the agent is late and another host       LATE         forget; cast Release; listen for the verdict
            passes (``verdict_limit.py``)                         until ``verdict_timeout_s``
+CLAIMING   the agent is late, and the next host     CLAIMING     wait longer, once
+           has more or fewer members of its soft
+           group
 CLAIMING   cancelled                                RELEASED     forget; cast Release
 WRITING    written, still needed                    WRITTEN
 WRITING    written, cancelled                       DELETING     delete
@@ -537,6 +540,11 @@ class Claims:
         stood_still_s = step.now - due_s
         again_s = min(step.now + min(stood_still_s, self._settings.verdict_timeout_s), self._written_by_s(claim))
         return again_s if stood_still_s > STOOD_STILL_S and again_s > step.now else None
+
+    def wait_for(self, claim: OpenClaim, until_s: float) -> None:
+        """Wait for a late agent: it is reported again if it does not answer by then."""
+        claim.late_s = until_s
+        self._timers.set(("late", claim.claim_id), until_s)
 
     def leave(self, step: Step, claim: OpenClaim) -> None:
         """End a claim whose agent is late, because another host is tried; its verdict is still listened for."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import chain
 from typing import Any, Protocol
 
@@ -18,10 +19,11 @@ from shared_scheduler.core.effects import Choice, FailureCode
 from shared_scheduler.core.events import Candidate, WriteCode
 from shared_scheduler.core.known_groups import claim_group, with_known_members
 from shared_scheduler.core.request_state import NO_VERDICT, InstancePlacement, InstanceState, RequestState
+from shared_scheduler.core.verdict_limit import FIRST_S
 from shared_scheduler.decision.alternate_count import with_alternates
 from shared_scheduler.decision.errors import DecisionError
 from shared_scheduler.decision.host_restrictions import skips_filters
-from shared_scheduler.decision.pipeline import Decider, Decision
+from shared_scheduler.decision.pipeline import SOFT, Decider, Decision
 from shared_scheduler.decision.request import Request
 from shared_scheduler.decision.spread_request import with_spreading
 from shared_scheduler.model.providers import Provider
@@ -73,6 +75,10 @@ class Quarantined(Protocol):
     def nodes(self) -> frozenset[str]:
         """The nodes that are selected last."""
 
+    @property
+    def only_late(self) -> frozenset[str]:
+        """Those of them whose agents may answer soon."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selected:
@@ -118,8 +124,19 @@ class Pause:
     """The judge refused many hosts, and more are left: other events are handled first."""
 
 
+class OtherHost(Enum):
+    """Whether another host passes, and whether it has as many members of the soft group of the request, if any."""
+
+    NONE = "none"
+    OF_OTHER_MEMBERS = "of other members"
+    ALIKE = "alike"
+
+
 Plan = Selected | CandidatesWanted | Refusal | Crowded | Pause
 
+#: how long a member of a soft group waits for a late agent if the next host has more or fewer members; after this
+#: time agents are waited for that have never answered a claim (``verdict_limit.py``)
+MEMBER_WAITS_S = FIRST_S
 #: the reason for a host without a candidate in Placement
 NO_CANDIDATE = "no_candidate"
 #: refusals that may not last: other claims may end, and rows and agents may be behind
@@ -195,14 +212,22 @@ class Planner:
         crowded = any(not state.leaves_out(instance, node) for node in decision.nodes())
         return Crowded() if crowded else self._refusal(decision, instance)
 
-    def has_another(self, state: RequestState, instance: InstancePlacement) -> bool:
-        """Whether a host besides the chosen one of this instance passes the filters over columns."""
+    def other_host(self, state: RequestState, instance: InstancePlacement) -> OtherHost:
+        """The best host besides the chosen one of this instance that passes the filters over columns."""
         assert instance.choice is not None
+        request, chosen = self._request_for(state, instance), instance.choice.node
+        if request.group is not None:  # its own claim on the chosen host is no reason to stay there
+            members = request.group.members - {instance.consumer}
+            request = replace(request, group=replace(request.group, members=members))
         try:
-            decision = self._decide(state, self._request_for(state, instance), instance)
+            decision = self._decide(state, request, instance)
         except DecisionError:
-            return False
-        return any(node != instance.choice.node for node in self._walk(state, decision, instance))
+            return OtherHost.NONE
+        other = next((node for node in self._walk(state, request, decision, instance) if node != chosen), None)
+        if other is None:
+            return OtherHost.NONE
+        alike = self._soft_members(request, instance, other) == self._soft_members(request, instance, chosen)
+        return OtherHost.ALIKE if alike else OtherHost.OF_OTHER_MEMBERS
 
     @contextmanager
     def unclaimed(self, state: RequestState) -> Iterator[tuple[FailureCode, str] | None]:
@@ -306,25 +331,47 @@ class Planner:
     ) -> Iterator[str]:
         """The hosts that pass.  Then a few that our counterparts of Nova's filters rejected, because Nova's own
         filters decide before an instance has no host."""
-        yield from self._walk(state, decision, instance)
+        yield from self._walk(state, request, decision, instance)
         if not decision.filtered or instance.last_words >= self._last_words_max:
             return
-        for node in self._walk(state, self._decide(state, request, instance, natives=False), instance):
+        for node in self._walk(state, request, self._decide(state, request, instance, natives=False), instance):
             if instance.last_words >= self._last_words_max:
                 return
             instance.last_words += 1
             yield node
 
-    def _walk(self, state: RequestState, decision: Decision, instance: InstancePlacement) -> Iterator[str]:
+    def _walk(
+        self, state: RequestState, request: Request, decision: Decision, instance: InstancePlacement
+    ) -> Iterator[str]:
         """The hosts of a decision, best first.  Hosts with the maximum number of claims in flight are omitted.
 
-        Quarantined hosts come last, because they may have refused only other requests."""
-        alone = self._quarantine.nodes
+        Quarantined hosts come last, because they may have refused only other requests.  A late agent may answer soon:
+        its host is not passed over for one that has more or fewer members of a soft group."""
+        alone, late = self._quarantine.nodes, frozenset[str]()
+        if alone and request.group is not None and request.group.policy in SOFT:
+            late = self._quarantine.only_late
+        if late:
+            best = next(self._well_first(state, decision, instance, alone - late), None)
+            other = next(self._well_first(state, decision, instance, alone), None)
+            members = (0 if node is None else self._soft_members(request, instance, node) for node in (best, other))
+            alone = alone if len({*members}) == 1 else alone - late
+        yield from self._well_first(state, decision, instance, alone)
+
+    def _well_first(
+        self, state: RequestState, decision: Decision, instance: InstancePlacement, alone: frozenset[str]
+    ) -> Iterator[str]:
         well = (node for node in decision.nodes() if node not in alone)
         ill = (node for node in decision.nodes() if node in alone)
         for node in chain(well, ill if alone else ()):
             if not state.leaves_out(instance, node) and (not state.claims_hosts or self._claims.has_room_on(node)):
                 yield node
+
+    def _soft_members(self, request: Request, instance: InstancePlacement, node: str) -> int:
+        """The number of other members on a node, if the group is soft."""
+        group = request.group
+        if group is None or group.policy not in SOFT:
+            return 0
+        return sum(self._table.is_member(node, uuid) for uuid in group.members if uuid != instance.consumer)
 
     @staticmethod
     def _refusal(decision: Decision, instance: InstancePlacement) -> Refusal:
@@ -371,7 +418,7 @@ class Planner:
 
     def _others(self, state: RequestState, decision: Decision, cell: str) -> Iterator[str]:
         chosen = state.chosen()
-        for node in self._walk(state, decision, state.instances[-1]):
+        for node in self._walk(state, self._request_for_alternates(state), decision, state.instances[-1]):
             if node not in chosen and self._table.view(node).cell == cell:
                 yield node
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes that refused several claims in a row, or whose agent is late with a verdict, are selected last for a while.
 
+For a member of a soft group, a node whose agent was only late is not passed over for hosts with more or fewer members
+(``planner.py``), unless a member has waited for it in vain.
+
 A refusal of the agent counts, unless its reason does not concern the room on the node and can be true of this claim:
 otherwise a compromised host would refuse for ever.  A write that Placement
 refused because the row is wrong about the inventories of the node counts as well.  A successful claim resets the
@@ -41,6 +44,7 @@ class Quarantine:
         self._corrections = corrections
         self._refusals: Counter[str] = Counter()  # node -> refusals in a row
         self._late: set[str] = set()
+        self._in_vain: set[str] = set()  # of these, those for which a member of a soft group has waited
         self.nodes: frozenset[str] = frozenset()
         self.counters: Counter[str] = Counter()
 
@@ -49,14 +53,25 @@ class Quarantine:
         """The nodes in quarantine because of refusals."""
         return self.nodes - self._late
 
+    @property
+    def only_late(self) -> frozenset[str]:
+        """The nodes in quarantine because their agents did not answer in the usual time, which may answer soon."""
+        return frozenset(self._late - self._in_vain)
+
     def claim_went_well(self, node: str) -> None:
         """Reset the count: a claim on this node was written to Placement."""
         if node in self.nodes or node in self._refusals:
             self.forget([node])
 
-    def claim_late(self, step: Step, node: str) -> None:
-        """Select a node last, because its agent did not answer a claim in the usual time."""
+    def claim_left(self, step: Step, node: str, waited: bool) -> None:
+        """Count a claim that was left because the agent is late; ``waited``: a member of a soft group has waited."""
         self.counters["late"] += 1
+        self.agent_late(step, node)
+        if waited and node in self._late:
+            self._in_vain.add(node)
+
+    def agent_late(self, step: Step, node: str) -> None:
+        """Select a node last, because its agent did not answer a claim in the usual time."""
         if self._nodes.get(node) is not None and node not in self.nodes:
             self._late.add(node)
             self._begin(step, node)
@@ -65,6 +80,7 @@ class Quarantine:
         """End the quarantine of a node that was only late: its agent has answered."""
         if node in self._late:
             self._late.discard(node)
+            self._in_vain.discard(node)
             self._timers.cancel(("quarantine", node))
             self.nodes -= {node}
 
@@ -91,6 +107,7 @@ class Quarantine:
         if self._refusals[node] < self._settings.refusals_max or node in self.refusing:
             return
         self._late.discard(node)
+        self._in_vain.discard(node)
         self.counters["quarantined"] += 1
         self._begin(step, node)
 
@@ -107,6 +124,7 @@ class Quarantine:
         for node in nodes:
             self._refusals.pop(node, None)
             self._late.discard(node)
+            self._in_vain.discard(node)
             self._timers.cancel(("quarantine", node))
         self.nodes = self.nodes.difference(nodes)
 

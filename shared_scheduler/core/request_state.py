@@ -169,6 +169,8 @@ class InstancePlacement:
     #: hosts in ``out`` whose agent was late; they are tried once more, without a limit, if no other host is left
     late: list[str] = field(default_factory=list)
     patient: bool = False
+    #: it has waited longer for the late agent, for the sake of its soft group
+    waited: bool = False
     #: another host was tried before because of a soft policy
     insists: bool = False
     #: hosts that were judged although a filter over columns had rejected them

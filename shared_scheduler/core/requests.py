@@ -24,6 +24,8 @@ PLACING     the judge refused many hosts                    PLACING     other ev
 PLACING     a claim was refused, not judged or not written  PLACING     exclude that host; decide again
 PLACING     an agent is late, and another host passes       PLACING     end the claim; exclude that host;
                                                                         decide again
+PLACING     an agent is late, and the next host has         PLACING     wait for the agent longer, once
+            more or fewer members of a soft group
 PLACING     no host but those whose agents were late        PLACING     include them, and wait for their verdicts
 PLACING     no host, or no attempts left for a request      RECHECKING  recheck.py asks, and corrects rows
             that is not root-only; Placement was not asked
@@ -68,7 +70,16 @@ from shared_scheduler.core.effects import Answer, AskCandidates, Choice, Consume
 from shared_scheduler.core.events import Candidate, CandidatesAnswered, GroupAnswered, RequestArrived, WriteCode
 from shared_scheduler.core.group_check import YIELDS_MAX, Agreed, CheckAgain, GroupCheck, Yield
 from shared_scheduler.core.nodes import Nodes
-from shared_scheduler.core.planner import CandidatesWanted, Crowded, Pause, Planner, Refusal, Selected
+from shared_scheduler.core.planner import (
+    MEMBER_WAITS_S,
+    CandidatesWanted,
+    Crowded,
+    OtherHost,
+    Pause,
+    Planner,
+    Refusal,
+    Selected,
+)
 from shared_scheduler.core.quarantine import Quarantine
 from shared_scheduler.core.recheck import Recheck
 from shared_scheduler.core.request_state import (
@@ -456,9 +467,18 @@ class Requests:
         self._advance(step, state)
 
     def agent_late(self, step: Step, claim: OpenClaim) -> None:
-        """Claim another host for an instance whose agent is late; without another host, wait for the agent."""
+        """Claim another host for an instance whose agent is late; without another host, wait for the agent.
+
+        A member of a soft group waits longer before its policy is served by fewer members, or by more."""
         state, instance = self._instance_of(claim)
-        if state.phase == RequestPhase.PLACING and self._planner.has_another(state, instance):
+        if state.phase != RequestPhase.PLACING:
+            return
+        other, until_s = self._planner.other_host(state, instance), claim.began_s + MEMBER_WAITS_S
+        if other is OtherHost.OF_OTHER_MEMBERS and step.now < until_s:
+            self._quarantine.agent_late(step, claim.intent.node)
+            self._claims.wait_for(claim, until_s)
+        elif other is not OtherHost.NONE:
+            instance.waited = other is OtherHost.OF_OTHER_MEMBERS
             self._claims.leave(step, claim)
 
     def claim_ended(self, step: Step, claim: OpenClaim, ending: ClaimState) -> None:
@@ -513,7 +533,7 @@ class Requests:
         elif ending == ClaimState.LATE:
             instance.out[node] = Reason(NO_VERDICT)
             instance.late.append(node)
-            self._quarantine.claim_late(step, node)
+            self._quarantine.claim_left(step, node, instance.waited)
         elif ending == ClaimState.UNDELIVERED:
             instance.out[node] = Reason(NO_VERDICT)
         elif ending == ClaimState.TIMED_OUT:

@@ -48,6 +48,7 @@ class NoClaims:
     """No claim is in flight, and ``nodes`` are in quarantine."""
 
     nodes: frozenset[str] = frozenset()
+    only_late: frozenset[str] = frozenset()
 
     def has_room_on(self, _node: str) -> bool:
         """See ``Claims``."""

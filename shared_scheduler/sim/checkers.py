@@ -70,7 +70,7 @@ class Checkers:
         #: (scheduler, node) -> servers to which the scheduler promised the node, by uuid
         self._promised: dict[tuple[str, str], dict[str, Server]] = {}
         self.groups = GroupChecks(world, self.check)
-        self.soft_choices = SoftChoices(self.check)
+        self.soft_choices = SoftChoices(world, self.check)
         self._claimed: dict[str, Claim] = {}  # claim id -> what was cast
         self._agreed: set[tuple[str, str]] = set()  # (node, claim id): the agent of the node has accepted the claim
         self._taken_back: set[str] = set()  # ids of claims whose allocations were deleted

@@ -35,7 +35,7 @@ WHILE_IT_RUNS = {
     "soft_affinity": "A first member of a group, as its scheduler knows it, goes where others are, if that can be "
     "done by one more try.",
     "soft_choice": "A member of a soft group is claimed for a host with as many members as the best one by weight, of "
-    "those that its scheduler may try.",
+    "those that its scheduler may try, and a late agent of that host is waited for.",
     "spread": "No answer makes the skew of servers with a label over racks exceed max_skew.",
     "others_kept": "What others have allocated to a server that moves is there, and besides that only the resources of "
     "its flavor, once, on the host that the outcome of the move names.",

@@ -2,7 +2,8 @@
 """Compares each host that is claimed for a member of a soft group with the best one by weight.
 
 A soft policy is a weight, so the best host by weight is the one that serves the policy best, among everything else that
-is weighed.  Whatever orders hosts besides their weights must not change how many members a new one comes to.
+is weighed.  Whatever orders hosts besides their weights must not change how many members a new one comes to.  An agent
+that is late for a moment is no reason either.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ from shared_scheduler.decision.request import Request
 from shared_scheduler.protocol.messages import GroupPolicy
 
 if TYPE_CHECKING:
+    from shared_scheduler.core.request_state import InstancePlacement
     from shared_scheduler.sim.schedulers import SimScheduler
+    from shared_scheduler.sim.world import World
 
 SOFT = frozenset({GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY})
+#: a late agent is waited for so long, unless the next host has as many members
+WAITS_S = 1.0
+#: the clocks of schedulers and of the world count in other steps
+SLACK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,35 +33,52 @@ class Weighed:
     """A decision, by node: the weight of each host that passed, and how many members the scheduler knew there."""
 
     request_id: str
+    group: frozenset[str]
     weights: dict[str, float]
     members: dict[str, int]
     passed_over: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A claim for a member of a soft group."""
+
+    request_id: str
+    node: str
+    at_s: float
+
+
 class SoftChoices:
     """``check`` counts a check, and stores the violation if there is one (``Checkers.check``)."""
 
-    def __init__(self, check: Callable[..., None]) -> None:
+    def __init__(self, world: World, check: Callable[..., None]) -> None:
+        self._world = world
         self._check = check
         #: (scheduler, server) -> the last decision for it
         self._weighed: dict[tuple[str, str], Weighed] = {}
+        #: (scheduler, server) -> the last claim for it
+        self._chosen: dict[tuple[str, str], Chosen] = {}
         self._compared: set[str] = set()  # claim ids
 
     def decided(self, scheduler: SimScheduler, request: Request, index: int, decision: Decision) -> None:
         """A scheduler has weighed the hosts for one instance."""
         consumer, group = request.instance_uuids[index], request.group
-        if group is None or group.policy not in SOFT:
+        weights, table = decision.weights(), scheduler.core.table
+        again = any(table.is_member(node, consumer) for node in weights)  # an earlier write of it may still arrive
+        if group is None or group.policy not in SOFT or again:
             self._weighed.pop((scheduler.name, consumer), None)
             return
-        weights, table = decision.weights(), scheduler.core.table
         members = {node: sum(table.is_member(node, uuid) for uuid in group.members) for node in weights}
         passed_over = frozenset(node for node in weights if self._is_passed_over(scheduler, node))
-        self._weighed[scheduler.name, consumer] = Weighed(request.request_id, weights, members, passed_over)
+        self._weighed[scheduler.name, consumer] = Weighed(
+            request.request_id, group.members - {consumer}, weights, members, passed_over
+        )
 
     @staticmethod
     def _is_passed_over(scheduler: SimScheduler, node: str) -> bool:
         core = scheduler.core
-        return node in core.quarantine.nodes or not core.claims.has_room_on(node)
+        given_up = core.quarantine.nodes - core.quarantine.only_late
+        return node in given_up or not core.claims.has_room_on(node)
 
     def assumed(self, scheduler: SimScheduler, node: str, claim_id: str, consumer: str) -> None:
         """A scheduler claims a node for an instance, or counts a claim again that had ended."""
@@ -64,8 +88,14 @@ class SoftChoices:
         seen = self._weighed.pop((scheduler.name, consumer), None)
         if seen is None:
             return
+        instance, fitting = self._instance(scheduler, seen, consumer)
+        self._check_patience(scheduler, seen, instance, node)
         left = {
-            one: weight for one, weight in seen.weights.items() if self._may_be_tried(scheduler, seen, consumer, one)
+            one: weight
+            for one, weight in seen.weights.items()
+            if not (one in seen.passed_over or self._is_passed_over(scheduler, one))
+            and one not in instance.out
+            and (fitting is None or one in fitting)
         }
         if node not in left:  # it is taken because no other is left
             return
@@ -74,9 +104,31 @@ class SoftChoices:
         what = (node, "with", seen.members[node], "members,", best[0], "with", seen.members[best[0]], "is the best")
         self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
 
-    def _may_be_tried(self, scheduler: SimScheduler, seen: Weighed, consumer: str, node: str) -> bool:
-        if node in seen.passed_over or self._is_passed_over(scheduler, node):
-            return False
+    def _check_patience(self, scheduler: SimScheduler, seen: Weighed, instance: InstancePlacement, node: str) -> None:
+        """The host before this one was left too early if its agent was late, and this one has other members."""
+        key = scheduler.name, instance.consumer
+        before, now = self._chosen.get(key), self._world.now
+        self._chosen[key] = Chosen(seen.request_id, node, now)
+        if before is None or before.request_id != seen.request_id or before.node not in instance.late:
+            return
+        late, here = (self._members(scheduler, seen, one) for one in (before.node, node))
+        refused = instance.out.keys() - {*instance.late}
+        if scheduler.disturbed_s >= before.at_s or late in {self._members(scheduler, seen, one) for one in refused}:
+            return
+        waited_s = now - before.at_s
+        holds = late == here or waited_s >= WAITS_S - SLACK_S
+        what = ("leaves", before.node, "with", late, "members after", waited_s, "s for", node, "with", here)
+        self._check("soft_choice", holds, scheduler.name, seen.request_id, *what)
+
+    @staticmethod
+    def _members(scheduler: SimScheduler, seen: Weighed, node: str) -> int:
+        table = scheduler.core.table
+        return sum(table.is_member(node, uuid) for uuid in seen.group) if node in table else 0
+
+    @staticmethod
+    def _instance(
+        scheduler: SimScheduler, seen: Weighed, consumer: str
+    ) -> tuple[InstancePlacement, frozenset[str] | None]:
         (state,) = (one for one in scheduler.core.requests.under_way() if one.request.request_id == seen.request_id)
         (instance,) = (one for one in state.instances if one.consumer == consumer)
-        return not state.leaves_out(instance, node)
+        return instance, state.fitting

@@ -448,6 +448,12 @@ def move_members_among_near_ties(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pick, "_near_ties", near_ties)
 
 
+@bug("soft_choice")
+def leave_late_agents_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A late agent moves a member of a soft group to a host with more or fewer members."""
+    patch.setattr(Planner, "_soft_members", lambda self, request, instance, node: 0)
+
+
 # -- the queue of writes
 
 
