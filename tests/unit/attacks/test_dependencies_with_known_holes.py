@@ -10,8 +10,13 @@ import pytest
 from packaging.requirements import Requirement
 
 SETUP = Path(__file__).resolve().parents[3] / "setup.cfg"
-#: package -> its last release with the hole: CVE-2024-36039, CVE-2025-58068
-HOLES = {"PyMySQL": "1.1.0", "eventlet": "0.40.2"}
+#: package -> its last release with the hole
+HOLES = {
+    "PyMySQL": "1.1.0",  # CVE-2024-36039: SQL injection
+    "eventlet": "0.40.2",  # CVE-2025-58068: request smuggling
+    "Jinja2": "3.1.5",  # CVE-2024-34064, CVE-2025-27516: attributes of HTML, and the sandbox
+    "requests": "2.32.3",  # CVE-2024-47081: credentials of another host
+}
 
 
 @pytest.mark.parametrize("package", HOLES)
