@@ -58,12 +58,12 @@ FORGED_EPOCH = 7
 class Controller:
     """The operator's shell, with the files of the page in a directory of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, names: Sequence[str] = (HOST, EVIL)) -> None:
         self.hosts = home / "host-keys"
         self.master, self.file = home / "host-keys.master", home / "scheduler.master"
         self._places = {"/etc/nova/host-keys.master": self.master, "/root/host-keys": self.hosts,
                         "HOSTS.txt": home / "HOSTS.txt"}  # fmt: skip
-        self._places["HOSTS.txt"].write_text(f"{HOST}\n{EVIL}\n")
+        self._places["HOSTS.txt"].write_text("".join(f"{name}\n" for name in names))
         self._derive = ""
 
     def run(self, line: str) -> None:
