@@ -41,7 +41,8 @@ class Progress:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        if not self._bar.disable:  # early releases of rich 13 print an empty line otherwise
+            self._bar.stop()
 
     def print_above(self, text: str) -> None:
         """Print lines above the bar."""

@@ -146,7 +146,8 @@ class ProgressLine:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._bar.stop()
+        if not self._bar.disable:  # early releases of rich 13 print an empty line otherwise
+            self._bar.stop()
 
     def say(self, line: str) -> None:
         """One line, above the bar."""
