@@ -111,7 +111,7 @@ def _lines(load: Load) -> Iterator[str]:
     yield f"{load['scheduler']} (process {load['pid']}), {load['nodes']} nodes"
     per_s = load.get("per_s")
     rows = [
-        [SHOWN.get(name, name), NO_RATE if per_s is None else f"{per_s[name]:.1f}/s", str(load[name])]  # type: ignore[literal-required]
+        [SHOWN.get(name, name), NO_RATE if per_s is None else f"{per_s[name]:.1f}/s", f"{load[name]:,}"]  # type: ignore[literal-required]
         for name in COUNTED
     ]  # fmt: skip
     yield from _indented(printed_tables.lines(("", "now", "since start"), rows, numbers=(1, 2)))

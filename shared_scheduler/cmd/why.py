@@ -195,7 +195,10 @@ def _limits(asked: Any) -> Iterator[str]:
 def _took(record: Record) -> Iterator[str]:
     times = record.get("timings_ms", {})
     if "total" in times:
-        counts = {"decision": int(times.get("decisions", 0)), "host": int(times.get("attempts", 0))}
+        kept = {"decision": len(record.get("decisions", ())), "host": len(record.get("attempts", ()))}
+        counts = {
+            name: int(times.get(of, kept[name])) for name, of in (("decision", "decisions"), ("host", "attempts"))
+        }
         decided, tried = (f"{number} {name}{'s' * (number != 1)}" for name, number in counts.items())
         parts = ", ".join(f"{name} {times[name]:.1f} ms" for name in PHASES if times.get(name))
         total = f"{times['total']:.1f} ms" if times["total"] else "less than 0.1 ms of waiting"

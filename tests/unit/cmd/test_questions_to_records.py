@@ -100,6 +100,7 @@ def test_the_true_cause_of_a_failed_build_is_named(ask: Ask, name: str) -> None:
     assert "  tried     c9: topology (why NUMA); verdict 1.5 ms" in lines
     assert "  answer    server-1 on c1; alternates c2, c3" in lines
     assert "  weights   c1 1.5; c2 1.25" in lines
+    assert "  took      12.3 ms: 1 decision, 2 hosts tried" in lines, "what the times do not count is there"
     assert "  decision of sched1: req-local (global id req-global)\n" in out
     words = lines[lines.index("Words:") + 1 :]
     assert [word for word in ("no_room", "topology", "written", "weights", "alternates", "verdict", "write")

@@ -28,7 +28,8 @@ LOAD = {
     "windows": {each.value: 0 for each in WindowPhase} | {"in_order": 2, "gap": 1},
     "lags": {"0": 2, "1": 0, "4": 1, "16": 0, "more": 0},
     "lagging": [{"host": FORGED, "state": "gap", "lag": 3, "heard_ago_s": 1.5}],
-    "failures": 0, "refusals": 1, "conflicts": 0, "queues": {"requests": 2, "placement_writes": 4, "records": 0},
+    "failures": 1_234_567, "refusals": 1, "conflicts": 0,
+    "queues": {"requests": 2, "placement_writes": 4, "records": 0},
 }  # fmt: skip
 
 
@@ -66,7 +67,9 @@ def test_the_view_shows_rates_queues_windows_and_lagging_nodes(
     first, *others = out.splitlines()
     assert first == "sched1 (process 17), 3 nodes"
     assert [line.split() for line in others if "/s" in line and "decisions" in line] == [["decisions", "10.0/s", "10"]]
-    assert [line.split() for line in others if "without host" in line][:1] == [["without", "host", "0.0/s", "0"]]
+    assert [line.split() for line in others if "without host" in line][:1] == [
+        ["without", "host", "0.0/s", "1,234,567"]
+    ]
     assert "queues   2 requests, 4 placement_writes, 0 records" in out
     assert "2 in_order" in out and "1 behind by up to 4" in out
     assert "c9\\x1b[2K " in out, "what an agent calls itself moves no cursor"
